@@ -1,0 +1,57 @@
+"""Differentially private contextual kernel bandits.
+
+>>> import numpy as np
+>>> policy = Capri(
+...     kernel=kernels.Matern(nu=2.5, lengthscale=0.3),
+...     actions=np.linspace(0, 1, 5)[:, None],
+...     contexts=ContextPool(np.linspace(0, 1, 4)[:, None]),
+...     budget=Budget(epsilon=1.0, delta=1e-5),
+...     horizon=100,
+... )
+>>> decision = policy.act([0.0])
+>>> policy.update(decision, 0.5)
+<RewardStatus.ACCEPTED: 0>
+"""
+
+from capri import environments, kernels
+from capri.decisions import Decision, Decisions, RewardStatus
+from capri.errors import (
+    BudgetError,
+    CapriError,
+    ConfigurationError,
+    DataError,
+    HorizonError,
+    RewardIgnoredWarning,
+    ShapeError,
+    StorageError,
+)
+from capri.plan import EpochRecord
+from capri.policy import Capri
+from capri.privacy.budget import Budget
+from capri.simulation import SimulationResult, simulate
+from capri.spaces import ContextPool, ContextSampler
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Budget",
+    "BudgetError",
+    "Capri",
+    "CapriError",
+    "ConfigurationError",
+    "ContextPool",
+    "ContextSampler",
+    "DataError",
+    "Decision",
+    "Decisions",
+    "EpochRecord",
+    "HorizonError",
+    "RewardIgnoredWarning",
+    "RewardStatus",
+    "ShapeError",
+    "SimulationResult",
+    "StorageError",
+    "environments",
+    "kernels",
+    "simulate",
+]

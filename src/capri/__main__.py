@@ -1,0 +1,6 @@
+"""``python -m capri`` is the command ``capri``."""
+
+from capri.cli import main
+
+if __name__ == "__main__":
+    main()

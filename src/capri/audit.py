@@ -1,0 +1,268 @@
+"""Attack the real pipeline and see how much privacy loss can be proved.
+
+An audit plays the worst neighbouring pair many times through the code that serves users: the pair
+of largest whitened norm, with a reward far above the bound in one world and far below it in the
+other. From how well the two worlds can be told apart it derives a lower bound on the privacy loss
+that holds with the stated confidence. A bound above the claim proves a bug; a bound close below it
+shows that the test has teeth and that little noise is wasted.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import sqrt
+
+import numpy as np
+from scipy.special import betaincinv, ndtri
+
+from capri.decisions import OpenEpoch
+from capri.encoder import Encoder
+from capri.errors import BudgetError, ConfigurationError
+from capri.gate import Gate
+from capri.plan import EpochPlan
+from capri.policy import Capri
+from capri.privacy.calibration import analytic_multiplier, delivered_epsilon
+from capri.privacy.ledger import Ledger
+from capri.problem import PrivacyModel
+from capri.spaces import context_chunks
+from capri.typing import FloatArray, IntArray
+
+# How far beyond its bound the attacker's reward lies: clipping must take care of it.
+_EXCESS = 1e6
+_PROBES = 256
+# Attacks that a working pipeline defeats outright need few trials: a repeated noise vector leaves
+# no doubt in any of them. Forks are slow, so they are capped as well.
+_SHARE, _FEWEST, _FORKS = 20, 100, 250
+_ATTACKS = ("release", "difference", "fork")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackResult:
+    """One attack: statistics in the two worlds, in units of the noise, and what they prove."""
+
+    name: str
+    trials: int
+    low: FloatArray = field(repr=False)
+    high: FloatArray = field(repr=False)
+    proven_mu: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditResult:
+    """Claimed against proven privacy loss."""
+
+    model: str
+    epsilon: float
+    delta: float
+    confidence: float
+    claimed_mu: float
+    attacks: tuple[AttackResult, ...]
+
+    @property
+    def proven_mu(self) -> float:
+        """Largest Gaussian-DP parameter that some attack proves."""
+        return max(attack.proven_mu for attack in self.attacks)
+
+    @property
+    def proven_epsilon(self) -> float:
+        """The proven loss as an epsilon at the claimed delta."""
+        return delivered_epsilon(max(self.proven_mu, 0.0), self.delta)
+
+    @property
+    def passed(self) -> bool:
+        """No attack proves more loss than was claimed."""
+        return self.proven_mu <= self.claimed_mu
+
+
+def audit(
+    policy: Capri,
+    *,
+    trials: int = 20_000,
+    confidence: float = 0.999,
+    attacks: Sequence[str] = _ATTACKS,
+) -> AuditResult:
+    """Attack a fresh private policy; ``trials`` runs in each of the two worlds.
+
+    Three attacks, each with its threshold fixed in advance at the midpoint: *release* reads what
+    the gate gives for the attacked epoch (asking twice, and rewarding three times); *difference*
+    subtracts the release of a second epoch, in case noise is reused; *fork* subtracts the release
+    of a sibling process. The confidence holds for all of them together.
+    """
+    if not policy.private:
+        raise ConfigurationError(
+            "only a private run can be audited: give the policy a budget and no simulation_seed"
+        )
+    if trials < _FEWEST:
+        raise ConfigurationError(f"an audit needs at least {_FEWEST} trials, got {trials}")
+    if not 0 < confidence < 1:
+        raise ConfigurationError(f"confidence must lie between 0 and 1, got {confidence}")
+    if not attacks or not set(attacks) <= set(_ATTACKS):
+        raise ConfigurationError(f"attacks must be some of {', '.join(_ATTACKS)}, got {attacks!r}")
+    chosen = [name for name in dict.fromkeys(attacks) if name != "fork" or hasattr(os, "fork")]
+    few = max(_FEWEST, trials // _SHARE)
+    counts = {"release": trials, "difference": few, "fork": min(few, _FORKS)}
+    target = _Target(policy)
+    budget = policy.ledger.budget
+    error = (1 - confidence) / len(chosen)
+    return AuditResult(
+        model=str(policy.model),
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        confidence=confidence,
+        claimed_mu=1 / analytic_multiplier(budget),
+        attacks=tuple(_run(name, counts[name], getattr(target, name), error) for name in chosen),
+    )
+
+
+def proven_mu(low: FloatArray, high: FloatArray, error: float) -> float:
+    """Lower bound on ``mu`` from one threshold test at 0.
+
+    Gaussian DP allows no test with ``Phi^-1(1 - fpr) - Phi^-1(fnr) > mu`` (Dong, Roth & Su 2019);
+    both rates are replaced by their one-sided Clopper-Pearson upper bounds, each at ``error / 2``.
+    """
+    false_positive = _clopper_pearson_upper(int((low > 0).sum()), len(low), error / 2)
+    false_negative = _clopper_pearson_upper(int((high <= 0).sum()), len(high), error / 2)
+    return float(ndtri(1 - false_positive) - ndtri(false_negative))
+
+
+def _clopper_pearson_upper(hits: int, trials: int, error: float) -> float:
+    """Upper end of the exact binomial confidence interval."""
+    return 1.0 if hits == trials else float(betaincinv(hits + 1, trials - hits, 1 - error))
+
+
+def _run(name: str, trials: int, attack: Callable[[float], float], error: float) -> AttackResult:
+    low = np.array([attack(-1.0) for _ in range(trials)])
+    high = np.array([attack(+1.0) for _ in range(trials)])
+    return AttackResult(
+        name=name, trials=trials, low=low, high=high, proven_mu=proven_mu(low, high, error)
+    )
+
+
+class _Target:
+    """The pipeline under attack: one plan, the worst pair, and fresh epochs on demand."""
+
+    def __init__(self, policy: Capri) -> None:
+        self._policy = policy
+        self._problem = policy._problem
+        plan = policy._epoch_with_room().plan
+        self._context, self._action = self._worst_pair(plan)
+        # Local: the report itself is public, so the attacked one stands alone. Joint: a bystander
+        # whose reward never comes shares the epoch.
+        local = self._problem.model is PrivacyModel.LOCAL
+        self._length = 1 if local else 2
+        self._plans = [replace(plan, length=self._length, epoch=epoch) for epoch in (1, 2)]
+        # The attacker knows the plan, hence what either reward would add to the sum: the direction
+        # to look in and the midpoint to compare with.
+        low, none, high = (self._contribution(plan, sign) for sign in (-1.0, 0.0, 1.0))
+        self._direction = (high - low) / np.linalg.norm(high - low)
+        self._missing = float(none @ self._direction)
+        self._midpoint = float((high + low) / 2 @ self._direction)
+
+    def _contribution(self, plan: EpochPlan, sign: float) -> FloatArray:
+        """What a reward adds to the released vector, in units of the noise."""
+        units = Encoder(plan, self._problem).total(self._context, self._action, sign * self._reward)
+        return np.asarray(units * plan.grid.step / plan.noise_scale)
+
+    @property
+    def _reward(self) -> FloatArray:
+        return np.array([_EXCESS * self._problem.reward_bound])
+
+    def _worst_pair(self, plan: EpochPlan) -> tuple[FloatArray, IntArray]:
+        """The pair whose contributions lie farthest apart, in the pool or near it.
+
+        Among pairs within 2 % of the farthest, the one of largest norm before clipping.
+        """
+        problem = self._problem
+        generator = np.random.default_rng(0)
+        rows, _ = problem.contexts.support(generator, _PROBES)
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        probes = low + (high - low) * generator.uniform(-0.2, 1.2, (_PROBES, rows.shape[1]))
+        candidates = np.concatenate([rows, probes])
+        best, place = -1.0, (0, 0)
+        for part in context_chunks(len(candidates), problem.actions.count):
+            pairs = problem.actions.pairs(candidates[part])
+            harm = self._harm(plan, pairs.reshape(-1, pairs.shape[-1])).reshape(pairs.shape[:2])
+            where = np.unravel_index(int(harm.argmax()), harm.shape)
+            if harm[where] > best:
+                best, place = float(harm[where]), (part.start + int(where[0]), int(where[1]))
+        return candidates[place[0]][None], np.array([place[1]])
+
+    def _harm(self, plan: EpochPlan, pairs: FloatArray) -> FloatArray:
+        """Distance between the two contributions in 50 grades, plus the norm within a grade."""
+        norms = np.linalg.norm(plan.features.whitened(pairs), axis=1)
+        baseline = np.zeros(len(pairs)) if plan.baseline is None else plan.baseline(pairs)
+        ends = np.clip(
+            np.array([[-1.0], [1.0]]) * self._problem.reward_bound - baseline,
+            -plan.value_bound,
+            plan.value_bound,
+        )
+        reach = (ends[1] - ends[0]) / (2 * plan.value_bound)
+        distance = np.minimum(norms / plan.clip_norm, 1.0) * reach
+        return np.asarray(np.floor(50 * distance + 1e-6) + norms / (1 + norms))
+
+    def _gate(self) -> Gate:
+        ledger = self._policy.ledger
+        fresh = Ledger(ledger.budget, composition=self._problem.composition, participation=None)
+        return Gate(self._problem.model, self._policy._streams.noise, fresh)
+
+    def _play(self, gate: Gate, epoch: int, sign: float | None) -> FloatArray:
+        """One epoch with the attacker's reward (or none); everything it gives away, averaged."""
+        state = OpenEpoch(self._plans[epoch - 1], 0, self._problem, gate)
+        everyone = np.repeat(self._context, self._length, axis=0)
+        ids = state.issue(everyone, np.repeat(self._action, self._length))[:1]
+        if sign is not None:
+            # All but the first are duplicates and must be ignored, in one batch or one by one.
+            state.reward(np.repeat(ids, 2), np.repeat(sign * self._reward, 2))
+            state.reward(ids, sign * self._reward)
+        seen = [state.release().vector]
+        with suppress(BudgetError):  # the second release must be refused
+            seen.append(state.release().vector)
+        return np.asarray(np.mean(seen, axis=0))
+
+    def _statistic(self, vector: FloatArray, midpoint: float) -> float:
+        return float(vector @ self._direction) / self._plans[0].noise_scale - midpoint
+
+    def release(self, sign: float) -> float:
+        """What the release of the attacked epoch tells."""
+        others = (self._length - 1) * self._missing
+        return self._statistic(self._play(self._gate(), 1, sign), self._midpoint + others)
+
+    def difference(self, sign: float) -> float:
+        """What two consecutive releases of one gate tell."""
+        gate = self._gate()
+        return self._apart(self._play(gate, 1, sign), self._play(gate, 2, None))
+
+    def fork(self, sign: float) -> float:
+        """What two sibling processes tell."""
+        first = _in_child(lambda: self._play(self._gate(), 1, sign))
+        return self._apart(first, _in_child(lambda: self._play(self._gate(), 1, None)))
+
+    def _apart(self, first: FloatArray, second: FloatArray) -> float:
+        return self._statistic(first - second, self._midpoint - self._missing) / sqrt(2)
+
+
+def _in_child(compute: Callable[[], FloatArray]) -> FloatArray:
+    """Run in a forked child and bring the array back."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        # Newer Pythons warn of forking with threads; the child only computes and exits.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:  # pragma: no cover - runs in the child
+        status = 1
+        try:
+            os.close(read)
+            with os.fdopen(write, "wb") as pipe:
+                pipe.write(compute().tobytes())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status != 0:
+        raise RuntimeError("the forked half of the audit failed")
+    return np.frombuffer(data)

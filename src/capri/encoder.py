@@ -1,0 +1,88 @@
+"""From what a user did to an integer contribution (Alg. 1, line 13)."""
+
+from functools import cached_property
+
+import numpy as np
+
+from capri.encoding import encode
+from capri.plan import EpochPlan
+from capri.problem import Problem
+from capri.spaces import ContextPool, context_chunks
+from capri.typing import FloatArray, IntArray
+
+# Features of all pool pairs are kept up to this many numbers (32 MB), else computed when needed.
+_TABLE_ELEMENTS = 1 << 22
+# Contributions encoded at once: bounds the temporary (rows x dimension) matrix.
+_BATCH_ELEMENTS = 1 << 19
+
+
+class Encoder:
+    """Encodes the decisions of one epoch.
+
+    A contribution depends on its own pair and reward only, to the last bit: features come either
+    from a table over the public pool or from products made one row at a time.
+    """
+
+    def __init__(self, plan: EpochPlan, problem: Problem) -> None:
+        self._plan = plan
+        self._problem = problem
+
+    def total(self, contexts: FloatArray, action_index: IntArray, rewards: FloatArray) -> IntArray:
+        """Sum of the contributions of these decisions."""
+        plan = self._plan
+        total = np.zeros(plan.dimension, dtype=np.int64)
+        step = max(1, _BATCH_ELEMENTS // plan.dimension)
+        for start in range(0, len(rewards), step):
+            part = slice(start, start + step)
+            whitened, baseline = self._features(contexts[part], action_index[part])
+            bound = self._problem.reward_bound
+            units = encode(
+                whitened,
+                np.clip(rewards[part], -bound, bound) - baseline,
+                value_bound=plan.value_bound,
+                clip_norm=plan.clip_norm,
+                grid=plan.grid,
+                moment_share=plan.moment_share,
+            )
+            total += units.sum(axis=0)
+        return total
+
+    def _features(
+        self, contexts: FloatArray, action_index: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Whitened features and baseline of each decision."""
+        pool = self._problem.contexts
+        if self._table is None or not isinstance(pool, ContextPool):
+            return self._compute(self._problem.actions.chosen(contexts, action_index))
+        place = pool.locate(contexts)
+        rows = place * self._problem.actions.count + action_index
+        whitened, baseline = self._table[0][rows], self._table[1][rows]
+        outside = place < 0
+        if outside.any():
+            pairs = self._problem.actions.chosen(contexts[outside], action_index[outside])
+            whitened[outside], baseline[outside] = self._compute(pairs)
+        return whitened, baseline
+
+    def _compute(self, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+        baseline = self._plan.baseline
+        values = np.zeros(len(pairs)) if baseline is None else baseline(pairs)
+        return self._plan.features.whitened(pairs), values
+
+    @cached_property
+    def _table(self) -> tuple[FloatArray, FloatArray] | None:
+        """Features and baselines of all pairs of a small pool: public, hence free to keep."""
+        pool, actions = self._problem.contexts, self._problem.actions
+        if not isinstance(pool, ContextPool):
+            return None
+        rows = pool.size * actions.count
+        if rows * self._plan.features.rank > _TABLE_ELEMENTS:
+            return None
+        whitened, baseline = np.empty((rows, self._plan.features.rank)), np.zeros(rows)
+        for part in context_chunks(pool.size, actions.count):
+            pairs = actions.pairs(pool.rows[part])
+            block = slice(part.start * actions.count, part.stop * actions.count)
+            flat = pairs.reshape(-1, pairs.shape[-1])
+            whitened[block] = self._plan.features.whitened_block(flat)
+            if self._plan.baseline is not None:
+                baseline[block] = self._plan.baseline(flat)
+        return whitened, baseline

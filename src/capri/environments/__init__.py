@@ -1,0 +1,28 @@
+"""Worlds to play in: a context law, an action set and a mean reward that is known exactly."""
+
+from capri.environments.base import Environment, TabularEnvironment, tabulate
+from capri.environments.catalogue import ENVIRONMENT_NAMES, environment_by_name
+from capri.environments.functions import (
+    branin,
+    hartmann4,
+    hartmann6,
+    michalewicz,
+    six_hump_camel,
+    styblinski_tang,
+)
+from capri.environments.rkhs import random_rkhs
+
+__all__ = [
+    "ENVIRONMENT_NAMES",
+    "Environment",
+    "TabularEnvironment",
+    "branin",
+    "environment_by_name",
+    "hartmann4",
+    "hartmann6",
+    "michalewicz",
+    "random_rkhs",
+    "six_hump_camel",
+    "styblinski_tang",
+    "tabulate",
+]

@@ -1,0 +1,216 @@
+"""What an environment is, and the finite one that every constructor here returns."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from numbers import Real
+from typing import Protocol, final, runtime_checkable
+
+import numpy as np
+
+from capri.errors import ConfigurationError, ShapeError
+from capri.spaces import CHUNK_PAIRS, as_rows
+from capri.typing import FloatArray, IntArray
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """Finitely many contexts and actions, and a mean reward ``f(c, x)`` for each pair."""
+
+    @property
+    def name(self) -> str:
+        """Short name, as the shell spells it."""
+        ...
+
+    @property
+    def actions(self) -> FloatArray:
+        """Feature rows, ``(n_actions, d_x)``."""
+        ...
+
+    @property
+    def contexts(self) -> FloatArray:
+        """Feature rows, ``(n_contexts, d_c)``."""
+        ...
+
+    @property
+    def weights(self) -> FloatArray:
+        """The context law: one probability per context."""
+        ...
+
+    @property
+    def reward_bound(self) -> float:
+        """No reward exceeds this in absolute value."""
+        ...
+
+    @property
+    def noise(self) -> float:
+        """Rewards are ``f`` plus uniform noise in ``[-noise, noise]``."""
+        ...
+
+    def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
+        """Draw ``n`` contexts from the context law, as indices into ``contexts``."""
+        ...
+
+    def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
+        """``f(c, x)`` for each pair of indices."""
+        ...
+
+    def rewards(
+        self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
+    ) -> FloatArray:
+        """One noisy, clipped reward for each pair of indices."""
+        ...
+
+    def best(self, context_index: IntArray) -> FloatArray:
+        """``max_x f(c, x)`` for each context index."""
+        ...
+
+    def uniform_regret(self) -> float:
+        """Expected regret per round of playing every action with equal probability."""
+        ...
+
+    def parameters(self) -> dict[str, object]:
+        """What the environment was made from, in values that JSON can hold."""
+        ...
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TabularEnvironment:
+    """An environment that knows ``f`` as the table ``means[context, action]``.
+
+    >>> coin = TabularEnvironment(
+    ...     name="coin", contexts=[[0.0]], weights=[1.0], actions=[[0.0], [1.0]],
+    ...     means=[[0.25, 0.75]], reward_bound=1.0, noise=0.0,
+    ... )
+    >>> coin.uniform_regret()
+    0.25
+    >>> coin.rewards(np.random.default_rng(0), np.array([0, 0]), np.array([1, 0]))
+    array([0.75, 0.25])
+    """
+
+    name: str
+    contexts: FloatArray = field(repr=False)
+    weights: FloatArray = field(repr=False)
+    actions: FloatArray = field(repr=False)
+    means: FloatArray = field(repr=False)
+    reward_bound: float
+    noise: float
+    origin: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        contexts, actions = as_rows(self.contexts, "contexts"), as_rows(self.actions, "actions")
+        means = as_rows(self.means, "means")
+        if means.shape != (len(contexts), len(actions)):
+            raise ShapeError(
+                f"means must have shape ({len(contexts)}, {len(actions)}), one row per context "
+                f"and one column per action, got {means.shape}"
+            )
+        bound, noise = check_scales(self.reward_bound, self.noise)
+        object.__setattr__(self, "contexts", contexts)
+        object.__setattr__(self, "actions", actions)
+        object.__setattr__(self, "means", means)
+        object.__setattr__(self, "weights", _law(self.weights, len(contexts)))
+        object.__setattr__(self, "reward_bound", bound)
+        object.__setattr__(self, "noise", noise)
+
+    def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
+        """Draw ``n`` contexts from the context law, as indices into ``contexts``."""
+        return rng.choice(len(self.contexts), size=n, p=self.weights).astype(np.int64)
+
+    def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
+        """``f(c, x)`` for each pair of indices."""
+        means: FloatArray = self.means[context_index, action_index]
+        return means
+
+    def rewards(
+        self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
+    ) -> FloatArray:
+        """``clip(f(c, x) + uniform(-noise, noise), -reward_bound, reward_bound)``."""
+        mean = self.mean(context_index, action_index)
+        noisy = mean + rng.uniform(-self.noise, self.noise, size=np.shape(mean))
+        return np.clip(noisy, -self.reward_bound, self.reward_bound)
+
+    def best(self, context_index: IntArray) -> FloatArray:
+        """``max_x f(c, x)`` for each context index."""
+        best: FloatArray = self._best[context_index]
+        return best
+
+    def uniform_regret(self) -> float:
+        """``E_c [max_x f(c, x) - mean_x f(c, x)]`` under the context law."""
+        return float(np.sum(self.weights * (self._best - self.means.mean(axis=1))))
+
+    def parameters(self) -> dict[str, object]:
+        """Name, sizes, scales and origin, in values that JSON can hold."""
+        return {
+            "name": self.name,
+            "contexts": len(self.contexts),
+            "actions": len(self.actions),
+            "context_dimension": self.contexts.shape[1],
+            "action_dimension": self.actions.shape[1],
+            "reward_bound": self.reward_bound,
+            "noise": self.noise,
+            **self.origin,
+        }
+
+    @cached_property
+    def _best(self) -> FloatArray:
+        best: FloatArray = self.means.max(axis=1)
+        return best
+
+
+def tabulate(
+    function: Callable[[FloatArray], FloatArray], contexts: FloatArray, actions: FloatArray
+) -> FloatArray:
+    """Table of ``function`` over rows ``(c, x)``, computed in chunks of bounded size.
+
+    >>> tabulate(lambda rows: rows[:, 0] - rows[:, 1], np.array([[1.0]]), np.array([[2.0], [5.0]]))
+    array([[-1., -4.]])
+    """
+    table = np.empty(len(contexts) * len(actions))
+    for start in range(0, table.size, CHUNK_PAIRS):
+        context, action = np.divmod(
+            np.arange(start, min(start + CHUNK_PAIRS, table.size)), len(actions)
+        )
+        rows = np.hstack([contexts[context], actions[action]])
+        table[start : start + len(rows)] = function(rows)
+    return table.reshape(len(contexts), len(actions))
+
+
+def unit_cube(rng: np.random.Generator, name: str, count: int, dimension: int) -> FloatArray:
+    """``count`` uniform rows in the unit cube; ``name`` is what the rows are called in errors."""
+    check_whole(name, count)
+    return rng.random((count, dimension))
+
+
+def check_whole(name: str, value: object) -> None:
+    """Refuse anything but a whole number of 1 or more."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number of 1 or more, got {value!r}")
+
+
+def check_scales(reward_bound: float, noise: float) -> tuple[float, float]:
+    """Return both as floats, or say which is outside its range."""
+    if not isinstance(reward_bound, Real) or not 0.0 < reward_bound < np.inf:
+        raise ConfigurationError(f"reward_bound must be positive and finite, got {reward_bound!r}")
+    if not isinstance(noise, Real) or not 0.0 <= noise < np.inf:
+        raise ConfigurationError(f"noise must be zero or more and finite, got {noise!r}")
+    return float(reward_bound), float(noise)
+
+
+def uniform_law(count: int) -> FloatArray:
+    """The context law that gives every context the same probability."""
+    return np.full(count, 1.0 / count)
+
+
+def _law(weights: FloatArray, count: int) -> FloatArray:
+    """Probabilities of the contexts, checked."""
+    law = np.array(weights, dtype=np.float64)
+    if law.shape != (count,):
+        raise ShapeError(f"weights must have shape ({count},), one per context, got {law.shape}")
+    if not (law >= 0.0).all() or abs(law.sum() - 1.0) > 1e-9:
+        raise ConfigurationError(
+            f"weights must be zero or more and sum to 1, got smallest {law.min()}, sum {law.sum()}"
+        )
+    law.flags.writeable = False
+    return law

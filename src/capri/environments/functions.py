@@ -1,0 +1,294 @@
+"""Test functions of global optimisation, split into context and action dimensions.
+
+Rows in the unit cube are mapped to the usual domain of the function. The functions are published
+for minimisation, so the reward turns them over, and one affine map, from the range of the function
+over its whole domain, brings the means into ``[-(reward_bound - noise), reward_bound - noise]``:
+rewards are never clipped. Formulas: S. Surjanovic and D. Bingham, Virtual Library of Simulation
+Experiments (sfu.ca/~ssurjano), and V. Picheny et al., Structural and Multidisciplinary
+Optimization 48 (2013), for the rescaled Hartmann-4.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from capri.environments.base import (
+    TabularEnvironment,
+    check_scales,
+    check_whole,
+    tabulate,
+    uniform_law,
+    unit_cube,
+)
+from capri.errors import ConfigurationError
+from capri.typing import FloatArray
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Surface:
+    """A published function, its usual domain (one interval per dimension) and its range on it."""
+
+    name: str
+    formula: Callable[[FloatArray], FloatArray]
+    domain: tuple[tuple[float, float], ...]
+    smallest: float
+    largest: float
+
+    def value(self, unit: FloatArray) -> FloatArray:
+        """The published value at rows of the unit cube: ``formula(lower + unit (upper - lower))``.
+
+        >>> float(BRANIN.value(np.array([[0.0, 0.0]]))[0]) == BRANIN.largest
+        True
+        """
+        lower, upper = np.transpose(self.domain)
+        return self.formula(lower + unit * (upper - lower))
+
+    def reward(self, unit: FloatArray, limit: float) -> FloatArray:
+        """``limit (1 - 2 (value - smallest) / (largest - smallest))``: the minimum is ``limit``."""
+        share = (self.value(unit) - self.smallest) / (self.largest - self.smallest)
+        return limit * (1.0 - 2.0 * share)
+
+
+def _branin(rows: FloatArray) -> FloatArray:
+    """``(y - 5.1 x^2 / (4 pi^2) + 5 x / pi - 6)^2 + 10 (1 - 1 / (8 pi)) cos x + 10``."""
+    x, y = rows.T
+    curve = y - 5.1 / (4.0 * math.pi**2) * x**2 + 5.0 / math.pi * x - 6.0
+    values: FloatArray = curve**2 + 10.0 * (1.0 - 1.0 / (8.0 * math.pi)) * np.cos(x) + 10.0
+    return values
+
+
+def _six_hump_camel(rows: FloatArray) -> FloatArray:
+    """``(4 - 2.1 x^2 + x^4 / 3) x^2 + x y + (4 y^2 - 4) y^2``."""
+    x, y = rows.T
+    values: FloatArray = (4.0 - 2.1 * x**2 + x**4 / 3.0) * x**2 + x * y + (4.0 * y**2 - 4.0) * y**2
+    return values
+
+
+_HARTMANN_WEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
+_HARTMANN_SHAPES = np.array(
+    [
+        [10.0, 3.0, 17.0, 3.5, 1.7, 8.0],
+        [0.05, 10.0, 17.0, 0.1, 8.0, 14.0],
+        [3.0, 3.5, 1.7, 10.0, 17.0, 8.0],
+        [17.0, 8.0, 0.05, 10.0, 0.1, 14.0],
+    ]
+)
+_HARTMANN_CENTRES = np.array(
+    [
+        [0.1312, 0.1696, 0.5569, 0.0124, 0.8283, 0.5886],
+        [0.2329, 0.4135, 0.8307, 0.3736, 0.1004, 0.9991],
+        [0.2348, 0.1451, 0.3522, 0.2883, 0.3047, 0.6650],
+        [0.4047, 0.8828, 0.8732, 0.5743, 0.1091, 0.0381],
+    ]
+)
+
+
+def _hartmann_bumps(rows: FloatArray) -> FloatArray:
+    """``sum_i weight_i exp(-sum_j shape_ij (x_j - centre_ij)^2)``, with the first d columns."""
+    dimension = rows.shape[1]
+    offsets = rows[:, None, :] - _HARTMANN_CENTRES[:, :dimension]
+    exponents = np.sum(_HARTMANN_SHAPES[:, :dimension] * offsets**2, axis=2)
+    total: FloatArray = np.exp(-exponents) @ _HARTMANN_WEIGHTS
+    return total
+
+
+def _hartmann6(rows: FloatArray) -> FloatArray:
+    """``-bumps(x)``."""
+    return -_hartmann_bumps(rows)
+
+
+def _hartmann4(rows: FloatArray) -> FloatArray:
+    """``(1.1 - bumps(x)) / 0.839``, rescaled by Picheny et al. to mean 0 and variance 1."""
+    return (1.1 - _hartmann_bumps(rows)) / 0.839
+
+
+def _styblinski_tang(rows: FloatArray) -> FloatArray:
+    """``sum_i (x_i^4 - 16 x_i^2 + 5 x_i) / 2``."""
+    total: FloatArray = np.sum(rows**4 - 16.0 * rows**2 + 5.0 * rows, axis=1) / 2.0
+    return total
+
+
+def _michalewicz(rows: FloatArray) -> FloatArray:
+    """``-sum_i sin(x_i) sin(i x_i^2 / pi)^20``."""
+    order = np.arange(1, rows.shape[1] + 1)
+    total: FloatArray = -np.sum(np.sin(rows) * np.sin(order * rows**2 / math.pi) ** 20, axis=1)
+    return total
+
+
+BRANIN = Surface(
+    name="branin",
+    formula=_branin,
+    domain=((-5.0, 10.0), (0.0, 15.0)),
+    smallest=10.0 / (8.0 * math.pi),  # at (pi, 2.275) and two more
+    largest=float(_branin(np.array([[-5.0, 0.0]]))[0]),
+)
+CAMEL = Surface(
+    name="camel",
+    formula=_six_hump_camel,
+    domain=((-3.0, 3.0), (-2.0, 2.0)),
+    smallest=-1.0316284534898776,  # at (0.0898, -0.7126) and its mirror image
+    largest=162.9,  # at the corners (3, 2) and (-3, -2)
+)
+# The bumps are positive and vanish far away: 0 bumps bounds both Hartmann functions from above.
+HARTMANN4 = Surface(
+    name="hartmann4",
+    formula=_hartmann4,
+    domain=((0.0, 1.0),) * 4,
+    smallest=-3.1344941412224,
+    largest=1.1 / 0.839,
+)
+HARTMANN6 = Surface(
+    name="hartmann6",
+    formula=_hartmann6,
+    domain=((0.0, 1.0),) * 6,
+    smallest=-3.3223680114155156,
+    largest=0.0,
+)
+
+
+def styblinski_tang_surface(dimension: int) -> Surface:
+    """Separable: each coordinate lies between -39.16617 (at -2.903534) and 125 (at 5)."""
+    return Surface(
+        name="styblinski-tang",
+        formula=_styblinski_tang,
+        domain=((-5.0, 5.0),) * dimension,
+        smallest=-39.166165703771426 * dimension,
+        largest=125.0 * dimension,
+    )
+
+
+def michalewicz_surface(dimension: int) -> Surface:
+    """Separable: each term lies between -1 and 0, and comes close to both."""
+    return Surface(
+        name="michalewicz",
+        formula=_michalewicz,
+        domain=((0.0, math.pi),) * dimension,
+        smallest=-1.0 * dimension,
+        largest=0.0,
+    )
+
+
+def branin(
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int = 1,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """Branin on ``[-5, 10] x [0, 15]``: one context and one action dimension.
+
+    >>> branin(contexts=3, actions=2, seed=1).means.shape
+    (3, 2)
+    """
+    return _split(BRANIN, contexts, actions, context_dimension, noise, reward_bound, seed)
+
+
+def six_hump_camel(
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int = 1,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """Six-hump camel on ``[-3, 3] x [-2, 2]``: one context and one action dimension."""
+    return _split(CAMEL, contexts, actions, context_dimension, noise, reward_bound, seed)
+
+
+def hartmann4(
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int = 2,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """Hartmann-4 in the rescaled form of Picheny et al."""
+    return _split(HARTMANN4, contexts, actions, context_dimension, noise, reward_bound, seed)
+
+
+def hartmann6(
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int = 3,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """Hartmann-6 in its original form."""
+    return _split(HARTMANN6, contexts, actions, context_dimension, noise, reward_bound, seed)
+
+
+def styblinski_tang(
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int = 1,
+    action_dimension: int = 1,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """Styblinski-Tang on ``[-5, 5]^d``. Separable: the best action is the same everywhere."""
+    check_whole("action_dimension", action_dimension)
+    check_whole("context_dimension", context_dimension)
+    surface = styblinski_tang_surface(context_dimension + action_dimension)
+    return _split(surface, contexts, actions, context_dimension, noise, reward_bound, seed)
+
+
+def michalewicz(
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int = 1,
+    action_dimension: int = 1,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """Michalewicz (m = 10) on ``[0, pi]^d``. Separable: the best action is the same everywhere."""
+    check_whole("action_dimension", action_dimension)
+    check_whole("context_dimension", context_dimension)
+    surface = michalewicz_surface(context_dimension + action_dimension)
+    return _split(surface, contexts, actions, context_dimension, noise, reward_bound, seed)
+
+
+def _split(
+    surface: Surface,
+    contexts: int,
+    actions: int,
+    context_dimension: int,
+    noise: float,
+    reward_bound: float,
+    seed: int,
+) -> TabularEnvironment:
+    """The first ``context_dimension`` coordinates are the context, the others the action."""
+    dimension = len(surface.domain)
+    check_whole("context_dimension", context_dimension)
+    if context_dimension >= dimension:
+        raise ConfigurationError(
+            f"{surface.name} has {dimension} dimensions: context_dimension must be at most "
+            f"{dimension - 1}, got {context_dimension}"
+        )
+    bound, noise = check_scales(reward_bound, noise)
+    if noise >= bound:
+        raise ConfigurationError(
+            f"noise must be less than reward_bound {bound}, to leave room for the function, "
+            f"got {noise}"
+        )
+    rng = np.random.default_rng(seed)
+    context_rows = unit_cube(rng, "contexts", contexts, context_dimension)
+    action_rows = unit_cube(rng, "actions", actions, dimension - context_dimension)
+    return TabularEnvironment(
+        name=surface.name,
+        contexts=context_rows,
+        weights=uniform_law(contexts),
+        actions=action_rows,
+        means=tabulate(lambda rows: surface.reward(rows, bound - noise), context_rows, action_rows),
+        reward_bound=bound,
+        noise=noise,
+        origin={"seed": seed},
+    )

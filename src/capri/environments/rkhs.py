@@ -1,0 +1,76 @@
+"""Random functions with a known norm in the space of a kernel: the setting of the theory."""
+
+import math
+
+import numpy as np
+
+from capri.environments.base import (
+    TabularEnvironment,
+    check_scales,
+    check_whole,
+    tabulate,
+    uniform_law,
+    unit_cube,
+)
+from capri.errors import ConfigurationError
+from capri.kernels import Kernel
+from capri.typing import FloatArray
+
+
+def random_rkhs(
+    kernel: Kernel,
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int = 1,
+    action_dimension: int = 1,
+    norm: float = 1.0,
+    centres: int = 30,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """``f = sum_j a_j k(., z_j)`` with ``a^T K a = norm^2``, everything uniform in the unit cube.
+
+    With ``k(w, w) <= 1`` the means stay within ``norm``. Rewards are clipped at the bound, so where
+    ``|f| + noise`` exceeds it their expectation is a little less extreme than ``f``.
+
+    >>> from capri.kernels import Matern
+    >>> random_rkhs(Matern(nu=2.5, lengthscale=0.3), contexts=4, actions=3).means.shape
+    (4, 3)
+    """
+    check_scales(reward_bound, noise)
+    for name, value in (
+        ("context_dimension", context_dimension),
+        ("action_dimension", action_dimension),
+    ):
+        check_whole(name, value)
+    if not 0.0 < norm < math.inf:
+        raise ConfigurationError(f"norm must be positive and finite, got {norm!r}")
+    rng = np.random.default_rng(seed)
+    context_rows = unit_cube(rng, "contexts", contexts, context_dimension)
+    action_rows = unit_cube(rng, "actions", actions, action_dimension)
+    centre_rows = unit_cube(rng, "centres", centres, context_dimension + action_dimension)
+    coefficients = _with_norm(rng.standard_normal(centres), kernel(centre_rows, centre_rows), norm)
+    return TabularEnvironment(
+        name="rkhs",
+        contexts=context_rows,
+        weights=uniform_law(contexts),
+        actions=action_rows,
+        means=tabulate(
+            lambda rows: kernel(rows, centre_rows) @ coefficients, context_rows, action_rows
+        ),
+        reward_bound=reward_bound,
+        noise=noise,
+        origin={
+            "kernel": kernel.to_dict(),
+            "norm": float(norm),
+            "centres": int(centres),
+            "seed": seed,
+        },
+    )
+
+
+def _with_norm(coefficients: FloatArray, gram: FloatArray, norm: float) -> FloatArray:
+    """``a * norm / sqrt(a^T K a)``."""
+    squared = float(coefficients @ gram @ coefficients)
+    return coefficients * (norm / math.sqrt(squared))

@@ -1,0 +1,41 @@
+"""One small tree of exceptions and warnings.
+
+Messages say what was given, what is allowed and what to do. They never repeat a user's context or
+reward: an exception may end in a log, and a log is public.
+"""
+
+
+class CapriError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class ConfigurationError(CapriError, ValueError):
+    """A parameter is outside its allowed range."""
+
+
+class ShapeError(ConfigurationError):
+    """An array has the wrong shape or dimension."""
+
+
+class DataError(CapriError, ValueError):
+    """A context or reward is not a finite number of the right shape. Its value is never shown."""
+
+
+class HorizonError(CapriError, RuntimeError):
+    """More decisions were asked for than the policy was built for."""
+
+
+class BudgetError(CapriError, RuntimeError):
+    """The privacy budget of a user, or of the policy, is spent."""
+
+
+class StorageError(CapriError, ValueError):
+    """A saved file is damaged, of another kind, or written by a newer version."""
+
+
+class RewardIgnoredWarning(UserWarning):
+    """A late, duplicate or unknown reward arrived and changed nothing."""
+
+
+class SimulationWarning(UserWarning):
+    """Something was asked of a simulation that only a private run can give."""

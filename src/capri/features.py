@@ -1,0 +1,279 @@
+"""Projected features: the coordinates in which a reward is encoded and an estimate is decoded.
+
+The paper projects the feature map ``phi`` onto the span of public draws ``S`` and whitens it with
+the covariance of public draws ``R``:
+
+    psi(w) = (K_SR K_RS + tau K_SS)^-1/2 k_S(w)                     Alg. 1, line 13
+
+Everything downstream needs only two functions of a pair ``w``: ``psi(w)`` and
+``sigma~^2(w) = phi(w)^T (P_S Phi_R Phi_R^T P_S + tau Id)^-1 phi(w)``. Two implementations share
+this interface and agree: :class:`DenseFeatures` is the textbook form, a reference that needs
+``|S| x |S|`` matrices; :class:`LowRankFeatures` is the product, with matrices of the size of the
+numerical rank.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from capri.kernels import Kernel
+from capri.typing import FloatArray, IntArray
+
+# Below this residual a new pivot would be made of rounding errors only.
+NUMERICAL_RANK = 1e-12
+
+
+class ProjectedFeatures(ABC):
+    """Whitened features of an epoch, fixed before its first decision."""
+
+    tau: float
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Dimension of the whitened feature, hence of the released vector."""
+
+    @abstractmethod
+    def whitened(self, pairs: FloatArray) -> FloatArray:
+        """``psi(w)``, one row per pair."""
+
+    @abstractmethod
+    def whitened_block(self, pairs: FloatArray) -> FloatArray:
+        """``psi(w)`` of many public pairs at once: faster, rounded differently in each batch."""
+
+    @abstractmethod
+    def projected_variance(self, pairs: FloatArray) -> FloatArray:
+        """``sigma~^2(w)`` (Eqn projected_variance divided by tau), one value per pair."""
+
+    @abstractmethod
+    def decoder(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Points and weights with ``psi(w)^T vector = k_points(w)^T weights`` for every ``w``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Orthonormal coordinates of ``P_S phi(w)``, spanned by a few pivot points.
+
+    ``v(w) = T^T k_pivots(w)`` with ``T`` of shape (pivots, rank) such that the rank columns are
+    orthonormal in the RKHS, so ``<v(w), v(w')> = phi(w)^T P phi(w')``.
+    """
+
+    kernel: Kernel
+    pivots: FloatArray
+    transform: FloatArray
+
+    @property
+    def rank(self) -> int:
+        """Number of coordinates."""
+        return int(self.transform.shape[1])
+
+    def coordinates(self, pairs: FloatArray) -> FloatArray:
+        """``v(w)``, one row per pair."""
+        return np.asarray(self.kernel(pairs, self.pivots) @ self.transform)
+
+    def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
+        """``k(w, w) - |v(w)|^2 >= 0``: the part of ``phi(w)`` outside the span."""
+        inside = np.einsum("ij,ij->i", coordinates, coordinates)
+        return np.asarray(np.maximum(self.kernel.diagonal(pairs) - inside, 0.0))
+
+
+def greedy_basis(kernel: Kernel, points: FloatArray, *, tolerance: float, max_rank: int) -> Basis:
+    """Pivoted Cholesky on the points: ``v = L^-1 k_pivots``, never an inverse of ``K_SS``.
+
+    Takes the point of largest residual until every residual is at most ``tolerance`` or
+    ``max_rank`` pivots are chosen. Duplicates have residual zero and are never chosen twice.
+    """
+    limit = min(max_rank, len(points))
+    floor = max(tolerance, NUMERICAL_RANK)
+    rows = np.empty((min(limit, 64), len(points)))  # row j: coordinate j of every point
+    residual = kernel.diagonal(points).copy()
+    pivots: list[int] = []
+    while len(pivots) < limit:
+        pivot = int(residual.argmax())
+        # A kernel may vanish everywhere (Linear at the origin); one pivot keeps shapes valid.
+        if residual[pivot] <= floor and pivots:
+            break
+        j = len(pivots)
+        if j == len(rows):  # grown as needed: the rank is rarely near its limit
+            rows = np.concatenate([rows, np.empty((min(j, limit - j), len(points)))])
+        column = kernel(points, points[pivot : pivot + 1])[:, 0]
+        if j:
+            column -= rows[:j, pivot] @ rows[:j]
+        rows[j] = column / np.sqrt(max(residual[pivot], NUMERICAL_RANK))
+        residual -= rows[j] ** 2
+        pivots.append(pivot)
+        residual[pivots] = 0.0
+    lower = np.tril(rows[: len(pivots), pivots].T)
+    np.fill_diagonal(lower, np.maximum(lower.diagonal(), np.sqrt(NUMERICAL_RANK)))
+    transform = solve_triangular(lower, np.eye(len(pivots)), lower=True).T
+    return Basis(kernel, np.ascontiguousarray(points[pivots]), np.ascontiguousarray(transform))
+
+
+def spectral_basis(
+    kernel: Kernel, sample: FloatArray, *, tolerance: float, max_rank: int
+) -> tuple[Basis, FloatArray]:
+    """A basis ordered by importance, and its spectrum ``lambda_j = E[v_j^2]`` over the sample.
+
+    Pivoted Cholesky, rotated to the eigenvectors of ``E[v v^T]`` and cut where the share of
+    ``E[k(w,w)]`` left out falls below the tolerance.
+    """
+    mean = float(kernel.diagonal(sample).mean())
+    greedy = greedy_basis(kernel, sample, tolerance=0.1 * tolerance * mean, max_rank=max_rank)
+    v = greedy.coordinates(sample)
+    spectrum, vectors = eigh(v.T @ v / len(sample))
+    spectrum, vectors = np.maximum(spectrum[::-1], NUMERICAL_RANK), vectors[:, ::-1]
+    covered = np.cumsum(spectrum) / max(mean, NUMERICAL_RANK)
+    rank = min(len(spectrum), int((covered <= 1 - tolerance).sum()) + 1)
+    transform = np.ascontiguousarray(greedy.transform @ vectors[:, :rank])
+    return Basis(kernel, greedy.pivots, transform), spectrum[:rank]
+
+
+def distinct(points: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Distinct rows and how often each occurs: draws from finite sets repeat."""
+    rows, counts = np.unique(points, axis=0, return_counts=True)
+    return rows, counts.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankFeatures(ProjectedFeatures):
+    """``psi(w) = G^-1/2 v(w)`` with ``G = V_R^T V_R + tau I`` (rank x rank).
+
+    ``whitening`` is any ``A`` with ``A A^T = G^-1``: the Gaussian is rotation invariant, so a
+    Cholesky factor serves. ``sigma~^2(w) = |psi(w)|^2 + residual(w) / tau`` because ``phi(w)``
+    splits into ``v(w)`` inside the span, where the operator is ``G``, and the residual outside,
+    where it is ``tau``.
+    """
+
+    basis: Basis
+    whitening: FloatArray
+    tau: float
+
+    @classmethod
+    def from_copies(
+        cls,
+        kernel: Kernel,
+        basis_copy: FloatArray,
+        covariance_copy: FloatArray,
+        tau: float,
+        *,
+        tolerance: float,
+        max_rank: int,
+    ) -> "LowRankFeatures":
+        """Build from the paper's draws ``S`` (basis copy) and ``R`` (covariance copy)."""
+        points, _ = distinct(basis_copy)
+        basis = greedy_basis(kernel, points, tolerance=tolerance, max_rank=max_rank)
+        rows, counts = distinct(covariance_copy)
+        gram = np.zeros((basis.rank, basis.rank))
+        for start in range(0, len(rows), 4096):
+            v = basis.coordinates(rows[start : start + 4096])
+            gram += (v * counts[start : start + 4096, None]).T @ v
+        return cls.from_covariance(basis, gram, tau)
+
+    @classmethod
+    def from_covariance(cls, basis: Basis, gram: FloatArray, tau: float) -> "LowRankFeatures":
+        """Build from ``V_R^T V_R`` or from its expectation ``n E[v v^T]``."""
+        # A ridge lost in rounding would leave the matrix singular.
+        ridge = max(tau, basis.rank * np.finfo(np.float64).eps * float(np.trace(gram)))
+        upper = cholesky(gram + ridge * np.eye(basis.rank))
+        whitening = solve_triangular(upper, np.eye(basis.rank))
+        return cls(basis, whitening, tau)
+
+    @property
+    def rank(self) -> int:
+        """Number of whitened coordinates, at most the rank of the basis."""
+        return int(self.whitening.shape[1])
+
+    @cached_property
+    def _kernel_to_whitened(self) -> FloatArray:
+        return np.ascontiguousarray(self.basis.transform @ self.whitening)
+
+    def whitened(self, pairs: FloatArray) -> FloatArray:
+        """``psi(w) = A^T T^T k_pivots(w)``.
+
+        One small product per row instead of one large one: BLAS rounds a row differently in
+        batches of different sizes, and a contribution must not depend on who else is in the batch.
+        """
+        row = self.basis.kernel(pairs, self.basis.pivots)
+        return np.asarray(np.matmul(row[:, None, :], self._kernel_to_whitened)[:, 0, :])
+
+    def whitened_block(self, pairs: FloatArray) -> FloatArray:
+        """``psi(w) = A^T T^T k_pivots(w)`` by one product."""
+        kernel = self.basis.kernel(pairs, self.basis.pivots)
+        return np.asarray(kernel @ self._kernel_to_whitened)
+
+    def decoder(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``weights = T A vector`` on the pivots."""
+        return self.basis.pivots, np.asarray(self._kernel_to_whitened @ vector)
+
+    def projected_variance(self, pairs: FloatArray) -> FloatArray:
+        """``sigma~^2(w) = |psi(w)|^2 + residual(w) / tau``."""
+        v = self.basis.coordinates(pairs)
+        psi = v @ self.whitening
+        return np.asarray(
+            np.einsum("ij,ij->i", psi, psi) + self.basis.residual(pairs, v) / self.tau
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class DenseFeatures(ProjectedFeatures):
+    """The textbook form with ``|S| x |S|`` matrices: reference and yardstick, not for use.
+
+    ``M = K_SR K_RS + tau K_SS`` is singular as soon as a draw repeats, so its root and the inverse
+    of ``K_SS`` are taken on the numerical range. Both give the paper's estimator exactly, because
+    it depends on ``S`` only through its span.
+    """
+
+    kernel: Kernel
+    basis_copy: FloatArray
+    covariance_copy: FloatArray
+    tau: float
+
+    @property
+    def rank(self) -> int:
+        """Number of draws in ``S``."""
+        return len(self.basis_copy)
+
+    @cached_property
+    def _inverse_root(self) -> FloatArray:
+        """``(K_SR K_RS + tau K_SS)^-1/2`` (Alg. 1, line 13)."""
+        cross = self.kernel(self.basis_copy, self.covariance_copy)
+        matrix = cross @ cross.T + self.tau * self.kernel(self.basis_copy, self.basis_copy)
+        return _power_on_range(matrix, -0.5)
+
+    @cached_property
+    def _variance_matrix(self) -> FloatArray:
+        """``V`` of Eqn projected_variance, by ``K_SS^-1`` on the numerical range."""
+        inverse = _power_on_range(self.kernel(self.basis_copy, self.basis_copy), -1.0)
+        cross = self.kernel(self.basis_copy, self.covariance_copy)
+        inner = cross.T @ inverse @ cross
+        inner[np.diag_indices_from(inner)] += self.tau
+        left = inverse @ cross
+        return np.asarray(left @ np.linalg.solve(inner, left.T))
+
+    def whitened(self, pairs: FloatArray) -> FloatArray:
+        """``psi(w) = (K_SR K_RS + tau K_SS)^-1/2 k_S(w)``."""
+        return np.asarray(self.kernel(pairs, self.basis_copy) @ self._inverse_root)
+
+    def whitened_block(self, pairs: FloatArray) -> FloatArray:
+        """The same as :meth:`whitened`: the reference takes no short cuts."""
+        return self.whitened(pairs)
+
+    def decoder(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``weights = M^-1/2 vector`` on the draws of ``S``."""
+        return self.basis_copy, np.asarray(self._inverse_root @ vector)
+
+    def projected_variance(self, pairs: FloatArray) -> FloatArray:
+        """``tau sigma~^2(w) = k(w, w) - k_S(w)^T V k_S(w)``."""
+        row = self.kernel(pairs, self.basis_copy)
+        explained = np.einsum("ij,ij->i", row @ self._variance_matrix, row)
+        return np.asarray(np.maximum(self.kernel.diagonal(pairs) - explained, 0.0) / self.tau)
+
+
+def _power_on_range(matrix: FloatArray, exponent: float) -> FloatArray:
+    """A power of a symmetric matrix with the numerically zero eigenvalues left at zero."""
+    values, vectors = eigh(matrix)
+    kept = values > values[-1] * len(values) * np.finfo(np.float64).eps
+    return np.asarray((vectors[:, kept] * values[kept] ** exponent) @ vectors[:, kept].T)

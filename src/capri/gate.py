@@ -1,0 +1,68 @@
+"""The gate: the single place where a secret turns public.
+
+Joint model: noise is added once, to the sum of a closed epoch. Local model: noise is added to
+every report before anybody sums it. The integers and the noise are the same, the place differs.
+"""
+
+import numpy as np
+
+from capri.plan import EpochPlan, Release
+from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.noise import NoiseSource
+from capri.problem import PrivacyModel
+from capri.typing import IntArray
+
+
+class Gate:
+    """Noises and publishes; ``ledger=None`` runs without privacy."""
+
+    def __init__(self, model: PrivacyModel, noise: NoiseSource, ledger: Ledger | None) -> None:
+        self._model = model
+        self._noise = noise
+        self._ledger = ledger
+
+    @property
+    def _reports_are_noised(self) -> bool:
+        """Private local runs. A simulation draws the sum of all reports' noise at the close."""
+        return (
+            self._ledger is not None and self._model is PrivacyModel.LOCAL and self._noise.private
+        )
+
+    def report(self, plan: EpochPlan, contributions: IntArray, reports: int) -> IntArray:
+        """What may be summed: in the local model each report with noise (Alg. 1, line 14)."""
+        if not self._reports_are_noised:
+            return contributions
+        return self._noise.add(contributions, plan.grid.noise_scale, reports=reports)
+
+    def check(self, plan: EpochPlan) -> None:
+        """Refuse a plan whose release the budget would not cover, before any data are in."""
+        if self._ledger is not None:
+            self._ledger.check(self._event(plan))
+
+    def _event(self, plan: EpochPlan) -> ReleaseEvent:
+        return ReleaseEvent(
+            epoch=plan.epoch,
+            model=str(self._model),
+            calibration=plan.calibration,
+            participants=plan.length,
+            rank=plan.dimension,
+            sensitivity=plan.grid.sensitivity * plan.grid.step,
+            noise_scale=plan.noise_scale,
+        )
+
+    def release(self, plan: EpochPlan, total: IntArray, missing: int) -> Release:
+        """Publish the sum of an epoch in which ``missing`` decisions got no reward.
+
+        The ledger is asked first, and refuses rather than overspend.
+        """
+        if self._ledger is None:
+            return Release(plan=plan, vector=np.asarray(total * plan.grid.step), event=None)
+        event = self._event(plan)
+        self._ledger.record(event)
+        if self._model is PrivacyModel.JOINT:
+            reports = 1  # Alg. 1, line 17
+        else:
+            # A missing reward counts as 0, and its report carries noise like any other.
+            reports = missing if self._reports_are_noised else plan.length
+        noisy = self._noise.add(total, plan.grid.noise_scale, reports=reports)
+        return Release(plan=plan, vector=np.asarray(noisy * plan.grid.step), event=event)

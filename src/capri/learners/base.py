@@ -1,0 +1,58 @@
+"""What every learner offers. A learner sees plans, releases and public draws; never a user."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capri.plan import EpochPlan, Release
+from capri.typing import BoolArray, FloatArray
+
+State = tuple[dict[str, Any], dict[str, FloatArray]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """What a release taught: the width of the estimate and the share of pairs still in play."""
+
+    width: float
+    active_share: float
+    predicted_error: float | None = None
+    noise_share: float | None = None
+
+
+class Learner(ABC):
+    """Plans epochs and turns releases into a way to play. Everything it holds is public."""
+
+    @abstractmethod
+    def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
+        """Decide an epoch before its first decision, from earlier releases and public draws."""
+
+    @abstractmethod
+    def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
+        """Take in what a closed epoch released."""
+
+    @abstractmethod
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        """The sampling law of the open epoch: ``(n, n_actions)``, rows sum to 1."""
+
+    @abstractmethod
+    def pool_law(self) -> FloatArray | None:
+        """The law of the open epoch for every pool context, or None where that is too large."""
+
+    @abstractmethod
+    def estimate(self, contexts: FloatArray) -> FloatArray:
+        """The current estimate of ``f``: ``(n, n_actions)``."""
+
+    @abstractmethod
+    def active(self, contexts: FloatArray) -> BoolArray:
+        """Which actions are still in play: ``(n, n_actions)`` of True and False."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """Everything needed to go on later, as JSON values and arrays."""
+
+    @abstractmethod
+    def restore(self, state: State) -> None:
+        """Go on from :meth:`state`."""

@@ -1,0 +1,122 @@
+"""The choices of the practical preset, each with a name. None of them touches the guarantee."""
+
+from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
+
+import numpy as np
+
+from capri.errors import ConfigurationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PracticalOptions:
+    """Options of preset "practical"; docs/practical.md has an ablation of each.
+
+    ``exploration``: "thompson", "inverse-gap" or "uniform" play on the actions not yet ruled out.
+    ``thompson_scale`` and ``draws``: spread and number of the Thompson draws of an epoch.
+    ``gap_scale``: inverse-gap weights ``gamma = gap_scale K / predicted error``.
+    ``widths``: "calibrated" (by public simulation), "rigorous" (Bernstein and exact Gaussian
+    quantiles) or "paper"; ``width_scale`` multiplies them; ``failure_probability`` is theirs.
+    ``first_epoch``, ``growth``: length of the first epoch (None: from the noise) and the growth.
+    ``residual``: encode ``y`` minus the last estimate; ``clip_scale``: residuals are clipped at so
+    many predicted standard deviations. None for ``residual`` means yes, except under "rigorous".
+    ``moment_share``: share of a message's norm that measures the size of the residuals.
+    ``pooling``: add up the releases of all epochs, or use the last one alone.
+    ``covariance``: "expected" under the law, or the paper's random "copy".
+    ``shape``: messages by "water-filling" or by the paper's "whitening" with ridge ``tau``.
+    ``tau``: ridge of "whitening"; "auto" takes the one of smallest predicted error.
+    ``smoothness``: prior variance of a coefficient is its kernel eigenvalue to this power.
+    ``norm_bound``: bound on the RKHS norm of ``f``; None for the reward bound.
+    ``rank_tolerance``, ``max_rank``: the basis may leave out this share of the mean of ``k(w,w)``.
+    """
+
+    exploration: str = "thompson"
+    thompson_scale: float = 0.7
+    draws: int = 64
+    gap_scale: float = 10.0
+    widths: str = "calibrated"
+    width_scale: float = 1.0
+    failure_probability: float = 0.05
+    first_epoch: int | None = None
+    growth: float = 1.5
+    residual: bool | None = None
+    clip_scale: float = 1.5
+    moment_share: float = 0.2
+    pooling: bool = True
+    covariance: str = "expected"
+    shape: str = "water-filling"
+    tau: float | str = "auto"
+    smoothness: float = 0.5
+    norm_bound: float | None = None
+    rank_tolerance: float = 1e-3
+    max_rank: int = 150
+
+    def __post_init__(self) -> None:
+        one_of("exploration", self.exploration, ("thompson", "inverse-gap", "uniform"))
+        one_of("widths", self.widths, ("calibrated", "rigorous", "paper"))
+        one_of("covariance", self.covariance, ("expected", "copy"))
+        one_of("shape", self.shape, ("water-filling", "whitening"))
+        for name in ("thompson_scale", "gap_scale", "width_scale", "clip_scale", "rank_tolerance"):
+            positive(name, getattr(self, name))
+        if self.tau != "auto":
+            ridge(self.tau)
+        if self.norm_bound is not None:
+            positive("norm_bound", self.norm_bound)
+        if not (isfinite(self.smoothness) and 0 <= self.smoothness <= 4):
+            raise ConfigurationError(f"smoothness must lie in [0, 4], got {self.smoothness}")
+        if not 0 < self.failure_probability < 1:
+            raise ConfigurationError(
+                "failure_probability must lie strictly between 0 and 1, "
+                f"got {self.failure_probability}"
+            )
+        if not 0 < self.moment_share < 1:
+            raise ConfigurationError(
+                f"moment_share must lie strictly between 0 and 1, got {self.moment_share}"
+            )
+        if not (isfinite(self.growth) and self.growth > 1):
+            raise ConfigurationError(f"growth must be above 1, got {self.growth}")
+        for name in ("draws", "max_rank", "first_epoch"):
+            value = getattr(self, name)
+            if value is not None:
+                whole(name, value)
+        if self.widths == "rigorous" and self.residual:
+            raise ConfigurationError(
+                "rigorous widths cannot bound what clipping residuals costs: "
+                "leave residual at None or False"
+            )
+
+    @property
+    def encodes_residuals(self) -> bool:
+        """Whether the last estimate is subtracted before a reward is encoded."""
+        return self.widths != "rigorous" if self.residual is None else self.residual
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """One of a few words."""
+    if value not in allowed:
+        choices = ", ".join(repr(choice) for choice in allowed)
+        raise ConfigurationError(f"{name} must be one of {choices}, got {value!r}")
+
+
+def positive(name: str, value: object) -> None:
+    """A positive, finite number."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not (isfinite(value) and float(value) > 0)
+    ):
+        raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")
+
+
+def whole(name: str, value: object) -> None:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number >= 1, got {value!r}")
+
+
+def ridge(value: object) -> None:
+    """``tau``: positive, and large enough to keep matrices invertible in float64."""
+    positive("tau", value)
+    if isinstance(value, Real) and float(value) < 1e-9:
+        raise ConfigurationError(f"tau must be at least 1e-9, got {value!r}")

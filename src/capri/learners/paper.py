@@ -1,0 +1,267 @@
+"""CAPRI as published: Algorithm 1 of the paper, line by line, with its own constants.
+
+Faithful, hence a reference: with these constants ``4 Delta_r`` exceeds the range of any estimate
+until horizons nobody runs, so nothing is eliminated and play stays uniform.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capri.confidence import paper_width
+from capri.encoding import make_grid
+from capri.errors import ConfigurationError
+from capri.features import DenseFeatures, LowRankFeatures, ProjectedFeatures
+from capri.learners.base import Learner, Lesson, State
+from capri.learners.options import one_of, positive, ridge, whole
+from capri.plan import EpochPlan, Release
+from capri.predictor import Predictor
+from capri.privacy.calibration import paper_noise_scale
+from capri.problem import PrivacyModel, Problem
+from capri.spaces import context_chunks
+from capri.typing import BoolArray, FloatArray
+
+# Contexts that stand for a sampler's law where the paper takes a maximum over its support.
+_SUPPORT_SAMPLE = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperOptions:
+    """What the paper leaves open.
+
+    ``tau``: the ridge. ``failure_probability``: delta_ERR of Alg. 1, line 1. ``calibration``:
+    "paper" for the noise as printed, "analytic" for the least noise that keeps the budget.
+    ``features``: "low-rank" or "dense" (reference). ``rank_tolerance``: the low-rank basis leaves
+    at most this share of ``1 / T_r`` of ``sigma~^2`` outside its span, up to ``max_rank`` points.
+    """
+
+    tau: float = 1.0
+    failure_probability: float = 0.05
+    calibration: str = "paper"
+    features: str = "low-rank"
+    rank_tolerance: float = 1e-2
+    max_rank: int = 2000
+
+    def __post_init__(self) -> None:
+        ridge(self.tau)
+        positive("failure_probability", self.failure_probability)
+        if not 0 < self.failure_probability < 1:
+            raise ConfigurationError(
+                "failure_probability must lie strictly between 0 and 1, "
+                f"got {self.failure_probability}"
+            )
+        one_of("calibration", self.calibration, ("paper", "analytic"))
+        one_of("features", self.features, ("low-rank", "dense"))
+        if self.rank_tolerance != 0:
+            positive("rank_tolerance", self.rank_tolerance)
+        whole("max_rank", self.max_rank)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Release:
+    """The estimate of a closed epoch and its width."""
+
+    predictor: Predictor
+    width: float
+    # False when 4 Delta exceeds the range any estimate of this release can have.
+    may_eliminate: bool
+
+
+class PaperLearner(Learner):
+    """Plans and learns as in Algorithm 1."""
+
+    def __init__(self, problem: Problem, horizon: int, options: PaperOptions) -> None:
+        if problem.budget is not None and options.calibration == "paper":
+            # Refuses a delta the printed formula has no noise for, before the first user comes.
+            paper_noise_scale(problem.budget, sigma_max=1.0, reward_bound=1.0, horizon=horizon)
+        self._problem = problem
+        self._horizon = horizon
+        self._options = options
+        self._releases: list[_Release] = []
+
+    def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
+        """Draw the copies S and R and fix features, sensitivity and noise."""
+        # Alg. 1, lines 4-8 (first epoch) and 21-25 (later ones): S and R of size T_r.
+        basis_copy = self._draw_pairs(generator, length)
+        covariance_copy = self._draw_pairs(generator, length)
+        features = self._features(basis_copy, covariance_copy)
+        # Alg. 1, lines 9 and 26.
+        sigma_max, clip_norm = self._largest(features, generator)
+        problem = self._problem
+        noise_scale = None
+        if self._options.calibration == "paper":
+            # |psi(w)| <= sigma~(w) <= sigma~_max (Step 3 of the lemma, read the right way round).
+            clip_norm = sigma_max
+        if problem.budget is not None and self._options.calibration == "paper":
+            noise_scale = problem.composition * paper_noise_scale(
+                problem.budget,
+                sigma_max=sigma_max,
+                reward_bound=problem.reward_bound,
+                horizon=self._horizon,
+            )
+        grid = make_grid(
+            bound=problem.reward_bound * clip_norm,
+            rank=features.rank,
+            length=length,
+            budget=problem.budget,
+            noise_scale=noise_scale,
+            composition=problem.composition,
+        )
+        return EpochPlan(
+            epoch=epoch,
+            length=length,
+            features=features,
+            tau=self._options.tau,
+            sigma_max=sigma_max,
+            value_bound=problem.reward_bound,
+            clip_norm=clip_norm,
+            grid=grid,
+            calibration=self._options.calibration,
+        )
+
+    def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
+        """Decode the release and shrink the active sets."""
+        problem, options, plan = self._problem, self._options, release.plan
+        # Alg. 1, line 18: mu_r(.) = k_S(.)^T (K_SR K_RS + tau K_SS)^-1/2 g.
+        predictor = Predictor(problem.kernel, *plan.features.decoder(release.vector))
+        width = paper_width(
+            sigma_max=plan.sigma_max,
+            reward_bound=problem.reward_bound,
+            tau=plan.tau,
+            budget=problem.budget,
+            horizon=self._horizon,
+            pairs=self._pairs(),
+            failure_probability=options.failure_probability,
+            reports=plan.length if problem.model is PrivacyModel.LOCAL else 1,
+        )
+        # |psi(w)| <= sqrt(k(w,w) / tau) bounds the range of the estimate by 2 |g| / sqrt(tau).
+        spread = 2 * float(np.linalg.norm(release.vector)) / np.sqrt(plan.tau)
+        self._releases.append(
+            _Release(predictor=predictor, width=width, may_eliminate=bool(4 * width < spread))
+        )
+        return Lesson(width=width, active_share=self._active_share(generator))
+
+    def active(self, contexts: FloatArray) -> BoolArray:
+        """``X_{r+1}(c)`` by Eqn prunning_sets, one release after the other (Alg. 1, line 19)."""
+        active = np.ones((len(contexts), self._problem.actions.count), dtype=np.bool_)
+        eliminating = [release for release in self._releases if release.may_eliminate]
+        if eliminating:
+            for part in context_chunks(len(contexts), self._problem.actions.count):
+                pairs = self._problem.actions.pairs(contexts[part])
+                for release in eliminating:
+                    value = np.where(active[part], release.predictor(pairs), -np.inf)
+                    best = value.max(axis=1, keepdims=True)
+                    active[part] &= value >= best - 4 * release.width
+        return active
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        """Uniform on the active set (Alg. 1, line 12)."""
+        active = self.active(contexts)
+        return np.asarray(active / active.sum(axis=1, keepdims=True))
+
+    def pool_law(self) -> FloatArray | None:
+        """Left to the caller."""
+        return None
+
+    def estimate(self, contexts: FloatArray) -> FloatArray:
+        """The estimate of the last closed epoch; 0 before the first."""
+        actions = self._problem.actions
+        values = np.zeros((len(contexts), actions.count))
+        if self._releases:
+            for part in context_chunks(len(contexts), actions.count):
+                values[part] = self._releases[-1].predictor(actions.pairs(contexts[part]))
+        return values
+
+    def _draw_pairs(self, generator: np.random.Generator, count: int) -> FloatArray:
+        """``count`` pairs ``c ~ kappa, x ~ Unif(X_r(c))`` (Alg. 1, lines 5-6 and 22-23)."""
+        rows, index = self._problem.contexts.draw(generator, count)
+        uniform = generator.random(count)
+        used, place = np.unique(index, return_inverse=True)
+        by_context = np.argsort(place, kind="stable")
+        boundaries = np.searchsorted(place[by_context], np.arange(len(used) + 1))
+        actions = np.empty(count, dtype=np.int64)
+        for part in context_chunks(len(used), self._problem.actions.count):
+            active = self.active(rows[used[part]])
+            # The k-th active action of a context, k uniform: rank the active ones first.
+            order = np.argsort(~active, axis=1, kind="stable")
+            draws = by_context[boundaries[part.start] : boundaries[part.stop]]
+            local = place[draws] - part.start
+            chosen = np.floor(uniform[draws] * active.sum(axis=1)[local]).astype(np.int64)
+            actions[draws] = order[local, chosen]
+        return self._problem.actions.chosen(rows[index], actions)
+
+    def _features(self, basis_copy: FloatArray, covariance_copy: FloatArray) -> ProjectedFeatures:
+        options, kernel = self._options, self._problem.kernel
+        if options.features == "dense":
+            return DenseFeatures(kernel, basis_copy, covariance_copy, options.tau)
+        return LowRankFeatures.from_copies(
+            kernel,
+            basis_copy,
+            covariance_copy,
+            options.tau,
+            tolerance=options.rank_tolerance * options.tau / len(basis_copy),
+            max_rank=options.max_rank,
+        )
+
+    def _largest(
+        self, features: ProjectedFeatures, generator: np.random.Generator
+    ) -> tuple[float, float]:
+        """``sigma~_max = max sqrt(sigma~^2(w))`` and ``max |psi(w)|`` over the law's support.
+
+        With the square root of Eqn projected_variance, which the lemma and Appendix B drop. For a
+        context sampler the maximum is over a public sample; clipping makes it a bound for everyone.
+        """
+        variance = norm = 0.0
+        rows, _ = self._problem.contexts.support(generator, _SUPPORT_SAMPLE)
+        for part in context_chunks(len(rows), self._problem.actions.count):
+            pairs = self._problem.actions.pairs(rows[part])[self.active(rows[part])]
+            variance = max(variance, float(features.projected_variance(pairs).max()))
+            psi = features.whitened_block(pairs)
+            norm = max(norm, float(np.einsum("ij,ij->i", psi, psi).max()))
+        return float(np.sqrt(variance)), float(np.sqrt(norm))
+
+    def _pairs(self) -> int:
+        """``|W|`` of the union bound; with a sampler, the pairs that can occur in T rounds."""
+        contexts = self._problem.contexts.size
+        return (self._horizon if contexts is None else contexts) * self._problem.actions.count
+
+    def _active_share(self, generator: np.random.Generator) -> float:
+        if not any(release.may_eliminate for release in self._releases):
+            return 1.0
+        rows, _ = self._problem.contexts.support(generator, _SUPPORT_SAMPLE)
+        active = sum(
+            int(self.active(rows[part]).sum())
+            for part in context_chunks(len(rows), self._problem.actions.count)
+        )
+        return active / (len(rows) * self._problem.actions.count)
+
+    def state(self) -> State:
+        """All releases: points, weights, widths."""
+        values: dict[str, Any] = {
+            "releases": [
+                {"width": release.width, "may_eliminate": release.may_eliminate}
+                for release in self._releases
+            ]
+        }
+        arrays: dict[str, FloatArray] = {}
+        for number, release in enumerate(self._releases):
+            arrays[f"release.{number}.points"] = release.predictor.points
+            arrays[f"release.{number}.weights"] = release.predictor.weights
+        return values, arrays
+
+    def restore(self, state: State) -> None:
+        """Go on from :meth:`state`."""
+        values, arrays = state
+        self._releases = [
+            _Release(
+                predictor=Predictor(
+                    self._problem.kernel,
+                    arrays[f"release.{number}.points"],
+                    arrays[f"release.{number}.weights"],
+                ),
+                width=float(release["width"]),
+                may_eliminate=bool(release["may_eliminate"]),
+            )
+            for number, release in enumerate(values["releases"])
+        ]

@@ -1,0 +1,165 @@
+"""The messages of an epoch: what to subtract, how to shape, how much noise to expect.
+
+Pure functions of what is public; the learner in practical.py holds the state.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from capri.features import Basis, LowRankFeatures
+from capri.learners.belief import Belief, Observation, Posterior
+from capri.learners.options import PracticalOptions
+from capri.learners.shape import predicted_variance, water_filling, whitening
+from capri.learners.support import Support
+from capri.privacy.calibration import noise_multiplier
+from capri.problem import PrivacyModel, Problem
+from capri.typing import FloatArray
+
+_RIDGES = 10.0 ** np.arange(-1.0, 5.1, 0.5)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Design:
+    """The plan of an epoch as the learner needs it again when the release is there.
+
+    ``signal_variance`` is what the belief expects of the squared residual without reward noise,
+    ``spread = E[v v^T]``, ``second_moment = n E[psi psi^T]`` and ``left_out = E[residual]`` are
+    expectations under the law.
+    """
+
+    observation: Observation
+    value_bound: float
+    residual: bool
+    noise: float
+    signal_variance: float
+    residual_variance: float
+    spread: FloatArray
+    second_moment: FloatArray
+    left_out: float
+
+
+def first_epoch_length(problem: Problem) -> int:
+    """Long enough for the first release to rise above its noise: 40 times the noise multiplier.
+
+    In the local model the noise of ``n`` reports grows as ``sqrt(n)``, so it is squared.
+    """
+    if problem.budget is None:
+        return 50
+    multiplier = noise_multiplier(problem.budget, 1, problem.composition)
+    if problem.model is PrivacyModel.LOCAL:
+        return max(50, int(10 * multiplier**2))
+    return max(50, int(40 * multiplier))
+
+
+def design_epoch(
+    *,
+    problem: Problem,
+    options: PracticalOptions,
+    basis: Basis,
+    belief: Belief,
+    state: Posterior,
+    support: Support,
+    length: int,
+    generator: np.random.Generator,
+) -> tuple[FloatArray, Design]:
+    """The shape ``A`` of ``psi(w) = A^T v(w)``, and everything the release will be read with."""
+    features, weights = support.features, support.weights
+    variance = np.sum((features @ state.factor) ** 2, axis=1)
+    noise_variance = belief.noise_variance(problem.reward_bound)
+    # B_r: a few predicted standard deviations of the residual, never above the reward bound.
+    value_bound = options.clip_scale * sqrt(float(weights @ variance) + noise_variance)
+    residual = (
+        options.encodes_residuals and belief.epochs > 0 and value_bound < problem.reward_bound
+    )
+    if residual:
+        baseline, signal = state.mean, variance
+    else:
+        value_bound = problem.reward_bound
+        baseline, signal = np.zeros(basis.rank), variance + (features @ state.mean) ** 2
+    total = signal + noise_variance
+    mean_total = float(weights @ total)
+    noise = _decoded_noise(problem, options, basis.rank, value_bound, length)
+    shape = _shape(options, state, support, length, noise, mean_total)
+    psi = features @ shape
+    psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+    expectation = weights
+    if options.covariance == "copy":
+        expectation = generator.multinomial(length, weights / weights.sum()) / length
+    observation = Observation(
+        design=length * (psi * expectation[:, None]).T @ features,
+        covariance=noise**2 * np.eye(psi.shape[1])
+        + length * (psi * (weights * total)[:, None]).T @ psi,
+        baseline=baseline,
+    )
+    return np.ascontiguousarray(shape), Design(
+        observation=observation,
+        value_bound=value_bound,
+        residual=residual,
+        noise=noise,
+        signal_variance=float(weights @ signal),
+        residual_variance=mean_total,
+        spread=(features * weights[:, None]).T @ features,
+        second_moment=length * (psi * weights[:, None]).T @ psi,
+        left_out=float(weights @ basis.residual(support.pairs, features)),
+    )
+
+
+def _decoded_noise(
+    problem: Problem, options: PracticalOptions, rank: int, value_bound: float, length: int
+) -> float:
+    """Standard deviation of the privacy noise on the decoded vector ``sum z psi``."""
+    if problem.budget is None:
+        # Not zero: the shape needs some noise to weigh directions against each other.
+        return 1e-3 * value_bound * sqrt(length)
+    multiplier = noise_multiplier(problem.budget, rank + 1, problem.composition)
+    reports = length if problem.model is PrivacyModel.LOCAL else 1
+    return multiplier * value_bound * sqrt(reports) / sqrt(1 - options.moment_share**2)
+
+
+def _shape(
+    options: PracticalOptions,
+    state: Posterior,
+    support: Support,
+    length: int,
+    noise: float,
+    residual_variance: float,
+) -> FloatArray:
+    if options.shape == "water-filling":
+        return water_filling(
+            support.features,
+            support.weights,
+            state,
+            length=length,
+            noise=noise,
+            residual_variance=residual_variance,
+        )
+    ridges = _RIDGES if options.tau == "auto" else [float(options.tau)]
+    candidates = [
+        whitening(support.features, support.weights, length=length, tau=float(tau))
+        for tau in ridges
+    ]
+    errors = [
+        predicted_variance(
+            support.features,
+            support.weights,
+            state,
+            shape,
+            length=length,
+            noise=noise,
+            residual_variance=residual_variance,
+        )
+        for shape in candidates
+    ]
+    return candidates[int(np.argmin(errors))]
+
+
+def sigma_max(basis: Basis, support: Support, length: int, tau: float) -> float:
+    """``sigma~_max`` of the expected covariance ``n E[v v^T] + tau I`` over the support."""
+    v, weights = support.features, support.weights
+    gram = length * (v * weights[:, None]).T @ v
+    psi = v @ LowRankFeatures.from_covariance(basis, gram, tau).whitening
+    inside = np.einsum("ij,ij->i", psi, psi)
+    outside = basis.residual(support.pairs, v) / tau
+    return float(np.sqrt((inside + outside).max()))

@@ -1,0 +1,318 @@
+"""CAPRI that learns at horizons people run: pooled releases, a public belief, Thompson play.
+
+Same guarantee as the paper's: one noisy vector per epoch, everything else a function of earlier
+releases and public draws. Each epoch asks about what the belief does not know yet, encodes only
+what the last estimate missed, and plays by the law of the best action under the belief.
+"""
+
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+
+from capri.confidence import paper_width
+from capri.encoding import make_grid
+from capri.errors import ConfigurationError
+from capri.exploration import InverseGapLaw, Law, ThompsonLaw, UniformLaw
+from capri.features import Basis, LowRankFeatures, spectral_basis
+from capri.learners.base import Learner, Lesson, State
+from capri.learners.belief import Belief, Posterior, posterior, prior_variance
+from capri.learners.options import PracticalOptions
+from capri.learners.planning import Design, design_epoch, sigma_max
+from capri.learners.practical_state import pack, unpack
+from capri.learners.support import Stage, support_of
+from capri.learners.widths import (
+    CommonWidth,
+    EliminationTest,
+    Rehearsal,
+    calibrated_test,
+    epoch_failure,
+    rigorous_test,
+)
+from capri.plan import EpochPlan, Release
+from capri.predictor import Predictor
+from capri.problem import PrivacyModel, Problem
+from capri.spaces import context_chunks
+from capri.typing import BoolArray, FloatArray
+
+# Public pairs from which the basis is built, and pairs on which widths are rehearsed.
+_BASIS_SAMPLE = 3000
+_REHEARSAL_PAIRS = 2048
+
+
+class PracticalLearner(Learner):
+    """Plans, learns and plays as described above; :class:`PracticalOptions` names the choices."""
+
+    def __init__(
+        self, problem: Problem, options: PracticalOptions, generator: np.random.Generator
+    ) -> None:
+        if options.widths != "calibrated" and problem.contexts.size is None:
+            raise ConfigurationError(
+                f"{options.widths} widths need a finite ContextPool: their union bound counts pairs"
+            )
+        self._problem = problem
+        self._options = options
+        self._norm_bound = options.norm_bound or problem.reward_bound
+        self._basis, self._spectrum = self._build_basis(generator)
+        self._rehearsal = self._rehearse(generator)
+        self._belief = Belief.empty(self._basis.rank)
+        self._posterior = self._infer()
+        self._law: Law = UniformLaw()
+        self._tests: list[EliminationTest] = []
+        self._stage = Stage.draw(problem, generator)
+        self._design: Design | None = None
+
+    def _build_basis(self, generator: np.random.Generator) -> tuple[Basis, FloatArray]:
+        actions = self._problem.actions
+        contexts, weights = self._problem.contexts.support(generator, _BASIS_SAMPLE)
+        if len(contexts) * actions.count <= _BASIS_SAMPLE:
+            pairs = actions.pairs(contexts)
+            sample = pairs.reshape(-1, pairs.shape[-1])
+        else:
+            rows = generator.choice(len(contexts), size=_BASIS_SAMPLE, p=weights)
+            chosen = generator.integers(actions.count, size=_BASIS_SAMPLE)
+            sample = actions.chosen(contexts[rows], chosen)
+        return spectral_basis(
+            self._problem.kernel,
+            sample,
+            tolerance=self._options.rank_tolerance,
+            max_rank=self._options.max_rank,
+        )
+
+    def _rehearse(self, generator: np.random.Generator) -> Rehearsal:
+        """Functions and contexts to calibrate widths on, drawn once."""
+        actions = self._problem.actions
+        contexts, _ = self._problem.contexts.support(generator, _REHEARSAL_PAIRS)
+        count = max(1, min(len(contexts), _REHEARSAL_PAIRS // actions.count))
+        chosen = generator.choice(len(contexts), size=count, replace=False)
+        pairs = actions.pairs(contexts[chosen])
+        return Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
+
+    def _infer(self) -> Posterior:
+        return posterior(
+            self._belief,
+            self._spectrum,
+            smoothness=self._options.smoothness,
+            norm_bound=self._norm_bound,
+        )
+
+    # -- planning and learning --------------------------------------------------------------------
+
+    def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
+        """Shape the messages of an epoch under the law it will be played with."""
+        problem, options = self._problem, self._options
+        support = support_of(problem, self._basis, self._stage, self._stage_law(), generator)
+        shape, design = design_epoch(
+            problem=problem,
+            options=options,
+            basis=self._basis,
+            belief=self._belief,
+            state=self._posterior,
+            support=support,
+            length=length,
+            generator=generator,
+        )
+        self._design = design
+        tau = self._ridge(design.residual_variance)
+        return EpochPlan(
+            epoch=epoch,
+            length=length,
+            features=LowRankFeatures(self._basis, shape, tau),
+            tau=tau,
+            sigma_max=sigma_max(self._basis, support, length, tau),
+            value_bound=design.value_bound,
+            clip_norm=1.0,
+            grid=make_grid(
+                bound=design.value_bound,
+                rank=shape.shape[1] + 1,
+                length=length,
+                budget=problem.budget,
+                composition=problem.composition,
+            ),
+            calibration="analytic",
+            baseline=self._predictor(design.observation.baseline) if design.residual else None,
+            moment_share=options.moment_share,
+        )
+
+    def _ridge(self, residual_variance: float) -> float:
+        """The ``tau`` of kernel ridge regression that the prior amounts to: noise over prior."""
+        if self._options.tau != "auto":
+            return float(self._options.tau)
+        prior = prior_variance(
+            self._spectrum, self._posterior.scale, self._options.smoothness, self._norm_bound
+        )
+        return residual_variance / float(prior.max())
+
+    def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
+        """Update the belief, the law and the tests that rule actions out."""
+        options, design = self._options, self._design
+        if design is None:
+            raise ConfigurationError("a release needs the plan it was made with")
+        before = self._belief
+        if not options.pooling:
+            before = replace(
+                before,
+                information=np.zeros_like(before.information),
+                vector=np.zeros_like(before.vector),
+            )
+        released = release.vector[:-1] / sqrt(1 - options.moment_share**2)
+        moment = self._measured_noise(release.plan, float(release.vector[-1]), design)
+        self._belief = before.observe(design.observation, released, moment)
+        self._posterior = self._infer()
+        image = self._posterior.factor.T @ design.spread @ self._posterior.factor
+        predicted = sqrt(float(np.trace(image)))
+        self._tests = self._next_tests(release.plan, design, released, predicted, generator)
+        self._law = self._next_law(predicted, generator)
+        self._stage = Stage.draw(self._problem, generator)
+        self._design = None
+        covariance = design.observation.covariance
+        return Lesson(
+            width=self._tests[-1].width,
+            active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
+            predicted_error=predicted,
+            noise_share=design.noise**2 * len(covariance) / float(np.trace(covariance)),
+        )
+
+    def _measured_noise(
+        self, plan: EpochPlan, moment: float, design: Design
+    ) -> tuple[float, float]:
+        """Variance of the reward noise from the last coordinate, and its precision.
+
+        ``E[z^2] = B_r^2 (coordinate / (B_r s n) + 1) / 2`` minus what the belief expected of ``f``.
+        """
+        share, bound, length = self._options.moment_share, plan.value_bound, plan.length
+        square = bound**2 * (moment / (bound * share * length) + 1) / 2
+        deviation = bound * design.noise * sqrt(1 - share**2) / (2 * share * length)
+        variance = deviation**2 + (0.7 * design.signal_variance) ** 2
+        return square - design.signal_variance, 1 / variance
+
+    def _next_law(self, predicted: float, generator: np.random.Generator) -> Law:
+        options, state = self._options, self._posterior
+        if options.exploration == "uniform":
+            return UniformLaw()
+        if options.exploration == "inverse-gap":
+            gamma = options.gap_scale * self._problem.actions.count / max(predicted, 1e-9)
+            return InverseGapLaw(self._predictor(state.mean), gamma)
+        xi = generator.standard_normal((self._basis.rank, options.draws))
+        draws = state.mean[:, None] + options.thompson_scale * (state.factor @ xi)
+        return ThompsonLaw(self._basis, draws)
+
+    def _next_tests(
+        self,
+        plan: EpochPlan,
+        design: Design,
+        released: FloatArray,
+        predicted: float,
+        generator: np.random.Generator,
+    ) -> list[EliminationTest]:
+        """The tests in force after this release."""
+        problem, options = self._problem, self._options
+        failure = epoch_failure(options.failure_probability, plan.epoch)
+        if options.widths == "calibrated":
+            quantile = options.width_scale * self._rehearsal.quantile(
+                self._belief, self._posterior, failure, generator
+            )
+            # The pooled belief contains all earlier releases, so one test is enough.
+            return [calibrated_test(self._basis, self._posterior, quantile, predicted)]
+        pairs = (problem.contexts.size or 0) * problem.actions.count
+        test: EliminationTest
+        if options.widths == "paper":
+            width = options.width_scale * paper_width(
+                sigma_max=plan.sigma_max,
+                reward_bound=problem.reward_bound,
+                tau=plan.tau,
+                budget=problem.budget,
+                horizon=max(3, plan.length),
+                pairs=pairs,
+                failure_probability=failure,
+                reports=plan.length if problem.model is PrivacyModel.LOCAL else 1,
+            )
+            test = CommonWidth(self._predictor(self._posterior.mean), width)
+        else:
+            test = rigorous_test(
+                basis=self._basis,
+                design=design,
+                released=released,
+                spectrum=self._spectrum,
+                smoothness=options.smoothness,
+                norm_bound=self._norm_bound,
+                problem=problem,
+                length=plan.length,
+                differences=pairs * problem.actions.count,
+                failure=failure,
+                width_scale=options.width_scale,
+            )
+        return [*self._tests, test]
+
+    # -- playing ----------------------------------------------------------------------------------
+
+    def _predictor(self, coefficients: FloatArray) -> Predictor:
+        weights = self._basis.transform @ coefficients
+        return Predictor(self._problem.kernel, self._basis.pivots, weights)
+
+    def active(self, contexts: FloatArray) -> BoolArray:
+        """Actions that no test has ruled out."""
+        active = np.ones((len(contexts), self._problem.actions.count), dtype=np.bool_)
+        for part in context_chunks(len(contexts), self._problem.actions.count):
+            pairs = self._problem.actions.pairs(contexts[part])
+            for test in self._tests:
+                active[part] &= test.active(pairs)
+            # Tests of different epochs may contradict each other; then nothing is ruled out.
+            active[part][~active[part].any(axis=1)] = True
+        return active
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        """The law of the open epoch. Thompson play needs no test: its support shrinks by itself."""
+        actions = self._problem.actions
+        law = np.empty((len(contexts), actions.count))
+        for part in context_chunks(len(contexts), actions.count):
+            rows = contexts[part]
+            if isinstance(self._law, ThompsonLaw):
+                active = np.ones((len(rows), actions.count), dtype=np.bool_)
+            else:
+                active = self.active(rows)
+            law[part] = self._law.probabilities(actions.pairs(rows), active)
+        return law
+
+    def _stage_law(self) -> FloatArray:
+        """The law at the contexts the coming epoch is planned on, computed once."""
+        if self._stage.law is None:
+            self._stage = replace(self._stage, law=self.probabilities(self._stage.contexts))
+        assert self._stage.law is not None
+        return self._stage.law
+
+    def pool_law(self) -> FloatArray | None:
+        """The law for every context of a pool that fits in a table."""
+        return self._stage_law() if self._stage.is_pool else None
+
+    def estimate(self, contexts: FloatArray) -> FloatArray:
+        """Posterior mean of ``f``."""
+        actions, predictor = self._problem.actions, self._predictor(self._posterior.mean)
+        values = np.empty((len(contexts), actions.count))
+        for part in context_chunks(len(contexts), actions.count):
+            values[part] = predictor(actions.pairs(contexts[part]))
+        return values
+
+    # -- storage ----------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Basis, belief, law, tests, and the design of an open epoch."""
+        return pack(
+            basis=self._basis,
+            spectrum=self._spectrum,
+            rehearsal=self._rehearsal,
+            belief=self._belief,
+            law=self._law,
+            tests=self._tests,
+            stage=self._stage,
+            design=self._design,
+        )
+
+    def restore(self, state: State) -> None:
+        """Go on from :meth:`state`."""
+        parts = unpack(state, self._problem)
+        self._basis, self._spectrum = parts.basis, parts.spectrum
+        self._rehearsal, self._belief = parts.rehearsal, parts.belief
+        self._posterior = self._infer()
+        self._law, self._tests = parts.law, parts.tests
+        self._stage, self._design = parts.stage, parts.design

@@ -1,0 +1,185 @@
+"""The state of a practical learner as JSON values and arrays, and back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capri.errors import StorageError
+from capri.exploration import InverseGapLaw, Law, ThompsonLaw, UniformLaw
+from capri.features import Basis
+from capri.learners.base import State
+from capri.learners.belief import Belief, Observation
+from capri.learners.planning import Design
+from capri.learners.support import Stage
+from capri.learners.widths import CommonWidth, DifferenceTest, EliminationTest, Rehearsal
+from capri.predictor import Predictor
+from capri.problem import Problem
+from capri.spaces import ContextPool
+from capri.typing import FloatArray
+
+_DESIGN_ARRAYS = ("spread", "second_moment")
+_DESIGN_VALUES = (
+    "value_bound",
+    "residual",
+    "noise",
+    "signal_variance",
+    "residual_variance",
+    "left_out",
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Parts:
+    """Everything a practical learner remembers."""
+
+    basis: Basis
+    spectrum: FloatArray
+    rehearsal: Rehearsal
+    belief: Belief
+    law: Law
+    tests: list[EliminationTest]
+    stage: Stage
+    design: Design | None
+
+
+def pack(
+    *,
+    basis: Basis,
+    spectrum: FloatArray,
+    rehearsal: Rehearsal,
+    belief: Belief,
+    law: Law,
+    tests: list[EliminationTest],
+    stage: Stage,
+    design: Design | None,
+) -> State:
+    """All parts as plain values and arrays."""
+    arrays: dict[str, Any] = {
+        "basis.pivots": basis.pivots,
+        "basis.transform": basis.transform,
+        "basis.spectrum": spectrum,
+        "rehearsal.features": rehearsal.features,
+        "rehearsal.functions": rehearsal.functions,
+        "rehearsal.coefficients": rehearsal.coefficients,
+        "belief.information": belief.information,
+        "belief.vector": belief.vector,
+    }
+    values: dict[str, Any] = {
+        "belief": {
+            "moment": belief.moment,
+            "moment_precision": belief.moment_precision,
+            "epochs": belief.epochs,
+        },
+        "law": {"kind": "uniform"},
+        "tests": [],
+        "stage": {"is_pool": stage.is_pool},
+        "design": None,
+    }
+    if isinstance(law, ThompsonLaw):
+        values["law"] = {"kind": "thompson"}
+        arrays["law.draws"] = law.draws
+    elif isinstance(law, InverseGapLaw):
+        values["law"] = {"kind": "inverse-gap", "gamma": law.gamma}
+        arrays["law.weights"] = law.predictor.weights
+    for number, test in enumerate(tests):
+        name = f"test.{number}"
+        if isinstance(test, CommonWidth):
+            values["tests"].append({"kind": "common", "width": test.width})
+            arrays[f"{name}.weights"] = test.predictor.weights
+        elif isinstance(test, DifferenceTest):
+            values["tests"].append(
+                {
+                    "kind": "difference",
+                    "width": test.width,
+                    "outside": test.outside,
+                    "roots": len(test.roots),
+                }
+            )
+            arrays[f"{name}.coefficients"] = test.coefficients
+            arrays |= {f"{name}.root.{i}": root for i, root in enumerate(test.roots)}
+    if not stage.is_pool:
+        arrays |= {"stage.contexts": stage.contexts, "stage.weights": stage.weights}
+    if design is not None:
+        values["design"] = {name: getattr(design, name) for name in _DESIGN_VALUES}
+        arrays |= {f"design.{name}": getattr(design, name) for name in _DESIGN_ARRAYS}
+        arrays |= {
+            "design.matrix": design.observation.design,
+            "design.covariance": design.observation.covariance,
+            "design.baseline": design.observation.baseline,
+        }
+    return values, arrays
+
+
+def unpack(state: State, problem: Problem) -> Parts:
+    """The inverse of :func:`pack`."""
+    values, arrays = state
+    basis = Basis(problem.kernel, arrays["basis.pivots"], arrays["basis.transform"])
+    return Parts(
+        basis=basis,
+        spectrum=arrays["basis.spectrum"],
+        rehearsal=Rehearsal(
+            arrays["rehearsal.features"],
+            arrays["rehearsal.functions"],
+            arrays["rehearsal.coefficients"],
+        ),
+        belief=Belief(
+            information=arrays["belief.information"],
+            vector=arrays["belief.vector"],
+            **values["belief"],
+        ),
+        law=_law(values["law"], arrays, basis),
+        tests=[
+            _test(test, f"test.{number}", arrays, basis)
+            for number, test in enumerate(values["tests"])
+        ],
+        stage=_stage(values["stage"], arrays, problem),
+        design=None if values["design"] is None else _design(values["design"], arrays),
+    )
+
+
+def _predictor(basis: Basis, weights: FloatArray) -> Predictor:
+    return Predictor(basis.kernel, basis.pivots, weights)
+
+
+def _law(values: dict[str, Any], arrays: dict[str, FloatArray], basis: Basis) -> Law:
+    if values["kind"] == "thompson":
+        return ThompsonLaw(basis, arrays["law.draws"])
+    if values["kind"] == "inverse-gap":
+        return InverseGapLaw(_predictor(basis, arrays["law.weights"]), float(values["gamma"]))
+    return UniformLaw()
+
+
+def _test(
+    values: dict[str, Any], name: str, arrays: dict[str, FloatArray], basis: Basis
+) -> EliminationTest:
+    if values["kind"] == "common":
+        return CommonWidth(_predictor(basis, arrays[f"{name}.weights"]), float(values["width"]))
+    return DifferenceTest(
+        basis,
+        arrays[f"{name}.coefficients"],
+        tuple(arrays[f"{name}.root.{i}"] for i in range(values["roots"])),
+        float(values["outside"]),
+        float(values["width"]),
+    )
+
+
+def _stage(values: dict[str, Any], arrays: dict[str, FloatArray], problem: Problem) -> Stage:
+    if not values["is_pool"]:
+        return Stage(arrays["stage.contexts"], arrays["stage.weights"], False)
+    if not isinstance(problem.contexts, ContextPool):
+        raise StorageError("this policy was saved with a context pool")
+    return Stage(problem.contexts.rows, problem.contexts.weights, True)
+
+
+def _design(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Design:
+    stored: dict[str, Any] = {name: arrays[f"design.{name}"] for name in _DESIGN_ARRAYS}
+    return Design(
+        observation=Observation(
+            design=arrays["design.matrix"],
+            covariance=arrays["design.covariance"],
+            baseline=np.asarray(arrays["design.baseline"]),
+        ),
+        **stored,
+        **values,
+    )

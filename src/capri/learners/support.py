@@ -1,0 +1,78 @@
+"""The pairs an epoch will play, with their probabilities: what the plan takes expectations over."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capri.features import Basis
+from capri.problem import Problem
+from capri.spaces import ContextPool, context_chunks
+from capri.typing import FloatArray
+
+# Contexts that stand for a sampler's law, or for a pool too large to walk through.
+_SAMPLE_CONTEXTS = 2048
+# A pool of up to this many pairs is walked through whole.
+_POOL_PAIRS = 1 << 20
+# Pairs with positive probability whose features are held at once (150 coordinates: 300 MB).
+_SUPPORT_PAIRS = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Public contexts with weights on which an epoch is planned, and the law at each.
+
+    The whole pool where that is feasible (``is_pool``), else a fresh sample for every epoch.
+    """
+
+    contexts: FloatArray
+    weights: FloatArray
+    is_pool: bool
+    law: FloatArray | None = None
+
+    @classmethod
+    def draw(cls, problem: Problem, generator: np.random.Generator) -> "Stage":
+        """The stage of a coming epoch."""
+        contexts = problem.contexts
+        if isinstance(contexts, ContextPool):
+            if contexts.size * problem.actions.count <= _POOL_PAIRS:
+                return cls(contexts.rows, contexts.weights, True)
+            rows = generator.choice(contexts.size, size=_SAMPLE_CONTEXTS, p=contexts.weights)
+            sample = contexts.rows[rows]
+        else:
+            sample, _ = contexts.support(generator, _SAMPLE_CONTEXTS)
+        return cls(sample, np.full(len(sample), 1.0 / len(sample)), False)
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """Pairs ``(n, d)`` with probabilities that sum to 1, and their basis coordinates."""
+
+    pairs: FloatArray
+    weights: FloatArray
+    features: FloatArray
+
+
+def support_of(
+    problem: Problem,
+    basis: Basis,
+    stage: Stage,
+    law: FloatArray,
+    generator: np.random.Generator,
+) -> Support:
+    """Collect the pairs of positive probability; of too many, those of some contexts."""
+    contexts, weights = stage.contexts, stage.weights
+    present = weights > 0
+    if not present.all():
+        contexts, weights, law = contexts[present], weights[present], law[present]
+    used = np.count_nonzero(law)
+    if used > _SUPPORT_PAIRS:
+        fewer = max(1, int(len(contexts) * _SUPPORT_PAIRS / used))
+        kept = generator.choice(len(contexts), size=fewer, p=weights)
+        contexts, law = contexts[kept], law[kept]
+        weights = np.full(fewer, 1.0 / fewer)
+    row, action = np.nonzero(law)
+    pairs = problem.actions.chosen(contexts[row], action)
+    features = np.empty((len(pairs), basis.rank))
+    for part in context_chunks(len(pairs), 1):
+        features[part] = basis.coordinates(pairs[part])
+    return Support(pairs, weights[row] * law[row, action], features)

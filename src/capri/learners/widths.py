@@ -1,0 +1,188 @@
+"""Tests that rule actions out: is the best action surely better than this one?
+
+Each test compares within a context, ``mu(c, best) - mu(c, x)`` against the width of that
+difference, because errors that two actions share cancel. Widths change regret, never privacy.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import log, pi, sqrt
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtri
+
+from capri.features import Basis
+from capri.learners.belief import Belief, Posterior, posterior
+from capri.learners.planning import Design
+from capri.predictor import Predictor
+from capri.problem import Problem
+from capri.typing import BoolArray, FloatArray
+
+
+class EliminationTest(ABC):
+    """One public test. ``width`` is its typical width, for the record."""
+
+    width: float
+
+    @abstractmethod
+    def active(self, pairs: FloatArray) -> BoolArray:
+        """Which actions of each context, ``(n, actions, d)``, may still be the best."""
+
+
+@dataclass(frozen=True, eq=False)
+class CommonWidth(EliminationTest):
+    """The paper's rule: one width for all pairs, elimination at ``4 Delta``."""
+
+    predictor: Predictor
+    width: float
+
+    def active(self, pairs: FloatArray) -> BoolArray:
+        """``mu(c, x) >= max mu(c, .) - 4 Delta`` (Eqn prunning_sets)."""
+        values = self.predictor(pairs)
+        return np.asarray(values >= values.max(axis=1, keepdims=True) - 4 * self.width)
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceTest(EliminationTest):
+    """Widths of differences, as a sum of norms ``|difference^T M_i|``, plus terms per action.
+
+    The estimate of a pair is ``v(w)^T coefficients``.
+    """
+
+    basis: Basis
+    coefficients: FloatArray
+    roots: tuple[FloatArray, ...]  # each already multiplied by its quantile or bound
+    outside: float  # factor on the square root of what the basis leaves out of each pair
+    width: float
+
+    def active(self, pairs: FloatArray) -> BoolArray:
+        """``mu(c, best) - mu(c, x) <= width of the difference``."""
+        contexts, actions, dimension = pairs.shape
+        flat = pairs.reshape(-1, dimension)
+        v = self.basis.coordinates(flat)
+        values = (v @ self.coefficients).reshape(contexts, actions)
+        rows, best = np.arange(contexts), values.argmax(axis=1)
+        width = np.zeros((contexts, actions))
+        for root in self.roots:
+            image = (v @ root).reshape(contexts, actions, -1)
+            width += np.linalg.norm(image - image[rows, best][:, None], axis=2)
+        if self.outside:
+            left_out = np.sqrt(self.basis.residual(flat, v)).reshape(contexts, actions)
+            width += self.outside * (left_out + left_out[rows, best][:, None])
+        gap = values[rows, best][:, None] - values
+        return np.asarray(gap <= width)
+
+
+def epoch_failure(failure_probability: float, epoch: int) -> float:
+    """Share of the failure probability for epoch ``r``: ``6 / (pi r)^2`` of it; they sum to it."""
+    return failure_probability * 6 / (pi * epoch) ** 2
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsal:
+    """Random functions of the RKHS ball at some public contexts, to calibrate widths on."""
+
+    features: FloatArray  # (contexts, actions, rank)
+    functions: FloatArray  # true values, (contexts, actions, functions)
+    coefficients: FloatArray  # their basis coordinates, (rank, functions)
+
+    @classmethod
+    def draw(
+        cls, basis: Basis, pairs: FloatArray, norm_bound: float, generator: np.random.Generator
+    ) -> "Rehearsal":
+        """``f = sum_j a_j k(., z_j)`` with 30 centres among the pairs, scaled to the norm bound."""
+        count, centres = 64, 30
+        flat = pairs.reshape(-1, pairs.shape[-1])
+        v = basis.coordinates(flat)
+        functions = np.empty((len(flat), count))
+        coefficients = np.empty((basis.rank, count))
+        for number in range(count):
+            chosen = generator.choice(len(flat), size=min(centres, len(flat)), replace=False)
+            weights = generator.standard_normal(len(chosen))
+            gram = basis.kernel(flat[chosen], flat[chosen])
+            weights *= norm_bound / sqrt(max(float(weights @ gram @ weights), 1e-300))
+            functions[:, number] = basis.kernel(flat, flat[chosen]) @ weights
+            coefficients[:, number] = v[chosen].T @ weights
+        shape = pairs.shape[:2]
+        return cls(v.reshape(*shape, -1), functions.reshape(*shape, -1), coefficients)
+
+    def quantile(
+        self, belief: Belief, state: Posterior, failure: float, generator: np.random.Generator
+    ) -> float:
+        """Quantile of ``max error / predicted deviation`` of a difference, over the functions.
+
+        A function ``f_s`` would have been estimated by ``P (J theta_s + J^1/2 xi)``. The maxima
+        over contexts and actions follow a Gumbel law closely, whose tail gives small failures.
+        """
+        information = belief.information
+        values, vectors = np.linalg.eigh(information)
+        noise = vectors * np.sqrt(np.maximum(values, 0.0))
+        xi = generator.standard_normal(self.coefficients.shape)
+        target = information @ self.coefficients + noise @ xi
+        means = state.factor @ (state.factor.T @ target)
+        image = self.features @ state.factor
+        estimate = self.features @ means
+        error = estimate - self.functions
+        rows = np.arange(len(estimate))
+        worst = np.empty(error.shape[2])
+        for number in range(error.shape[2]):
+            best = estimate[:, :, number].argmax(axis=1)
+            deviation = np.linalg.norm(image - image[rows, best][:, None], axis=2)
+            difference = error[rows, best, number][:, None] - error[:, :, number]
+            worst[number] = np.max(np.abs(difference) / np.maximum(deviation, 1e-12))
+        scale = float(worst.std(ddof=1)) * sqrt(6) / pi
+        return float(worst.mean()) - scale * (np.euler_gamma + log(-log(1 - failure)))
+
+
+def calibrated_test(
+    basis: Basis, state: Posterior, quantile: float, typical_deviation: float
+) -> DifferenceTest:
+    """Posterior deviation of each difference, times the rehearsed quantile."""
+    return DifferenceTest(
+        basis, state.mean, (quantile * state.factor,), 0.0, quantile * typical_deviation
+    )
+
+
+def rigorous_test(
+    *,
+    basis: Basis,
+    design: Design,
+    released: FloatArray,
+    spectrum: FloatArray,
+    smoothness: float,
+    norm_bound: float,
+    problem: Problem,
+    length: int,
+    differences: int,
+    failure: float,
+    width_scale: float,
+) -> DifferenceTest:
+    """Bias, Bernstein and Gaussian widths of an estimate from one epoch alone.
+
+    With decoder ``M``, ``mu(w) = v(w)^T M g`` and ``h_i = v(w)^T M psi(w_i)``:
+    bias ``<= |f| (|(I - (M H)^T) v| + |residual parts|)``; sampling, by Bernstein with variance
+    ``B^2 nu^2``, ``nu^2 = n E[h^2]``, and range ``2 B |M^T v|``; privacy: Gaussian with standard
+    deviation ``sigma |M^T v|``. Given the plan, everything is independent, so the union bound over
+    ``differences`` holds exactly.
+    """
+    observation = design.observation
+    alone = Belief.empty(basis.rank).observe(observation, released, None)
+    state = posterior(alone, spectrum, smoothness=smoothness, norm_bound=norm_bound, scale=1.0)
+    weighted = cho_solve(cho_factor(observation.covariance), observation.design)
+    decoder = state.factor @ (state.factor.T @ weighted.T)
+    share = failure / (2 * differences)
+    logarithm = log(2 / share)
+    values, vectors = np.linalg.eigh(design.second_moment)
+    sampling = decoder @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+    privacy = 0.0 if problem.budget is None else design.noise * float(ndtri(1 - share / 2))
+    bound = problem.reward_bound
+    roots = (
+        width_scale * norm_bound * (np.eye(basis.rank) - decoder @ observation.design),
+        width_scale
+        * (bound * sqrt(2 * logarithm) + norm_bound * sqrt(length * design.left_out))
+        * sampling,
+        width_scale * (2 * bound * logarithm / 3 + privacy) * decoder,
+    )
+    width = sum(sqrt(float(np.trace(root.T @ design.spread @ root))) for root in roots)
+    return DifferenceTest(basis, decoder @ released, roots, width_scale * norm_bound, width)

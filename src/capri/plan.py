@@ -1,0 +1,84 @@
+"""The public objects of an epoch: its plan, what it released, and its record."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from capri.encoding import Grid
+from capri.features import ProjectedFeatures
+from capri.predictor import Predictor
+from capri.privacy.ledger import ReleaseEvent
+from capri.typing import FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EpochPlan:
+    """Everything about an epoch that is decided before its data.
+
+    A function of earlier releases and public randomness alone, so it may be published.
+
+    A user with pair ``w`` and reward ``y`` contributes, with ``t`` the residual
+    ``(y - baseline(w)) / value_bound`` clipped to ``[-1, 1]`` and ``psi`` clipped to ``clip_norm``,
+
+        value_bound clip_norm [ sqrt(1 - s^2) t psi(w) / clip_norm,  s (2 t^2 - 1) ]
+
+    whose norm is at most ``value_bound clip_norm``. ``s = moment_share`` pays for a private measure
+    of how large the residuals are; with ``s = 0``, as in the paper, the last coordinate is absent.
+    """
+
+    epoch: int
+    length: int
+    features: ProjectedFeatures
+    tau: float
+    sigma_max: float
+    value_bound: float
+    clip_norm: float
+    grid: Grid
+    calibration: str
+    baseline: Predictor | None = None
+    moment_share: float = 0.0
+
+    @property
+    def dimension(self) -> int:
+        """Length of the released vector."""
+        return self.features.rank + (self.moment_share > 0)
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation of the noise on the released vector, or on each local report."""
+        return self.grid.noise_scale * self.grid.step
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release:
+    """What left the gate: the noisy vector of a closed epoch. ``event`` is None without privacy."""
+
+    plan: EpochPlan
+    vector: FloatArray
+    event: ReleaseEvent | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """What may be said of a closed epoch. All of it is public.
+
+    ``width`` is ``Delta_r``; ``active_share`` the share of pairs not yet eliminated after the
+    epoch; ``seconds`` the time spent on planning and on closing the epoch. Where the learner
+    predicts it: the root-mean-square error of the estimate over the pairs in play, and the share of
+    privacy noise in the variance of the released vector.
+    """
+
+    epoch: int
+    length: int
+    rank: int
+    tau: float
+    sigma_max: float
+    noise_scale: float
+    width: float
+    active_share: float
+    seconds: float
+    predicted_error: float | None = None
+    noise_share: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers for JSON."""
+        return asdict(self)

@@ -1,0 +1,490 @@
+"""The curator: decides, collects rewards, and lets one noisy vector per epoch out of the gate."""
+
+import secrets
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict
+from os import PathLike
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from capri.certificate import Certificate, certify
+from capri.decisions import Decision, Decisions, OpenEpoch, RewardStatus, decision_ids
+from capri.errors import (
+    BudgetError,
+    ConfigurationError,
+    DataError,
+    HorizonError,
+    RewardIgnoredWarning,
+    ShapeError,
+    StorageError,
+)
+from capri.gate import Gate
+from capri.kernels import Kernel, from_dict
+from capri.plan import EpochRecord
+from capri.presets import build, checked_horizon, checked_options
+from capri.privacy.budget import Budget
+from capri.privacy.ledger import Ledger
+from capri.privacy.randomness import Streams
+from capri.privacy.users import Participation, UserId, UserLimit
+from capri.problem import PrivacyModel, checked_problem
+from capri.spaces import ContextPool, Contexts, as_contexts, as_numbers, context_chunks
+from capri.storage import (
+    damage_as_storage_error,
+    ledger_from_state,
+    ledger_state,
+    plan_from_state,
+    plan_state,
+    read_bundle,
+    write_bundle,
+)
+from capri.typing import BoolArray, FloatArray, IntArray
+
+# The sampling law of a pool is kept as a table up to this many pairs, else computed when needed.
+_TABLE_PAIRS = 1 << 20
+
+
+class Capri:
+    """A differentially private contextual kernel bandit.
+
+    Parameters
+    ----------
+    kernel:
+        Kernel on pairs (context, action), with ``k(w, w) <= 1``.
+    actions:
+        Feature rows of the actions, ``(n_actions, d)``.
+    contexts:
+        The public law of contexts: a :class:`ContextPool` or a :class:`ContextSampler`.
+    reward_bound:
+        ``B``: rewards beyond ``[-B, B]`` are clipped. Also the bound on the RKHS norm of ``f``.
+    budget:
+        What each user is promised, or None to run without privacy.
+    horizon:
+        Number of decisions. None for a run without end, which preset "paper" cannot do.
+    model:
+        "joint": a trusted curator adds noise once per epoch. "local": noise is added to every
+        single report before it is summed.
+    preset:
+        "practical", which learns at horizons people run, or "paper", Algorithm 1 with its printed
+        constants.
+    contributions_per_user, contributions_per_epoch:
+        None: each user comes once, no ids are kept. A number: users carry ids, contribute at most
+        so often in all and per epoch, and the noise covers all of a user's contributions together.
+    simulation_seed:
+        None for a private run on operating-system entropy. A number makes a reproducible
+        simulation, which carries no privacy claim.
+    options:
+        What the preset leaves open, as keywords: see :class:`~capri.PracticalOptions` and
+        :class:`~capri.PaperOptions`.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel,
+        actions: object,
+        contexts: Contexts,
+        budget: Budget | None,
+        horizon: int | None = None,
+        reward_bound: float = 1.0,
+        model: str = "joint",
+        preset: str = "practical",
+        contributions_per_user: int | None = None,
+        contributions_per_epoch: int = 1,
+        simulation_seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        limit = None
+        if contributions_per_user is not None:
+            limit = UserLimit(total=contributions_per_user, per_epoch=contributions_per_epoch)
+        self._problem = checked_problem(
+            kernel=kernel,
+            actions=actions,
+            contexts=contexts,
+            reward_bound=reward_bound,
+            budget=budget,
+            model=model,
+            limit=limit,
+        )
+        self._horizon = checked_horizon(horizon)
+        self._preset = preset
+        self._options = checked_options(preset, options)
+        self._streams = Streams(simulation_seed)
+        self._schedule, self._learner = build(
+            self._problem, self._options, self._horizon, self._streams.public
+        )
+        self._participation = None if limit is None else Participation(limit)
+        self._ledger: Ledger | None = None
+        if budget is not None:
+            self._ledger = Ledger(
+                budget,
+                composition=self._problem.composition,
+                participation=self._participation,
+            )
+        self._gate = Gate(self._problem.model, self._streams.noise, self._ledger)
+        self._records: list[EpochRecord] = []
+        # Private runs start at a random number, so that a decision made before a restart is unknown
+        # to the restarted policy instead of being taken for somebody else's.
+        self._origin = 0 if self._streams.simulated else secrets.randbelow(1 << 62)
+        self._decided = 0
+        self._open: OpenEpoch | None = None
+        self._table: FloatArray | None = None
+        self._plan_seconds = 0.0
+
+    # -- what is public ---------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"Capri({self.guarantee}; epoch {len(self._records) + 1})"
+
+    @property
+    def guarantee(self) -> str:
+        """In one line, what this policy promises to its users."""
+        budget = self._problem.budget
+        if budget is None:
+            return "no privacy: runs without noise"
+        promise = f"({budget.epsilon:g}, {budget.delta:g})-{self._problem.model} privacy"
+        if self._streams.simulated:
+            return f"simulation of {promise}: seeded noise, no privacy claim"
+        return promise
+
+    @property
+    def model(self) -> PrivacyModel:
+        """Joint or local."""
+        return self._problem.model
+
+    @property
+    def private(self) -> bool:
+        """Whether users are really protected: a budget, and noise that nobody can reproduce."""
+        return self._ledger is not None and self._streams.noise.private
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was spent, by whom, under which model."""
+        if self._ledger is None:
+            raise BudgetError("this policy runs without privacy (budget=None): it has no ledger")
+        return self._ledger
+
+    def certificate(self) -> Certificate:
+        """The guarantee with its assumptions, mechanism and noise, for a reader and for a machine.
+
+        Refused to a run without a budget and to a simulation: neither protects anybody.
+        """
+        return certify(self._problem, self._ledger, private=self._streams.noise.private)
+
+    @property
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """One record per closed epoch."""
+        return tuple(self._records)
+
+    @property
+    def horizon(self) -> int | None:
+        """Number of decisions the policy was built for; None for any number."""
+        return self._horizon
+
+    @property
+    def remaining(self) -> int:
+        """Decisions that the next call of :meth:`act_many` may ask for; 0 at the horizon."""
+        if self._open is not None and self._open.remaining:
+            return self._open.remaining
+        closed = len(self._records) + (self._open is not None)
+        return self._schedule.length(closed + 1)
+
+    def estimate(self, contexts: object) -> FloatArray:
+        """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
+        return self._learner.estimate(as_contexts(contexts, self._problem.contexts.dimension))
+
+    def active(self, contexts: object) -> BoolArray:
+        """Which actions are still in play, ``(n, n_actions)`` of True and False."""
+        return self._learner.active(as_contexts(contexts, self._problem.contexts.dimension))
+
+    # -- deciding ---------------------------------------------------------------------------------
+
+    def act(self, context: object, *, user: UserId | None = None) -> Decision:
+        """Decide for one context, given as a row of numbers."""
+        dimension = self._problem.contexts.dimension
+        row = as_numbers(context, "a context must be a row of finite numbers").reshape(1, -1)
+        if row.shape[1] != dimension:
+            raise DataError(f"a context must have {dimension} numbers, got {row.shape[1]}")
+        return self.act_many(row, users=None if user is None else [user])[0]
+
+    def act_many(self, contexts: object, *, users: Sequence[UserId] | None = None) -> Decisions:
+        """Decide for at most :attr:`remaining` contexts, ``(n, d)``."""
+        rows = as_contexts(contexts, self._problem.contexts.dimension)
+        if self._problem.kernel.constant_diagonal is None:
+            try:
+                self._problem.check_kernel(rows)
+            except ConfigurationError:
+                raise DataError("k(w, w) <= 1 is needed, a context exceeds it") from None
+        self._check_room(len(rows))
+        if len(rows) == 0:
+            return self._no_decisions()
+        if (users is None) != (self._participation is None):
+            raise ConfigurationError(
+                "user ids are needed with contributions_per_user, and only then"
+            )
+        if users is not None and len(users) != len(rows):
+            raise ShapeError(f"one user id per context is needed: {len(rows)}, got {len(users)}")
+        epoch = self._epoch_with_room()
+        if self._participation is not None and users is not None:
+            self._participation.add(users, epoch.plan.epoch)
+        # Alg. 1, line 12.
+        actions, propensity = self._draw_actions(rows)
+        ids = epoch.issue(rows, actions)
+        self._decided += len(rows)
+        features = self._problem.actions.features_of(rows, actions)
+        return Decisions(ids, epoch.plan.epoch, actions, features, propensity)
+
+    def _no_decisions(self) -> Decisions:
+        nobody = np.empty(0, dtype=np.int64)
+        features = self._problem.actions.dimension
+        return Decisions(
+            nobody, len(self._records) + 1, nobody, np.empty((0, features)), np.empty(0)
+        )
+
+    def _check_room(self, count: int) -> None:
+        if count <= self.remaining:
+            return
+        if self.remaining == 0:
+            raise HorizonError(
+                f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
+                "new users or with a new budget, to go on"
+            )
+        raise HorizonError(
+            f"{count} decisions were asked for, {self.remaining} are left in this epoch: "
+            "ask for at most policy.remaining at once"
+        )
+
+    def _draw_actions(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Draw from the sampling law, one uniform number per decision."""
+        uniform = self._streams.actions.random(len(rows))
+        actions = np.empty(len(rows), dtype=np.int64)
+        propensity = np.empty(len(rows))
+        for part in context_chunks(len(rows), self._problem.actions.count):
+            law = self._law(rows[part])
+            cumulative = np.cumsum(law, axis=1)
+            cumulative /= cumulative[:, -1:]
+            # "<=": a uniform number of exactly 0 must not choose an action of probability 0.
+            chosen = (cumulative <= uniform[part, None]).sum(axis=1)
+            actions[part] = chosen
+            propensity[part] = law[np.arange(len(chosen)), chosen]
+        return actions, propensity
+
+    def _law(self, rows: FloatArray) -> FloatArray:
+        """Probabilities of the actions: from the table for pool contexts, else computed."""
+        contexts = self._problem.contexts
+        if self._table is None or not isinstance(contexts, ContextPool):
+            return self._learner.probabilities(rows)
+        place = contexts.locate(rows)
+        law = self._table[place]
+        outside = place < 0
+        if outside.any():
+            law[outside] = self._learner.probabilities(rows[outside])
+        return law
+
+    # -- rewards ----------------------------------------------------------------------------------
+
+    def update(self, decision: Decision, reward: float) -> RewardStatus:
+        """Add the reward of one decision; says what became of it."""
+        return RewardStatus(self._reward([decision], [reward])[0])
+
+    def update_many(self, decisions: Decisions | Sequence[Decision], rewards: object) -> IntArray:
+        """Add many rewards and return :class:`RewardStatus` codes.
+
+        Late, duplicate and unknown rewards change nothing and raise a
+        :class:`RewardIgnoredWarning`.
+        """
+        return self._reward(decisions, rewards)
+
+    def _reward(self, decisions: Decisions | Sequence[Decision], rewards: object) -> IntArray:
+        ids = decision_ids(decisions)
+        values = as_numbers(rewards, "a reward must be a finite number")
+        if values.shape != ids.shape:
+            raise ShapeError(f"one reward per decision is needed: {len(ids)}, got {values.shape}")
+        if not np.isfinite(values).all():
+            raise DataError("a reward must be a finite number, got NaN or infinity")
+        if self._open is None:
+            known = (ids >= self._origin) & (ids < self._origin + self._decided)
+            statuses = np.where(known, RewardStatus.LATE, RewardStatus.UNKNOWN).astype(np.int64)
+        else:
+            statuses = self._open.reward(ids, values)
+            if self._open.complete:
+                self._close(self._open)
+        ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
+        if ignored:
+            warnings.warn(
+                f"ignored {' and '.join(ignored)} rewards: they changed nothing",
+                RewardIgnoredWarning,
+                stacklevel=3,  # the caller of update or update_many
+            )
+        return statuses
+
+    # -- epochs -----------------------------------------------------------------------------------
+
+    def close_epoch(self) -> None:
+        """Close an epoch whose decisions are all taken without waiting for missing rewards."""
+        if self._open is None:
+            return
+        if self._open.remaining:
+            raise HorizonError(
+                f"{self._open.remaining} decisions of this epoch are still to be taken: an epoch "
+                "closes on its number of decisions, never earlier"
+            )
+        self._close(self._open)
+
+    def _epoch_with_room(self) -> OpenEpoch:
+        """The open epoch, after closing one whose decisions are all taken."""
+        if self._open is not None and self._open.remaining == 0:
+            self._close(self._open)
+        if self._open is None:
+            started = perf_counter()
+            number = len(self._records) + 1
+            length = self._schedule.length(number)
+            plan = self._learner.plan(number, length, self._streams.public)
+            first_id = self._origin + self._decided
+            self._open = OpenEpoch(plan, first_id, self._problem, self._gate, self._origin)
+            self._fill_table()
+            self._plan_seconds = perf_counter() - started
+        return self._open
+
+    def _fill_table(self) -> None:
+        """Tabulate the law of pool contexts; only public rows, so a look-up tells nothing."""
+        contexts, count = self._problem.contexts, self._problem.actions.count
+        self._table = self._learner.pool_law()
+        if self._table is not None:
+            return
+        if isinstance(contexts, ContextPool) and contexts.size * count <= _TABLE_PAIRS:
+            self._table = np.empty((contexts.size, count))
+            for part in context_chunks(contexts.size, count):
+                self._table[part] = self._learner.probabilities(contexts.rows[part])
+
+    def _close(self, epoch: OpenEpoch) -> None:
+        """Release the epoch, forget it, and learn from the release."""
+        release = epoch.release()
+        self._open = None
+        # Timed from here: how long the noise took depends on how many rewards were missing.
+        started = perf_counter()
+        # Alg. 1, lines 18-20.
+        lesson = self._learner.learn(release, self._streams.public)
+        plan = epoch.plan
+        self._records.append(
+            EpochRecord(
+                epoch=plan.epoch,
+                length=plan.length,
+                rank=plan.features.rank,
+                tau=plan.tau,
+                sigma_max=plan.sigma_max,
+                noise_scale=plan.noise_scale,
+                width=lesson.width,
+                active_share=lesson.active_share,
+                predicted_error=lesson.predicted_error,
+                noise_share=lesson.noise_share,
+                seconds=self._plan_seconds + perf_counter() - started,
+            )
+        )
+
+    # -- storage ----------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy to one file.
+
+        A simulation is stored whole and continues bit for bit. A private run stores only what is
+        public: the un-noised sum of an open epoch and its pending decisions are dropped, and the
+        dropped decisions contribute nothing. Save when an epoch has just closed to lose nothing.
+        """
+        write_bundle(path, *self._state())
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, contexts: Contexts | None = None) -> "Capri":
+        """Read a saved policy. A context sampler is code and must be given again."""
+        values, arrays = read_bundle(path)
+        with damage_as_storage_error(path):
+            if "contexts" in arrays:
+                contexts = ContextPool(arrays["contexts"], weights=arrays["weights"])
+            if contexts is None:
+                raise StorageError(
+                    "this policy samples its contexts: load it with contexts=sampler"
+                )
+            if contexts.dimension != values["context_dimension"]:
+                raise StorageError(
+                    f"this policy was saved with contexts of {values['context_dimension']} "
+                    f"numbers, the sampler gives {contexts.dimension}"
+                )
+            budget, limit = values["budget"], values["limit"] or {"total": None, "per_epoch": 1}
+            policy = cls(
+                kernel=from_dict(values["kernel"]),
+                actions=arrays["actions"],
+                contexts=contexts,
+                reward_bound=values["reward_bound"],
+                budget=None if budget is None else Budget(**budget),
+                horizon=values["horizon"],
+                model=values["model"],
+                preset=values["preset"],
+                contributions_per_user=limit["total"],
+                contributions_per_epoch=limit["per_epoch"],
+                simulation_seed=0 if values["simulated"] else None,
+                **values["options"],
+            )
+            policy._restore(values, arrays)
+        return policy
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        problem, contexts = self._problem, self._problem.contexts
+        learner_values, learner_arrays = self._learner.state()
+        values: dict[str, Any] = {
+            "kernel": problem.kernel.to_dict(),
+            "reward_bound": problem.reward_bound,
+            "budget": None if problem.budget is None else asdict(problem.budget),
+            "limit": None if problem.limit is None else asdict(problem.limit),
+            "horizon": self._horizon,
+            "model": str(problem.model),
+            "preset": self._preset,
+            "options": asdict(self._options),
+            "simulated": self._streams.simulated,
+            "streams": self._streams.state(),
+            "context_dimension": contexts.dimension,
+            "decided": self._decided,
+            "epochs": [record.to_dict() for record in self._records],
+            "ledger": None if self._ledger is None else ledger_state(self._ledger),
+            "participation": None if self._participation is None else self._participation.state(),
+            "learner": learner_values,
+            "open": None,
+        }
+        arrays: dict[str, Any] = learner_arrays | {"actions": problem.actions.rows}
+        if isinstance(contexts, ContextPool):
+            arrays |= {"contexts": contexts.rows, "weights": contexts.weights}
+        if self._open is not None:
+            plan_values, plan_arrays = plan_state(self._open.plan)
+            values["open"] = {
+                "plan": plan_values,
+                "first_decision": self._decided - self._open.issued,
+                "issued": self._open.issued,
+                "plan_seconds": self._plan_seconds,
+            }
+            arrays |= plan_arrays
+            if self._streams.simulated:
+                arrays |= self._open.state()
+        return values, arrays
+
+    def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
+        if values["simulated"]:
+            self._streams.restore(values["streams"])
+        if self._participation is not None:
+            self._participation.restore(values["participation"])
+        if self._ledger is not None:
+            ledger_from_state(self._ledger, values["ledger"])
+        self._decided = values["decided"]
+        self._records = [EpochRecord(**record) for record in values["epochs"]]
+        self._learner.restore((values["learner"], arrays))
+        if values["open"] is not None:
+            stored = values["open"]
+            plan = plan_from_state(stored["plan"], arrays, self._problem.kernel)
+            first_id = self._origin + stored["first_decision"]
+            self._open = OpenEpoch(plan, first_id, self._problem, self._gate, self._origin)
+            if values["simulated"]:
+                self._open.restore(arrays)
+            else:
+                self._open.forsake(stored["issued"])
+            self._plan_seconds = stored["plan_seconds"]
+            self._fill_table()

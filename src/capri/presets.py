@@ -1,0 +1,58 @@
+"""Presets by name: which schedule and which learner a policy is built from."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from capri.errors import ConfigurationError
+from capri.learners.base import Learner
+from capri.learners.options import PracticalOptions
+from capri.learners.paper import PaperLearner, PaperOptions
+from capri.learners.planning import first_epoch_length
+from capri.learners.practical import PracticalLearner
+from capri.problem import Problem
+from capri.schedule import Schedule
+
+Options = PracticalOptions | PaperOptions
+_OPTIONS: dict[str, type[Options]] = {"practical": PracticalOptions, "paper": PaperOptions}
+
+
+def checked_options(preset: str, options: dict[str, Any]) -> Options:
+    """The options of a preset, or an error that lists what it takes."""
+    if preset not in _OPTIONS:
+        allowed = " or ".join(repr(name) for name in _OPTIONS)
+        raise ConfigurationError(f"preset must be {allowed}, got {preset!r}")
+    kind = _OPTIONS[preset]
+    allowed_names = [field.name for field in fields(kind)]
+    unknown = sorted(set(options) - set(allowed_names))
+    if unknown:
+        raise ConfigurationError(
+            f"unknown option {', '.join(unknown)}; preset {preset!r} takes "
+            f"{', '.join(allowed_names)}"
+        )
+    return kind(**options)
+
+
+def checked_horizon(horizon: int | None) -> int | None:
+    """A whole number of at least 2, or None for a run without end."""
+    if horizon is None:
+        return None
+    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer):
+        raise ConfigurationError(f"horizon must be a whole number, got {horizon!r}")
+    if horizon < 2:
+        raise ConfigurationError(f"horizon must be at least 2, got {horizon}")
+    return int(horizon)
+
+
+def build(
+    problem: Problem, options: Options, horizon: int | None, generator: np.random.Generator
+) -> tuple[Schedule, Learner]:
+    """The schedule and the learner of a preset."""
+    if isinstance(options, PaperOptions):
+        if horizon is None:
+            raise ConfigurationError("preset 'paper' needs a horizon: its constants depend on it")
+        return Schedule.paper(horizon), PaperLearner(problem, horizon, options)
+    first = options.first_epoch or first_epoch_length(problem)
+    schedule = Schedule(first, options.growth, horizon)
+    return schedule, PracticalLearner(problem, options, generator)

@@ -1,0 +1,1 @@
+"""Everything that turns a secret into something public, and nothing else."""

@@ -1,0 +1,138 @@
+"""What was spent, by whom, under which model. Releases are immutable events."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, inf, sqrt
+from typing import Any
+
+from capri.errors import BudgetError
+from capri.privacy.budget import Budget
+from capri.privacy.calibration import delivered_by_integers
+from capri.privacy.users import Participation, UserId
+
+# What the calibration may exceed the budget by: rounding of its own search, nothing else.
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseEvent:
+    """One use of the gate: discrete Gaussian noise on the integer sum of an epoch.
+
+    ``sensitivity`` and ``noise_scale`` are those of one contribution and of the noise that hides
+    it, in the same unit; ``mu`` is their ratio. ``participants`` is the number of decisions in the
+    epoch, which the schedule fixes.
+    """
+
+    epoch: int
+    model: str
+    calibration: str
+    participants: int
+    rank: int
+    sensitivity: float
+    noise_scale: float
+
+    @property
+    def mu(self) -> float:
+        """``sensitivity / noise_scale``: Gaussian-DP parameter of one contribution."""
+        return self.sensitivity / self.noise_scale if self.noise_scale > 0 else inf
+
+    def to_dp_event(self) -> Any:
+        """The event as dp-accounting knows it, for an independent account."""
+        from dp_accounting import GaussianDpEvent
+
+        return GaussianDpEvent(noise_multiplier=1 / self.mu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """A guarantee that holds: ``(epsilon, delta)``, and ``mu`` of the Gaussian behind it."""
+
+    epsilon: float
+    delta: float
+    mu: float
+
+
+class Ledger:
+    """Append-only account of a policy.
+
+    Without user ids each user is in one epoch, so the whole policy costs a user what the most
+    expensive epoch costs (parallel composition). With ids, contributions compose.
+    """
+
+    def __init__(
+        self, budget: Budget, *, composition: float, participation: Participation | None
+    ) -> None:
+        self._budget = budget
+        self._composition = composition
+        # A user whose contributions compose to a factor c takes part in at most c^2 releases.
+        self._releases = ceil(composition**2)
+        self._participation = participation
+        self._events: tuple[ReleaseEvent, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._budget}, releases={len(self._events)}, spent={self.spent})"
+
+    @property
+    def budget(self) -> Budget:
+        """What was promised."""
+        return self._budget
+
+    @property
+    def events(self) -> tuple[ReleaseEvent, ...]:
+        """All releases so far, in order."""
+        return self._events
+
+    def check(self, event: ReleaseEvent) -> None:
+        """Refuse an event that the budget does not cover."""
+        if any(event.epoch == past.epoch for past in self._events):
+            raise BudgetError(
+                f"epoch {event.epoch} was released before: its budget is spent, and a second "
+                "release of the same data would spend it twice"
+            )
+        cost = self._spending(event.mu * self._composition, event.rank * self._releases)
+        if cost.epsilon > self._budget.epsilon * (1 + _TOLERANCE):
+            raise BudgetError(
+                f"a release at noise scale {event.noise_scale:g} and sensitivity "
+                f"{event.sensitivity:g} costs epsilon {cost.epsilon:g}, the budget is "
+                f"{self._budget.epsilon:g}: nothing was released"
+            )
+
+    def record(self, event: ReleaseEvent) -> None:
+        """Add an event before its release, or stop the release: the budget is what it is."""
+        self.check(event)
+        self._events += (event,)
+
+    def _spending(self, mu: float, coordinates: int) -> Spending:
+        epsilon = delivered_by_integers(mu, self._budget, coordinates)
+        return Spending(epsilon=epsilon, delta=self._budget.delta, mu=mu)
+
+    @property
+    def spent(self) -> Spending:
+        """What any single user can have lost at most by all releases so far."""
+        return self._spending(
+            max((event.mu * self._composition for event in self._events), default=0.0),
+            max((event.rank * self._releases for event in self._events), default=1),
+        )
+
+    def spent_in(self, epoch: int) -> Spending:
+        """What one contribution to this epoch has cost its user; 0 before its release."""
+        return self._composed({epoch: 1})
+
+    def spent_by(self, user: UserId) -> Spending:
+        """What this user has lost so far; needs user ids."""
+        if self._participation is None:
+            raise BudgetError(
+                "this policy keeps no user ids: every user is in one epoch and has spent at most "
+                "ledger.spent. Build it with contributions_per_user to account for each user"
+            )
+        return self._composed(self._participation.epochs_of(user))
+
+    def _composed(self, contributions: Mapping[int, int]) -> Spending:
+        """``mu^2 = sum over releases``: group privacy within an epoch, composition across."""
+        squared, coordinates = 0.0, 0
+        for event in self._events:
+            count = contributions.get(event.epoch, 0)
+            # Same-epoch reports of the local model carry separate noise and compose instead.
+            squared += event.mu**2 * (count**2 if event.model == "joint" else count)
+            coordinates += event.rank * count
+        return self._spending(sqrt(squared), coordinates)

@@ -1,0 +1,88 @@
+"""Three separate streams: public draws, action draws, noise.
+
+Private run: public and action draws come from generators seeded by the operating system, fresh
+after a fork, never stored; noise does not come from a generator at all. Simulation: all three come
+from one seed, and their state can be saved.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from capri.errors import ConfigurationError
+from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
+
+# Keeps these streams apart from those of an environment simulated with the same number.
+_POLICY = 0xCA9
+
+
+class Streams:
+    """The randomness of one policy.
+
+    >>> Streams(None).noise.private
+    True
+    >>> Streams(7).actions.random() == Streams(7).actions.random()
+    True
+    """
+
+    def __init__(self, simulation_seed: int | None) -> None:
+        if simulation_seed is not None and (
+            isinstance(simulation_seed, bool)
+            or not isinstance(simulation_seed, int | np.integer)
+            or simulation_seed < 0
+        ):
+            raise ConfigurationError(
+                "simulation_seed must be None (a private run) or a non-negative integer, "
+                f"got {simulation_seed!r}"
+            )
+        self.simulated = simulation_seed is not None
+        self.noise: NoiseSource
+        if simulation_seed is None:
+            self.noise = SecureNoise()
+            self._reseed()
+        else:
+            root = np.random.SeedSequence([int(simulation_seed), _POLICY])
+            public, actions, noise = root.spawn(3)
+            self._public = np.random.default_rng(public)
+            self._actions = np.random.default_rng(actions)
+            self.noise = SimulatedNoise(np.random.default_rng(noise))
+
+    def _reseed(self) -> None:
+        self._process = os.getpid()
+        self._public = np.random.default_rng()
+        self._actions = np.random.default_rng()
+
+    def _fresh_after_fork(self) -> None:
+        if not self.simulated and os.getpid() != self._process:
+            self._reseed()
+
+    @property
+    def public(self) -> np.random.Generator:
+        """Draws that anyone may see: copies S and R, support samples."""
+        self._fresh_after_fork()
+        return self._public
+
+    @property
+    def actions(self) -> np.random.Generator:
+        """Draws that choose an action from its public law."""
+        self._fresh_after_fork()
+        return self._actions
+
+    def state(self) -> dict[str, Any] | None:
+        """Generator states of a simulation; None in a private run, whose streams are not stored."""
+        if not isinstance(self.noise, SimulatedNoise):
+            return None
+        return {
+            "public": self._public.bit_generator.state,
+            "actions": self._actions.bit_generator.state,
+            "noise": self.noise.generator.bit_generator.state,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue a simulation where :meth:`state` was taken."""
+        if not isinstance(self.noise, SimulatedNoise):
+            raise ConfigurationError("a private run has no stored randomness to restore")
+        self._public.bit_generator.state = state["public"]
+        self._actions.bit_generator.state = state["actions"]
+        self.noise.generator.bit_generator.state = state["noise"]

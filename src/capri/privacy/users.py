@@ -1,0 +1,109 @@
+"""Users who come back: at most so many contributions each, enforced and accounted."""
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from capri.errors import BudgetError, ConfigurationError
+
+UserId = str | int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserLimit:
+    """At most ``total`` contributions per user, at most ``per_epoch`` of them in one epoch.
+
+    >>> UserLimit(total=4).composition()
+    2.0
+    >>> UserLimit(total=4, per_epoch=4).composition()
+    4.0
+    """
+
+    total: int
+    per_epoch: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("total", "per_epoch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigurationError(f"{name} contributions must be at least 1, got {value!r}")
+        if self.per_epoch > self.total:
+            raise ConfigurationError(
+                f"per_epoch contributions ({self.per_epoch}) cannot exceed the total ({self.total})"
+            )
+
+    def composition(self, *, local: bool = False) -> float:
+        """How much more noise such a user needs than one who contributes once.
+
+        ``a_e`` contributions to epoch ``e`` have sensitivity ``a_e`` times that of one, and
+        Gaussian releases compose as ``mu^2 = sum_e (a_e mu_1)^2`` (Dong, Roth & Su 2019, Cor. 3.3,
+        adaptive). The worst split of ``total`` under ``a_e <= per_epoch`` fills epochs to the
+        brim. In the local model every report carries noise of its own: ``sqrt(total)``.
+        """
+        if local:
+            return sqrt(self.total)
+        full, rest = divmod(self.total, self.per_epoch)
+        return sqrt(full * self.per_epoch**2 + rest**2)
+
+
+class Participation:
+    """Who has contributed how often, under salted digests of their ids.
+
+    >>> book = Participation(UserLimit(total=2))
+    >>> book.add(["ann", "bob"], epoch=1)
+    >>> book.epochs_of("ann")
+    Counter({1: 1})
+    """
+
+    def __init__(self, limit: UserLimit) -> None:
+        self.limit = limit
+        self.salt = secrets.token_bytes(16)
+        self._counts: dict[str, Counter[int]] = {}
+
+    def __repr__(self) -> str:
+        return f"Participation({self.limit})"
+
+    def _digest(self, user: UserId) -> str:
+        if isinstance(user, bool) or not isinstance(user, str | int):
+            raise ConfigurationError(
+                f"a user id must be a string or an integer, got {type(user).__name__}"
+            )
+        text = f"{type(user).__name__}:{user}".encode()
+        return hashlib.blake2b(text, key=self.salt, digest_size=16).hexdigest()
+
+    def add(self, users: Iterable[UserId], epoch: int) -> None:
+        """Count one contribution each, or refuse them all and count nothing."""
+        new = Counter(self._digest(user) for user in users)
+        for digest, count in new.items():
+            past = self._counts.get(digest, Counter())
+            if (
+                past.total() + count > self.limit.total
+                or past[epoch] + count > self.limit.per_epoch
+            ):
+                raise BudgetError(
+                    f"a user would exceed {self.limit.total} contributions in all or "
+                    f"{self.limit.per_epoch} per epoch: that budget is spent"
+                )
+        for digest, count in new.items():
+            self._counts.setdefault(digest, Counter())[epoch] += count
+
+    def epochs_of(self, user: UserId) -> Counter[int]:
+        """Contributions of a user by epoch."""
+        return Counter(self._counts.get(self._digest(user), Counter()))
+
+    def state(self) -> dict[str, Any]:
+        """Digests and counts: enough to keep the limit after a restart, no plain ids."""
+        counts = {digest: dict(count) for digest, count in self._counts.items()}
+        return {"salt": self.salt.hex(), "counts": counts}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        self.salt = bytes.fromhex(state["salt"])
+        self._counts = {
+            digest: Counter({int(epoch): int(n) for epoch, n in count.items()})
+            for digest, count in state["counts"].items()
+        }

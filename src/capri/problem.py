@@ -1,0 +1,97 @@
+"""What is known before the first round, checked once."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+from numbers import Real
+
+from capri.errors import ConfigurationError
+from capri.kernels import Kernel, check_bounded
+from capri.privacy.budget import Budget
+from capri.privacy.calibration import noise_multiplier
+from capri.privacy.users import UserLimit
+from capri.spaces import ContextPool, Contexts, FixedActions, context_chunks
+from capri.typing import FloatArray
+
+
+class PrivacyModel(StrEnum):
+    """Whom a user has to trust: the curator (joint) or nobody (local)."""
+
+    JOINT = "joint"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """Spaces, bounds and the promise to users."""
+
+    kernel: Kernel
+    actions: FixedActions
+    contexts: Contexts
+    reward_bound: float
+    budget: Budget | None
+    model: PrivacyModel
+    limit: UserLimit | None = None
+
+    @property
+    def composition(self) -> float:
+        """Factor on the noise for users who contribute more than once (1 without user ids)."""
+        if self.limit is None:
+            return 1.0
+        return self.limit.composition(local=self.model is PrivacyModel.LOCAL)
+
+    def check_kernel(self, contexts: FloatArray) -> None:
+        """Refuse contexts at which ``k(w, w)`` exceeds 1 for some action."""
+        for part in context_chunks(len(contexts), self.actions.count):
+            pairs = self.actions.pairs(contexts[part])
+            check_bounded(self.kernel, pairs.reshape(-1, pairs.shape[-1]))
+
+
+def checked_problem(
+    *,
+    kernel: Kernel,
+    actions: object,
+    contexts: Contexts,
+    reward_bound: float,
+    budget: Budget | None,
+    model: str,
+    limit: UserLimit | None = None,
+) -> Problem:
+    """Build a :class:`Problem`, or say what is wrong with it."""
+    if not isinstance(kernel, Kernel):
+        raise ConfigurationError(f"kernel must be a capri kernel, got {type(kernel).__name__}")
+    if not isinstance(contexts, Contexts):
+        raise ConfigurationError(
+            "contexts must be a ContextPool or a ContextSampler, "
+            f"got {type(contexts).__name__}: wrap rows as capri.ContextPool(rows)"
+        )
+    if budget is not None and not isinstance(budget, Budget):
+        raise ConfigurationError(
+            f"budget must be a capri.Budget, or None for no privacy, got {type(budget).__name__}"
+        )
+    if (
+        isinstance(reward_bound, bool)
+        or not isinstance(reward_bound, Real)
+        or not (isfinite(reward_bound) and reward_bound > 0)
+    ):
+        raise ConfigurationError(f"reward_bound must be positive and finite, got {reward_bound!r}")
+    if model not in tuple(PrivacyModel):
+        raise ConfigurationError(f"model must be 'joint' or 'local', got {model!r}")
+    if kernel.constant_diagonal is not None and kernel.constant_diagonal > 1 + 1e-9:
+        raise ConfigurationError(
+            f"k(w, w) must be at most 1, got {kernel.constant_diagonal}: lower the variance"
+        )
+    problem = Problem(
+        kernel=kernel,
+        actions=FixedActions(actions),
+        contexts=contexts,
+        reward_bound=float(reward_bound),
+        budget=budget,
+        model=PrivacyModel(model),
+        limit=limit,
+    )
+    if isinstance(contexts, ContextPool) and kernel.constant_diagonal is None:
+        problem.check_kernel(contexts.rows)
+    if budget is not None:
+        noise_multiplier(budget, 1, problem.composition)  # refuses a budget that cannot be kept
+    return problem

@@ -1,0 +1,71 @@
+"""Uniform play: the yardstick that every regret is divided by."""
+
+from typing import final
+
+import numpy as np
+
+from capri.decisions import Decisions
+from capri.errors import ConfigurationError, HorizonError
+from capri.plan import EpochRecord
+from capri.privacy.randomness import Streams
+from capri.spaces import FixedActions, as_contexts, as_numbers, as_rows
+
+
+@final
+class UniformPlay:
+    """Plays every action with equal probability, whatever the context, and learns nothing.
+
+    >>> policy = UniformPlay(actions=[[0.0], [1.0]], horizon=3, simulation_seed=0)
+    >>> policy.act_many([[0.5], [0.7]]).propensity
+    array([0.5, 0.5])
+    >>> policy.remaining
+    1
+    """
+
+    guarantee = "perfect privacy: contexts and rewards are never used"
+
+    def __init__(
+        self, *, actions: object, horizon: int, simulation_seed: int | None = None
+    ) -> None:
+        if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
+            raise ConfigurationError(
+                f"horizon must be a whole number of 1 or more, got {horizon!r}"
+            )
+        self._actions = FixedActions(as_rows(actions, "actions"))
+        self._horizon = int(horizon)
+        self._decided = 0
+        self._streams = Streams(simulation_seed)
+
+    @property
+    def remaining(self) -> int:
+        """Decisions left."""
+        return self._horizon - self._decided
+
+    @property
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """Nothing is planned and nothing released: there are no epochs."""
+        return ()
+
+    def act_many(self, contexts: object) -> Decisions:
+        """Draw one action per context row."""
+        rows = as_numbers(contexts, "a context must be a row of finite numbers")
+        # Any dimension will do: the context is not looked at.
+        rows = as_contexts(rows, rows.shape[-1] if rows.ndim == 2 else 1)
+        if len(rows) > self.remaining:
+            raise HorizonError(
+                f"{len(rows)} decisions were asked for, {self.remaining} of {self._horizon} "
+                "are left: build the policy with a longer horizon"
+            )
+        chosen = self._streams.actions.integers(self._actions.count, size=len(rows))
+        ids = np.arange(self._decided, self._decided + len(rows))
+        self._decided += len(rows)
+        return Decisions(
+            ids,
+            1,
+            chosen,
+            self._actions.features_of(rows, chosen),
+            np.full(len(rows), 1.0 / self._actions.count),
+        )
+
+    def update_many(self, decisions: Decisions, rewards: object) -> None:
+        """Forget the rewards."""

@@ -1,0 +1,63 @@
+"""Lengths of the epochs, decided before any data."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import floor, isfinite, isqrt
+
+from capri.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Epoch lengths ``T_1, growth T_1, growth^2 T_1, ...`` that add up to the horizon.
+
+    The last epoch is truncated to the horizon (the paper prints "log T" epochs; with doubling there
+    are ``ceil(log2(T / T_1 + 1))``). Without a horizon the lengths never end.
+
+    >>> list(Schedule.paper(100))
+    [10, 20, 40, 30]
+    >>> from itertools import islice
+    >>> list(islice(Schedule(first=100, growth=1.5), 4))
+    [100, 150, 225, 337]
+    """
+
+    first: int
+    growth: float = 2.0
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.first < 1:
+            raise ConfigurationError(f"the first epoch needs at least 1 round, got {self.first}")
+        if not (isfinite(self.growth) and self.growth >= 1.0):
+            raise ConfigurationError(f"epoch growth must be at least 1, got {self.growth}")
+        if self.horizon is not None and self.horizon < 2:
+            raise ConfigurationError(f"horizon must be at least 2, got {self.horizon}")
+
+    @classmethod
+    def paper(cls, horizon: int) -> "Schedule":
+        """``T_1 = ceil(sqrt T)`` and doubling (Alg. 1, lines 2 and 20)."""
+        if horizon < 2:
+            raise ConfigurationError(f"horizon must be at least 2, got {horizon}")
+        return cls(first=isqrt(horizon - 1) + 1, growth=2.0, horizon=horizon)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the length of each epoch in turn."""
+        total, ideal = 0, float(self.first)
+        while self.horizon is None or total < self.horizon:
+            length = floor(ideal)
+            if self.horizon is not None:
+                length = min(length, self.horizon - total)
+            yield length
+            total += length
+            ideal *= self.growth
+
+    def length(self, epoch: int) -> int:
+        """Length of epoch ``epoch`` (counted from 1), or 0 beyond the horizon.
+
+        >>> Schedule.paper(100).length(4), Schedule.paper(100).length(5)
+        (30, 0)
+        """
+        for number, length in enumerate(self, start=1):
+            if number == epoch:
+                return length
+        return 0

@@ -1,0 +1,277 @@
+"""Actions and contexts: who may be asked for, and the public law of who comes.
+
+A *pair* is one row ``w = (c, x)``: a context followed by an action (paper, Section 2). Nothing here
+enumerates all pairs; callers walk through contexts in chunks.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from capri.errors import ConfigurationError, DataError, ShapeError
+from capri.typing import FloatArray, IntArray
+
+ContextFunction = Callable[[np.random.Generator, int], FloatArray]
+
+# Beyond this, squared distances overflow; no sensible feature is that large.
+_LARGEST_CONTEXT = 1e100
+
+# Pairs handled at once when a computation walks over contexts: bounds temporary memory.
+CHUNK_PAIRS = 1 << 14
+
+
+def as_rows(values: object, name: str, dimension: int | None = None) -> FloatArray:
+    """Return public feature rows as a finite float matrix, or say what is wrong with them.
+
+    >>> as_rows([0.0, 0.5], "actions").shape
+    (2, 1)
+    """
+    try:
+        rows = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ShapeError(f"{name} must be a matrix of numbers, one row each") from None
+    if rows.ndim == 1:
+        rows = rows[:, None]
+    if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] == 0:
+        raise ShapeError(
+            f"{name} must be a matrix with at least one row and one column, got shape {rows.shape}"
+        )
+    if dimension is not None and rows.shape[1] != dimension:
+        raise ShapeError(f"{name} must have {dimension} columns, got {rows.shape[1]}")
+    if not np.isfinite(rows).all():
+        raise ConfigurationError(f"{name} must be finite numbers, got NaN or infinity")
+    rows += 0.0  # -0.0 becomes 0.0, so that equal rows have equal bytes
+    rows.flags.writeable = False
+    return rows
+
+
+def as_numbers(values: object, problem: str) -> FloatArray:
+    """Private numbers as a float array. Text is refused even where NumPy would parse it."""
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        raise DataError(problem) from None
+    if array.dtype.kind not in "biuf":
+        raise DataError(problem)
+    return array.astype(np.float64)
+
+
+def as_contexts(values: object, dimension: int) -> FloatArray:
+    """Check private contexts: an ``(n, dimension)`` float matrix. Errors never show a value."""
+    rows = as_numbers(values, "a context must be a row of finite numbers")
+    if rows.ndim == 1 and dimension == 1:
+        rows = rows[:, None]
+    if rows.ndim != 2 or rows.shape[1] != dimension:
+        raise DataError(
+            f"contexts must have shape (n, {dimension}), got {rows.shape}: one row per decision"
+        )
+    if not (np.abs(rows) <= _LARGEST_CONTEXT).all():
+        raise DataError(f"a context must be finite and within +-{_LARGEST_CONTEXT:g}")
+    rows += 0.0
+    return rows
+
+
+class Contexts(ABC):
+    """The public law of the contexts (kappa in the paper, Assumption 2.4)."""
+
+    dimension: int
+
+    @abstractmethod
+    def draw(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, IntArray]:
+        """Draw ``count`` contexts: distinct rows, and for each draw the row it is."""
+
+    @abstractmethod
+    def support(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, FloatArray]:
+        """Rows and weights that stand for the law: exact for a pool, a sample for a sampler."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int | None:
+        """Number of distinct contexts, or None when they cannot be counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class ContextPool(Contexts):
+    """Finitely many public contexts, with optional weights.
+
+    >>> pool = ContextPool([[0.0], [1.0]], weights=[0.25, 0.75])
+    >>> pool.weights
+    array([0.25, 0.75])
+    >>> pool.locate(np.array([[1.0], [0.5]]))
+    array([ 1, -1])
+    """
+
+    rows: FloatArray
+    weights: FloatArray = None  # type: ignore[assignment]
+    _lookup: "_RowLookup" = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rows = as_rows(self.rows, "contexts")
+        weights = self._normalised(self.weights, len(rows))
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "_lookup", _RowLookup(rows))
+
+    @staticmethod
+    def _normalised(weights: object, count: int) -> FloatArray:
+        """Weights as probabilities: non-negative, one per row, summing to 1."""
+        if weights is None:
+            weights = np.full(count, 1.0 / count)
+        try:
+            array = np.array(weights, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ConfigurationError("weights must be numbers, one per context") from None
+        if array.shape != (count,):
+            raise ShapeError(f"weights must have shape ({count},), got {array.shape}")
+        total = float(array.sum())
+        if not (np.isfinite(array).all() and (array >= 0).all() and abs(total - 1.0) < 1e-6):
+            raise ConfigurationError(
+                f"weights must be finite, non-negative and sum to 1, got sum {total}"
+            )
+        array /= total
+        array.flags.writeable = False
+        return array
+
+    @property
+    def dimension(self) -> int:  # type: ignore[override]
+        """Number of context features."""
+        return int(self.rows.shape[1])
+
+    @property
+    def size(self) -> int:
+        """Number of contexts in the pool."""
+        return len(self.rows)
+
+    def draw(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, IntArray]:
+        """Draw contexts by weight; the rows are the whole pool."""
+        index = generator.choice(len(self.rows), size=count, p=self.weights)
+        return self.rows, index.astype(np.int64)
+
+    def support(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, FloatArray]:
+        """All contexts of positive weight."""
+        positive = self.weights > 0
+        return self.rows[positive], self.weights[positive]
+
+    def locate(self, rows: FloatArray) -> IntArray:
+        """Position of each row in the pool, -1 for a context the pool does not hold."""
+        return self._lookup(rows + 0.0)  # -0.0 and 0.0 are the same context
+
+
+@dataclass(frozen=True)
+class ContextSampler(Contexts):
+    """A public generator of contexts: ``sample(generator, count)`` gives ``(count, dimension)``.
+
+    >>> sampler = ContextSampler(lambda generator, count: generator.random((count, 3)), 3)
+    >>> sampler.draw(np.random.default_rng(0), 5)[0].shape
+    (5, 3)
+    """
+
+    sample: ContextFunction
+    dimension: int
+
+    def __post_init__(self) -> None:
+        if not callable(self.sample):
+            raise ConfigurationError("sample must be a function (generator, count) -> rows")
+        if self.dimension < 1:
+            raise ConfigurationError(f"dimension must be at least 1, got {self.dimension}")
+
+    @property
+    def size(self) -> None:
+        """A sampler's contexts cannot be counted."""
+        return None
+
+    def draw(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, IntArray]:
+        """Draw fresh contexts, one row each."""
+        rows = as_rows(self.sample(generator, count), "sampled contexts", self.dimension)
+        if len(rows) != count:
+            raise ShapeError(f"the context sampler gave {len(rows)} rows, {count} were asked for")
+        return rows, np.arange(count)
+
+    def support(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, FloatArray]:
+        """An equally weighted sample of ``count`` contexts."""
+        rows, _ = self.draw(generator, count)
+        return rows, np.full(count, 1.0 / count)
+
+
+class _RowLookup:
+    """Find rows by value: a 64-bit hash of the bytes, then a check that the row is really equal."""
+
+    def __init__(self, rows: FloatArray) -> None:
+        self._rows = rows
+        # Fixed odd multipliers: the hash is public and only ever narrows a search.
+        self._multipliers = np.random.default_rng(0).integers(
+            1, 2**63, size=rows.shape[1], dtype=np.uint64
+        ) | np.uint64(1)
+        hashes = self._hash(rows)
+        self._order = np.argsort(hashes, kind="stable")
+        self._sorted = hashes[self._order]
+        # Rows whose hash collides with a different row would be missed by the first-match search.
+        self._unsafe = len(np.unique(hashes)) < len(np.unique(rows, axis=0))
+
+    def _hash(self, rows: FloatArray) -> Any:
+        bits = np.ascontiguousarray(rows).view(np.uint64)
+        mixed = bits ^ (bits >> np.uint64(29))
+        return (mixed * self._multipliers).sum(axis=1, dtype=np.uint64)
+
+    def __call__(self, rows: FloatArray) -> IntArray:
+        if self._unsafe:
+            return np.array([self._search(row) for row in rows], dtype=np.int64)
+        position = np.searchsorted(self._sorted, self._hash(rows))
+        candidate = self._order[np.minimum(position, len(self._order) - 1)]
+        equal = (self._rows[candidate] == rows).all(axis=1)
+        return np.where(equal, candidate, -1)
+
+    def _search(self, row: FloatArray) -> int:
+        hits = np.flatnonzero((self._rows == row).all(axis=1))
+        return int(hits[0]) if len(hits) else -1
+
+
+@dataclass(frozen=True, eq=False)
+class FixedActions:
+    """The same actions for every context: one feature row each.
+
+    >>> FixedActions([[0.0], [1.0]]).pairs(np.array([[0.5]]))
+    array([[[0.5, 0. ],
+            [0.5, 1. ]]])
+    """
+
+    rows: FloatArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", as_rows(self.rows, "actions"))
+
+    @property
+    def count(self) -> int:
+        """Number of actions."""
+        return len(self.rows)
+
+    @property
+    def dimension(self) -> int:
+        """Number of action features."""
+        return int(self.rows.shape[1])
+
+    def pairs(self, contexts: FloatArray) -> FloatArray:
+        """All pairs of each context: ``(n, count, context dimension + action dimension)``."""
+        n, d = contexts.shape
+        pairs = np.empty((n, self.count, d + self.dimension))
+        pairs[:, :, :d] = contexts[:, None, :]
+        pairs[:, :, d:] = self.rows
+        return pairs
+
+    def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
+        """The pairs that were played, one per context."""
+        return np.concatenate([contexts, self.rows[action_index]], axis=1)
+
+    def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
+        """The feature rows of the actions that were played."""
+        return np.asarray(self.rows[action_index])
+
+
+def context_chunks(count: int, actions: int) -> Iterator[slice]:
+    """Slices over contexts so that a chunk holds about ``CHUNK_PAIRS`` pairs."""
+    step = max(1, CHUNK_PAIRS // actions)
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))

@@ -1,0 +1,158 @@
+"""Saved policies: a folder-free bundle of one JSON and one NPZ in a zip file. No pickle."""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from io import BytesIO
+from os import PathLike, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capri.encoding import Grid
+from capri.errors import BudgetError, StorageError
+from capri.features import Basis, DenseFeatures, LowRankFeatures
+from capri.kernels import Kernel
+from capri.plan import EpochPlan
+from capri.predictor import Predictor
+from capri.privacy.ledger import Ledger, ReleaseEvent
+
+FORMAT = "capri-policy"
+VERSION = 1
+Arrays = dict[str, Any]
+
+
+def write_bundle(path: str | PathLike[str], values: dict[str, Any], arrays: Arrays) -> None:
+    """Write atomically: a crash leaves the old file or the new one, never half of one."""
+    packed = BytesIO()
+    np.savez(packed, **arrays)
+    target = Path(path)
+    temporary = target.with_name(target.name + ".partial")
+    with zipfile.ZipFile(temporary, "w") as bundle:
+        head = {"format": FORMAT, "version": VERSION, **values}
+        bundle.writestr("state.json", json.dumps(head, default=_plain))
+        bundle.writestr("arrays.npz", packed.getvalue())
+    replace(temporary, target)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy numbers as plain ones."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"cannot store a {type(value).__name__}")
+
+
+def read_bundle(path: str | PathLike[str]) -> tuple[dict[str, Any], Arrays]:
+    """Read a bundle, or say why it cannot be read."""
+    if not Path(path).exists():
+        raise StorageError(f"no such file: {path}")
+    try:
+        with zipfile.ZipFile(path) as bundle:
+            if bundle.testzip() is not None:
+                raise StorageError(f"{path} is damaged: a checksum does not match")
+            values = json.loads(bundle.read("state.json"))
+            packed = bundle.read("arrays.npz")
+        with np.load(BytesIO(packed), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except StorageError:
+        raise
+    except Exception as problem:  # zipfile, zlib, json and NumPy each fail in ways of their own
+        raise StorageError(f"{path} is not a saved policy, or is damaged") from problem
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise StorageError(f"{path} is not a saved policy")
+    version = values.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise StorageError(
+            f"{path} has format version {version}, this release reads up to {VERSION}: "
+            "install a newer release to open it"
+        )
+    return values, arrays
+
+
+@contextmanager
+def damage_as_storage_error(path: str | PathLike[str]) -> Iterator[None]:
+    """Whatever goes wrong while stored values are put together means a damaged file."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, BudgetError) as problem:
+        raise StorageError(f"{path} is damaged: {type(problem).__name__}") from problem
+
+
+def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
+    """A plan as JSON values and arrays."""
+    values: dict[str, Any] = {
+        "epoch": plan.epoch,
+        "length": plan.length,
+        "tau": plan.tau,
+        "sigma_max": plan.sigma_max,
+        "value_bound": plan.value_bound,
+        "clip_norm": plan.clip_norm,
+        "calibration": plan.calibration,
+        "moment_share": plan.moment_share,
+        "baseline": plan.baseline is not None,
+        "grid": {
+            "step": plan.grid.step,
+            "norm_limit": plan.grid.norm_limit,
+            "noise_scale": plan.grid.noise_scale,
+        },
+    }
+    features, arrays = plan.features, {}
+    if plan.baseline is not None:
+        arrays["plan.baseline.points"] = plan.baseline.points
+        arrays["plan.baseline.weights"] = plan.baseline.weights
+    if isinstance(features, LowRankFeatures):
+        values["features"] = "low-rank"
+        arrays["plan.pivots"] = features.basis.pivots
+        arrays["plan.transform"] = features.basis.transform
+        arrays["plan.whitening"] = features.whitening
+    elif isinstance(features, DenseFeatures):
+        values["features"] = "dense"
+        arrays["plan.basis_copy"] = features.basis_copy
+        arrays["plan.covariance_copy"] = features.covariance_copy
+    return values, arrays
+
+
+def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> EpochPlan:
+    """The inverse of :func:`plan_state`."""
+    features: LowRankFeatures | DenseFeatures
+    if values["features"] == "low-rank":
+        basis = Basis(kernel, arrays["plan.pivots"], arrays["plan.transform"])
+        features = LowRankFeatures(basis, arrays["plan.whitening"], values["tau"])
+    else:
+        features = DenseFeatures(
+            kernel, arrays["plan.basis_copy"], arrays["plan.covariance_copy"], values["tau"]
+        )
+    baseline = None
+    if values["baseline"]:
+        baseline = Predictor(
+            kernel, arrays["plan.baseline.points"], arrays["plan.baseline.weights"]
+        )
+    return EpochPlan(
+        epoch=values["epoch"],
+        length=values["length"],
+        features=features,
+        tau=values["tau"],
+        sigma_max=values["sigma_max"],
+        value_bound=values["value_bound"],
+        clip_norm=values["clip_norm"],
+        grid=Grid(**values["grid"]),
+        calibration=values["calibration"],
+        baseline=baseline,
+        moment_share=values["moment_share"],
+    )
+
+
+def ledger_state(ledger: Ledger) -> list[dict[str, Any]]:
+    """The events of a ledger as plain values."""
+    return [asdict(event) for event in ledger.events]
+
+
+def ledger_from_state(ledger: Ledger, events: list[dict[str, Any]]) -> None:
+    """Record stored events again: a loaded ledger still refuses to overspend."""
+    for event in events:
+        ledger.record(ReleaseEvent(**event))

@@ -1,0 +1,64 @@
+"""Small policies and problems that several tests share."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import capri
+from capri.storage import read_bundle
+
+CONTEXTS = np.array([[0.0], [0.3], [0.6], [1.0]])
+ACTIONS = np.array([[0.0], [0.5], [1.0]])
+BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
+
+
+def small_policy(**changes: Any) -> capri.Capri:
+    """Four contexts, three actions, epochs of 8, 16, 32 and 4 decisions; seeded."""
+    settings: dict[str, Any] = {
+        "kernel": capri.kernels.Matern(nu=2.5, lengthscale=0.4),
+        "actions": ACTIONS,
+        "contexts": capri.ContextPool(CONTEXTS),
+        "reward_bound": 1.0,
+        "budget": BUDGET,
+        "horizon": 60,
+        "preset": "paper",
+        "simulation_seed": 11,
+    }
+    return capri.Capri(**(settings | changes))
+
+
+def draw_contexts(seed: int, count: int) -> np.ndarray:
+    """Contexts of the small pool."""
+    return CONTEXTS[np.random.default_rng(seed).integers(len(CONTEXTS), size=count)]
+
+
+def play_epoch(policy: capri.Capri, seed: int = 0) -> capri.Decisions:
+    """Play all that is left of the epoch, with rewards in [-1, 1] that depend on the seed only."""
+    count = policy.remaining
+    decisions = policy.act_many(draw_contexts(seed, count))
+    policy.update_many(decisions, np.random.default_rng(seed + 1).uniform(-1, 1, count))
+    return decisions
+
+
+def records(policy: capri.Capri) -> list[dict[str, Any]]:
+    """Epoch records without the clock."""
+    return [
+        {key: value for key, value in record.to_dict().items() if key != "seconds"}
+        for record in policy.epochs
+    ]
+
+
+def snapshot(policy: capri.Capri, folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """All that a save holds, without the clock: equal snapshots are equal states."""
+    path = folder / "snapshot.capri"
+    policy.save(path)
+    values, arrays = read_bundle(path)
+    for record in values["epochs"]:
+        del record["seconds"]
+    if values["open"] is not None:
+        del values["open"]["plan_seconds"]
+    return values, {
+        name: str((array.dtype, array.shape)).encode() + array.tobytes()
+        for name, array in arrays.items()
+    }

@@ -1,0 +1,208 @@
+"""Users who come back: the worst they can do, the cap, and what the cap costs."""
+
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import capri
+from builders import play_epoch, small_policy, snapshot
+from capri.errors import BudgetError, ConfigurationError, ShapeError
+from capri.privacy.users import Participation, UserLimit
+
+SECRET_ID = "grace.hopper@example.org"
+
+
+def splits(total: int, largest: int) -> list[tuple[int, ...]]:
+    """All ways to spread up to ``total`` contributions over epochs, at most ``largest`` in one."""
+    found: list[tuple[int, ...]] = [()]
+    for first in range(1, min(total, largest) + 1):
+        found += [(first, *rest) for rest in splits(total - first, first)]
+    return found
+
+
+@pytest.mark.parametrize("total", range(1, 10))
+def test_composition_is_the_worst_of_all_splits(total: int) -> None:
+    """Group privacy in an epoch, composition across: ``sqrt(sum a_e^2)``, by brute force."""
+    for per_epoch in range(1, total + 1):
+        limit = UserLimit(total=total, per_epoch=per_epoch)
+        every = splits(total, per_epoch)
+        worst = max(sqrt(sum(a * a for a in split)) for split in every)
+        assert limit.composition() == pytest.approx(worst, rel=1e-15)
+        # Local: each report has its own noise, wherever it is.
+        worst = max(sqrt(sum(split)) for split in every)
+        assert limit.composition(local=True) == pytest.approx(worst, rel=1e-15)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, True, "2", None])
+@pytest.mark.parametrize("name", ["total", "per_epoch"])
+def test_limit_that_is_no_count_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        UserLimit(**({"total": 3} | {name: value}))
+
+
+def test_epoch_cap_above_the_total_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="cannot exceed the total"):
+        UserLimit(total=2, per_epoch=3)
+
+
+# -- the book -------------------------------------------------------------------------------------
+
+
+def test_cap_in_all_and_per_epoch() -> None:
+    book = Participation(UserLimit(total=3, per_epoch=2))
+    book.add(["ann", "ann", "bob"], epoch=1)
+    with pytest.raises(BudgetError):
+        book.add(["ann"], epoch=1)
+    book.add(["ann"], epoch=2)
+    with pytest.raises(BudgetError):
+        book.add(["ann"], epoch=3)
+    book.add(["bob", "bob"], epoch=3)
+    with pytest.raises(BudgetError):
+        book.add(["bob"], epoch=4)
+    assert book.epochs_of("ann") == {1: 2, 2: 1}
+    assert book.epochs_of("bob") == {1: 1, 3: 2}
+    assert book.epochs_of("eve") == {}
+
+
+def test_rejected_batch_counts_nobody() -> None:
+    """Also not the users before the offender, nor the offender's first contributions."""
+    book = Participation(UserLimit(total=2))
+    book.add(["ann"], epoch=1)
+    before = book.state()
+    for batch in (["bob", "ann"], ["ann", "bob"], ["eve", "eve"]):
+        with pytest.raises(BudgetError):
+            book.add(batch, epoch=1)
+        assert book.state() == before
+
+
+def test_message_names_nobody() -> None:
+    book = Participation(UserLimit(total=1))
+    for user in (SECRET_ID, 987654321):
+        book.add([user], epoch=1)
+        with pytest.raises(BudgetError) as caught:
+            book.add([user], epoch=2)
+        assert str(user) not in str(caught.value)
+        assert str(user) not in repr(book)
+
+
+@pytest.mark.parametrize("user", [1.5, True, None, b"ann", ["ann"]])
+def test_id_of_another_kind_is_refused(user: object) -> None:
+    book = Participation(UserLimit(total=1))
+    with pytest.raises(ConfigurationError, match="a string or an integer"):
+        book.add([user], epoch=1)
+    assert book.state()["counts"] == {}
+
+
+def test_number_and_its_text_are_two_users() -> None:
+    book = Participation(UserLimit(total=1))
+    book.add([1, "1"], epoch=1)
+    assert book.epochs_of(1) == book.epochs_of("1") == {1: 1}
+
+
+def test_state_holds_digests_under_a_salt_of_its_own() -> None:
+    """Two books agree on no digest, and no id is in plain sight."""
+    states = []
+    for _ in range(2):
+        book = Participation(UserLimit(total=1))
+        book.add([SECRET_ID, 31337], epoch=1)
+        states.append(book.state())
+        assert SECRET_ID not in str(book.state())
+        assert "31337" not in str(list(book.state()["counts"]))
+    assert not set(states[0]["counts"]) & set(states[1]["counts"])
+
+
+def test_book_goes_on_after_a_restart() -> None:
+    book = Participation(UserLimit(total=2))
+    book.add(["ann"], epoch=1)
+    again = Participation(UserLimit(total=2))
+    again.restore(book.state())
+    again.add(["ann"], epoch=2)
+    with pytest.raises(BudgetError):
+        again.add(["ann"], epoch=3)
+
+
+# -- the policy -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "per_user", "per_epoch", "factor"),
+    [
+        ("joint", 3, 1, sqrt(3)),
+        ("joint", 3, 3, 3.0),
+        ("joint", 5, 2, 3.0),
+        ("local", 3, 1, sqrt(3)),
+        ("local", 3, 3, sqrt(3)),
+    ],
+)
+@pytest.mark.parametrize("calibration", ["analytic", "paper"])
+def test_cap_is_paid_for_in_noise(
+    model: str, per_user: int, per_epoch: int, factor: float, calibration: str
+) -> None:
+    """k contributions in k epochs need sqrt(k) times the noise; in one epoch, k times."""
+    once = small_policy(model=model, calibration=calibration)
+    often = small_policy(
+        model=model,
+        calibration=calibration,
+        contributions_per_user=per_user,
+        contributions_per_epoch=per_epoch,
+    )
+    play_epoch(once)
+    users = list(range(often.remaining))
+    often.update_many(often.act_many(np.zeros((len(users), 1)), users=users), np.zeros(len(users)))
+    assert often.epochs[0].sigma_max == once.epochs[0].sigma_max
+    assert often.epochs[0].noise_scale / once.epochs[0].noise_scale == pytest.approx(
+        factor, rel=1e-5
+    )
+    # What any user can have lost at most is the promise, however often they came.
+    assert often.ledger.spent.epsilon <= often.ledger.budget.epsilon
+    if calibration == "analytic":
+        assert often.ledger.spent.epsilon == pytest.approx(1.0, abs=1e-6)
+
+
+def test_user_over_the_cap_changes_nothing(tmp_path: Path) -> None:
+    """Within an epoch: rejected before a decision is drawn, the rest of the batch with them."""
+    policy = small_policy(contributions_per_user=1)
+    policy.act([0.3], user=SECRET_ID)
+    before = snapshot(policy, tmp_path)
+    for users in ([SECRET_ID], ["bob", SECRET_ID], ["eve", "eve"]):
+        with pytest.raises(BudgetError) as caught:
+            policy.act_many(np.zeros((len(users), 1)), users=users)
+        assert SECRET_ID not in str(caught.value)
+        assert snapshot(policy, tmp_path) == before
+    policy.act_many(np.zeros((2, 1)), users=["bob", "eve"])
+
+
+@pytest.mark.parametrize("user", [0, 1.5], ids=["over the cap", "no id"])
+def test_rejected_user_at_the_end_of_an_epoch_changes_nothing(tmp_path: Path, user: object) -> None:
+    """A rejected call must not release an epoch whose rewards are still coming."""
+    policy = small_policy(contributions_per_user=1)
+    count = policy.remaining
+    policy.act_many(np.zeros((count, 1)), users=list(range(count)))
+    before = snapshot(policy, tmp_path)
+    with pytest.raises(capri.CapriError):
+        policy.act([0.3], user=user)
+    assert snapshot(policy, tmp_path) == before
+
+
+def test_ids_are_needed_with_a_cap_and_only_then(tmp_path: Path) -> None:
+    with_ids, without = small_policy(contributions_per_user=2), small_policy()
+    with pytest.raises(ConfigurationError, match="user ids are needed"):
+        with_ids.act([0.3])
+    with pytest.raises(ConfigurationError, match="user ids are needed"):
+        without.act([0.3], user="ann")
+    with pytest.raises(ShapeError, match="one user id per context"):
+        with_ids.act_many([[0.3], [0.6]], users=["ann"])
+
+
+@pytest.mark.parametrize("seed", [None, 3], ids=["private", "simulation"])
+def test_cap_survives_a_restart(tmp_path: Path, seed: int | None) -> None:
+    policy = small_policy(contributions_per_user=1, simulation_seed=seed)
+    policy.act([0.3], user=SECRET_ID)
+    policy.save(tmp_path / "policy")
+    loaded = capri.Capri.load(tmp_path / "policy")
+    with pytest.raises(BudgetError):
+        loaded.act([0.3], user=SECRET_ID)
+    loaded.act([0.3], user="bob")
+    assert SECRET_ID.encode() not in (tmp_path / "policy").read_bytes()
