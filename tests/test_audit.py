@@ -4,16 +4,16 @@ Numbers of trials. With true separation ``mu`` a threshold test errs with ``p = 
 side, and ``n`` trials prove ``mu - 2 z sqrt(p (1 - p) / n) / phi(mu/2)`` on average, ``z = 3.6`` at
 99.9 % for three attacks (3.3 for one), with a standard deviation of ``1 / (sqrt(2) z)`` of that
 margin. The claim at (4, 1e-5) is ``mu = 0.925``. Hence an honest pipeline fails the audit with
-probability 2e-7, whatever ``n``: both sides would have to err, by 5 standard deviations together.
+probability 1e-6, whatever ``n``: both sides would have to err, by 5 standard deviations together.
 The numbers below come from two million simulated audits each:
 
 | true mu               | trials | proven on average | misses the mark with probability |
 | --------------------- | ------ | ----------------- | -------------------------------- |
 | claim (mark: 60 %)    | 2,000  | 77 % of the claim | 3e-5                             |
-| claim (mark: 85 %)    | 20,000 | 93 % of the claim | below 1e-7                       |
+| claim (mark: 85 %)    | 20,000 | 93 % of the claim | below 1e-6                       |
 | sqrt(2) times claim   | 2,000  | 1.11 = 120 %      | 2e-6 (mark: the claim)           |
-| twice the claim       | 500    | 1.42 = 153 %      | below 1e-7                       |
-| 2.8 and more          | 200    | above 1.5         | below 1e-7                       |
+| twice the claim       | 500    | 1.42 = 153 %      | below 1e-6                       |
+| 2.8 and more          | 200    | 1.95 and more     | below 1e-6                       |
 """
 
 from collections.abc import Callable, Iterator
@@ -110,7 +110,7 @@ def test_honest_pipeline_in_full(model: str) -> None:
 
 
 def test_residuals_pass_and_waste_little() -> None:
-    """A baseline is subtracted and the bound is a third of B: threshold and direction follow.
+    """A baseline is subtracted and the bound is a seventh of B: threshold and direction follow.
 
     The coordinate that measures residuals takes 2 % of the separation, so 75 % are proved on
     average, with a standard deviation of 4.4 %: below 55 % with probability 3e-6.
@@ -119,7 +119,7 @@ def test_residuals_pass_and_waste_little() -> None:
     result = audit(policy, trials=MANY, attacks=("release",))
     plan = policy._epoch_with_room().plan
     assert plan.baseline is not None
-    assert plan.value_bound < 0.9
+    assert plan.value_bound < 0.5
     assert plan.moment_share > 0
     assert result.passed
     assert result.proven_mu >= 0.55 * result.claimed_mu
@@ -129,12 +129,12 @@ def test_residuals_pass_and_waste_little() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["joint", "local"])
-@pytest.mark.parametrize("epochs", [0, 1, 3])
+@pytest.mark.parametrize("epochs", [0, 2])
 def test_practical_preset_in_full(model: str, epochs: int) -> None:
-    """Before, after one and after three releases."""
+    """Before any and after two releases: 91 % on average, below 85 % with probability 2e-5."""
     result = audit(learnt(epochs, model=model), trials=20_000)
     assert result.passed
-    assert result.proven_mu >= (0.85 if epochs == 0 else 0.75) * result.claimed_mu
+    assert result.proven_mu >= 0.85 * result.claimed_mu
 
 
 def test_paper_calibration_proves_next_to_nothing() -> None:
@@ -341,7 +341,7 @@ def test_mutant_is_caught(monkeypatch: Patch, name: str) -> None:
 def test_residual_clipping_off_is_caught(monkeypatch: Patch) -> None:
     """Noise for residuals below B_r, residuals as they come: B / B_r times too little.
 
-    B_r is below half of B here, so the separation is at least twice the claim.
+    B_r is about a seventh of B here, so the separation is many times the claim.
     """
     without = unclipped(1.0, norms=True)
 
@@ -363,11 +363,11 @@ JOINT_ONLY = {"sum_released_twice", "noise_reused_between_epochs"}
 @pytest.mark.parametrize("model", ["joint", "local"])
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_caught_by_the_whole_audit(monkeypatch: Patch, name: str, model: str) -> None:
-    """All attacks together, in both models, 4,000 trials."""
+    """All attacks together, in both models, 3,000 trials: misses with probability below 1e-6."""
     if model == "local" and name in JOINT_ONLY:
         pytest.skip("no such bug in the local model")
     changes = MUTANTS[name][0](monkeypatch) or {}
-    assert not audit(target(model=model, **changes), trials=4_000).passed
+    assert not audit(target(model=model, **changes), trials=3_000).passed
 
 
 @pytest.mark.parametrize("name", ["noise_reused_between_epochs", "numpy_generator_after_fork"])

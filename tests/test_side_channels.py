@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import struct
+import time
 import traceback
 import warnings
 import zipfile
@@ -20,6 +21,7 @@ import pytest
 import capri
 from builders import CONTEXTS, play_epoch, small_policy, snapshot
 from capri.decisions import OpenEpoch
+from capri.encoder import Encoder
 from capri.errors import CapriError, ConfigurationError, DataError, HorizonError
 from capri.privacy.noise import SecureNoise
 from capri.storage import read_bundle
@@ -368,6 +370,21 @@ def test_epoch_closes_on_the_number_of_decisions() -> None:
     silent.act_many(np.full((length, 1), 0.3))
     silent.act([0.3])
     assert len(silent.epochs) == 1
+
+
+def test_published_seconds_do_not_time_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are public and saved: their clock must not run while user data is handled."""
+    honest = Encoder.total
+
+    def slow(self: Encoder, *arguments: Any) -> Any:
+        time.sleep(0.5 if len(arguments[2]) else 0.0)  # only if there are missing rewards
+        return honest(self, *arguments)
+
+    policy = small_policy(simulation_seed=None)
+    policy.act_many(np.full((policy.remaining, 1), 0.3))
+    monkeypatch.setattr(Encoder, "total", slow)
+    policy.close_epoch()
+    assert policy.epochs[0].seconds < 0.5
 
 
 # -- bad input ------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ import sys
 import types
 from importlib import resources
 
-import pytest
-
 import capri
 
 # The names that other work relies on. A change here is a change for every user.

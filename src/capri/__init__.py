@@ -25,11 +25,13 @@ from capri.errors import (
     ShapeError,
     StorageError,
 )
+from capri.learners.options import PracticalOptions
+from capri.learners.paper import PaperOptions
 from capri.plan import EpochRecord
 from capri.policy import Capri
 from capri.privacy.budget import Budget
 from capri.simulation import SimulationResult, simulate
-from capri.spaces import ContextPool, ContextSampler
+from capri.spaces import ContextPool, ContextSampler, VaryingActions
 
 __version__ = "0.1.0"
 
@@ -46,11 +48,14 @@ __all__ = [
     "Decisions",
     "EpochRecord",
     "HorizonError",
+    "PaperOptions",
+    "PracticalOptions",
     "RewardIgnoredWarning",
     "RewardStatus",
     "ShapeError",
     "SimulationResult",
     "StorageError",
+    "VaryingActions",
     "environments",
     "kernels",
     "simulate",

@@ -43,6 +43,8 @@ class Encoder:
                 clip_norm=plan.clip_norm,
                 grid=plan.grid,
                 moment_share=plan.moment_share,
+                tail_share=plan.tail_share,
+                tail_bound=bound,
             )
             total += units.sum(axis=0)
         return total

@@ -58,7 +58,9 @@ def make_grid(
     Rounding moves a contribution by at most ``sqrt(rank)/2`` units, which ``norm_limit`` includes.
     """
     if not 1e-200 < bound < 1e200:
-        raise ConfigurationError(f"contributions need a positive bound within 1e-200 and 1e200, got {bound}")
+        raise ConfigurationError(
+            f"contributions need a positive bound within 1e-200 and 1e200, got {bound}"
+        )
     if budget is None:
         units = min(1 << 30, _LARGEST_SUM // (2 * length))
         return Grid(bound / units, ceil(units + sqrt(rank) / 2), 0.0)
@@ -86,15 +88,22 @@ def encode(
     clip_norm: float,
     grid: Grid,
     moment_share: float = 0.0,
+    tail_share: float = 0.0,
+    tail_bound: float = 1.0,
 ) -> IntArray:
     """Contributions ``q = rint(y psi / step)``, ``|y| <= B``, ``|psi| <= C`` (Alg. 1, line 13).
 
     Both bounds are enforced by clipping and the result is checked in integers, so the sensitivity
     holds for any input: a context outside the pool, a reward beyond its bound.
 
-    With ``moment_share = s > 0`` it is ``[sqrt(1 - s^2) y psi, s B C (2 y^2/B^2 - 1)]``. With
-    ``u = y^2/B^2`` its squared norm is at most ``B^2 C^2 ((1 - s^2) u + s^2 (2u - 1)^2)``, convex
-    in ``u`` and hence at most ``B^2 C^2``, reached at ``u = 1``: the same bound as without.
+    With ``t = clip(y / B, -1, 1)``, ``e`` the excess ``|y| - B|t|`` clipped to and divided by its
+    bound, and shares ``s`` (moment) and ``q`` (tail), the contribution is
+
+        B C [ sqrt(1 - s^2 - q^2) t psi / C,  s (2 t^2 - 1),  q (2 e - 1) ]
+
+    of norm at most ``B C``: ``(1 - s^2 - q^2) t^2 + s^2 (2 t^2 - 1)^2 + q^2 (2 e - 1)^2`` is convex
+    in ``t^2`` and in ``e``, hence largest at the ends of ``[0, 1]``, where it is at most 1. A share
+    of 0 leaves its coordinate out.
     """
     norms = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
     if not np.isfinite(norms).all():  # a feature that overflowed tells nothing: leave it out
@@ -103,11 +112,17 @@ def encode(
     # A norm of zero leaves the row as it is; np.divide avoids the warning.
     shrink = np.divide(clip_norm, norms, out=np.ones_like(norms), where=norms > clip_norm)
     clipped = np.clip(values, -value_bound, value_bound)
-    factor = sqrt(1 - moment_share**2) * clipped * shrink / grid.step
+    factor = sqrt(1 - moment_share**2 - tail_share**2) * clipped * shrink / grid.step
     scaled = whitened * factor[:, None]
+    unit = value_bound * clip_norm / grid.step
+    extra = []
     if moment_share:
-        moment = moment_share * clip_norm * (2 * clipped**2 / value_bound - value_bound) / grid.step
-        scaled = np.concatenate([scaled, moment[:, None]], axis=1)
+        extra.append(moment_share * unit * (2 * (clipped / value_bound) ** 2 - 1))
+    if tail_share:
+        excess = np.minimum(np.abs(values) - np.abs(clipped), tail_bound) / tail_bound
+        extra.append(tail_share * unit * (2 * excess - 1))
+    if extra:
+        scaled = np.concatenate([scaled, np.stack(extra, axis=1)], axis=1)
     # No coordinate may exceed the limit by itself, so that nothing below can overflow.
     peak = np.abs(scaled).max(axis=1)
     if (peak > grid.norm_limit).any():

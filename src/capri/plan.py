@@ -19,10 +19,12 @@ class EpochPlan:
     A user with pair ``w`` and reward ``y`` contributes, with ``t`` the residual
     ``(y - baseline(w)) / value_bound`` clipped to ``[-1, 1]`` and ``psi`` clipped to ``clip_norm``,
 
-        value_bound clip_norm [ sqrt(1 - s^2) t psi(w) / clip_norm,  s (2 t^2 - 1) ]
+        V C [ sqrt(1 - s^2 - q^2) t psi(w) / C,  s (2 t^2 - 1),  q (2 e - 1) ]
 
-    whose norm is at most ``value_bound clip_norm``. ``s = moment_share`` pays for a private measure
-    of how large the residuals are; with ``s = 0``, as in the paper, the last coordinate is absent.
+    with ``V = value_bound`` and ``C = clip_norm``: its norm is at most ``V C``. The share
+    ``s = moment_share`` pays for a private measure of how large the residuals are, the share
+    ``q = tail_share`` for one of what clipping them cuts off (``e``, see
+    :func:`capri.encoding.encode`); both are 0 in the paper, and the coordinates absent.
     """
 
     epoch: int
@@ -36,11 +38,12 @@ class EpochPlan:
     calibration: str
     baseline: Predictor | None = None
     moment_share: float = 0.0
+    tail_share: float = 0.0
 
     @property
     def dimension(self) -> int:
         """Length of the released vector."""
-        return self.features.rank + (self.moment_share > 0)
+        return self.features.rank + (self.moment_share > 0) + (self.tail_share > 0)
 
     @property
     def noise_scale(self) -> float:

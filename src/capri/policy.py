@@ -30,7 +30,15 @@ from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
 from capri.problem import PrivacyModel, checked_problem
-from capri.spaces import ContextPool, Contexts, as_contexts, as_numbers, context_chunks
+from capri.spaces import (
+    ContextPool,
+    Contexts,
+    FixedActions,
+    VaryingActions,
+    as_contexts,
+    as_numbers,
+    context_chunks,
+)
 from capri.storage import (
     damage_as_storage_error,
     ledger_from_state,
@@ -54,7 +62,8 @@ class Capri:
     kernel:
         Kernel on pairs (context, action), with ``k(w, w) <= 1``.
     actions:
-        Feature rows of the actions, ``(n_actions, d)``.
+        Feature rows of the actions, ``(n_actions, d)``, or :class:`VaryingActions` where every
+        context brings its own.
     contexts:
         The public law of contexts: a :class:`ContextPool` or a :class:`ContextSampler`.
     reward_bound:
@@ -414,7 +423,9 @@ class Capri:
             budget, limit = values["budget"], values["limit"] or {"total": None, "per_epoch": 1}
             policy = cls(
                 kernel=from_dict(values["kernel"]),
-                actions=arrays["actions"],
+                actions=arrays["actions"]
+                if "actions" in arrays
+                else VaryingActions(**values["varying_actions"]),
                 contexts=contexts,
                 reward_bound=values["reward_bound"],
                 budget=None if budget is None else Budget(**budget),
@@ -451,7 +462,11 @@ class Capri:
             "learner": learner_values,
             "open": None,
         }
-        arrays: dict[str, Any] = learner_arrays | {"actions": problem.actions.rows}
+        arrays: dict[str, Any] = dict(learner_arrays)
+        if isinstance(problem.actions, FixedActions):
+            arrays["actions"] = problem.actions.rows
+        elif isinstance(problem.actions, VaryingActions):
+            values["varying_actions"] = asdict(problem.actions)
         if isinstance(contexts, ContextPool):
             arrays |= {"contexts": contexts.rows, "weights": contexts.weights}
         if self._open is not None:

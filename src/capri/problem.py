@@ -10,7 +10,7 @@ from capri.kernels import Kernel, check_bounded
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.users import UserLimit
-from capri.spaces import ContextPool, Contexts, FixedActions, context_chunks
+from capri.spaces import Actions, ContextPool, Contexts, FixedActions, context_chunks
 from capri.typing import FloatArray
 
 
@@ -26,7 +26,7 @@ class Problem:
     """Spaces, bounds and the promise to users."""
 
     kernel: Kernel
-    actions: FixedActions
+    actions: Actions
     contexts: Contexts
     reward_bound: float
     budget: Budget | None
@@ -83,7 +83,7 @@ def checked_problem(
         )
     problem = Problem(
         kernel=kernel,
-        actions=FixedActions(actions),
+        actions=actions if isinstance(actions, Actions) else FixedActions(actions),
         contexts=contexts,
         reward_bound=float(reward_bound),
         budget=budget,

@@ -106,6 +106,7 @@ class ContextPool(Contexts):
 
     rows: FloatArray
     weights: FloatArray = None  # type: ignore[assignment]
+    dimension: int = field(init=False)
     _lookup: "_RowLookup" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +114,7 @@ class ContextPool(Contexts):
         weights = self._normalised(self.weights, len(rows))
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "dimension", rows.shape[1])
         object.__setattr__(self, "_lookup", _RowLookup(rows))
 
     @staticmethod
@@ -134,11 +136,6 @@ class ContextPool(Contexts):
         array /= total
         array.flags.writeable = False
         return array
-
-    @property
-    def dimension(self) -> int:  # type: ignore[override]
-        """Number of context features."""
-        return int(self.rows.shape[1])
 
     @property
     def size(self) -> int:
@@ -229,8 +226,27 @@ class _RowLookup:
         return int(hits[0]) if len(hits) else -1
 
 
+class Actions(ABC):
+    """What may be done in a context: ``count`` actions of ``dimension`` features each."""
+
+    count: int
+    dimension: int
+
+    @abstractmethod
+    def pairs(self, contexts: FloatArray) -> FloatArray:
+        """All pairs of each context: ``(n, count, context dimension + action dimension)``."""
+
+    @abstractmethod
+    def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
+        """The pairs that were played, one per context."""
+
+    @abstractmethod
+    def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
+        """The feature rows of the actions that were played."""
+
+
 @dataclass(frozen=True, eq=False)
-class FixedActions:
+class FixedActions(Actions):
     """The same actions for every context: one feature row each.
 
     >>> FixedActions([[0.0], [1.0]]).pairs(np.array([[0.5]]))
@@ -239,22 +255,17 @@ class FixedActions:
     """
 
     rows: FloatArray
+    count: int = field(init=False)
+    dimension: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", as_rows(self.rows, "actions"))
-
-    @property
-    def count(self) -> int:
-        """Number of actions."""
-        return len(self.rows)
-
-    @property
-    def dimension(self) -> int:
-        """Number of action features."""
-        return int(self.rows.shape[1])
+        rows = as_rows(self.rows, "actions")
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "count", len(rows))
+        object.__setattr__(self, "dimension", rows.shape[1])
 
     def pairs(self, contexts: FloatArray) -> FloatArray:
-        """All pairs of each context: ``(n, count, context dimension + action dimension)``."""
+        """Each context next to every action."""
         n, d = contexts.shape
         pairs = np.empty((n, self.count, d + self.dimension))
         pairs[:, :, :d] = contexts[:, None, :]
@@ -262,12 +273,62 @@ class FixedActions:
         return pairs
 
     def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """The pairs that were played, one per context."""
+        """Each context next to its action."""
         return np.concatenate([contexts, self.rows[action_index]], axis=1)
 
     def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """The feature rows of the actions that were played."""
+        """Rows of the action set."""
         return np.asarray(self.rows[action_index])
+
+
+@dataclass(frozen=True)
+class VaryingActions(Actions):
+    """Every context brings its own actions: a context row is ``(c, x_1, ..., x_count)``.
+
+    The last ``count * dimension`` numbers of a context are the feature rows of its actions, one
+    after the other; what stands before them are the features of the context itself. The kernel sees
+    pairs ``(c, x_i)`` as always.
+
+    >>> VaryingActions(count=2, dimension=1).pairs(np.array([[0.5, 7.0, 8.0]]))
+    array([[[0.5, 7. ],
+            [0.5, 8. ]]])
+    """
+
+    count: int
+    dimension: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.dimension < 1:
+            raise ConfigurationError(
+                f"count and dimension must be at least 1, got {self.count} and {self.dimension}"
+            )
+
+    def _own(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Context features ``(n, d)`` and action rows ``(n, count, dimension)``."""
+        split = contexts.shape[1] - self.count * self.dimension
+        if split < 0:
+            raise ShapeError(
+                f"a context must hold {self.count} actions of {self.dimension} numbers, "
+                f"got {contexts.shape[1]} numbers in all"
+            )
+        rows = contexts[:, split:].reshape(len(contexts), self.count, self.dimension)
+        return contexts[:, :split], rows
+
+    def pairs(self, contexts: FloatArray) -> FloatArray:
+        """Each context next to its own actions."""
+        own, rows = self._own(contexts)
+        repeated = np.repeat(own[:, None, :], self.count, axis=1)
+        return np.concatenate([repeated, rows], axis=2)
+
+    def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
+        """Each context next to its action."""
+        own, _ = self._own(contexts)
+        return np.concatenate([own, self.features_of(contexts, action_index)], axis=1)
+
+    def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
+        """The rows the contexts brought."""
+        _, rows = self._own(contexts)
+        return np.asarray(rows[np.arange(len(rows)), action_index])
 
 
 def context_chunks(count: int, actions: int) -> Iterator[slice]:

@@ -94,6 +94,7 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
         "clip_norm": plan.clip_norm,
         "calibration": plan.calibration,
         "moment_share": plan.moment_share,
+        "tail_share": plan.tail_share,
         "baseline": plan.baseline is not None,
         "grid": {
             "step": plan.grid.step,
@@ -144,6 +145,7 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
         calibration=values["calibration"],
         baseline=baseline,
         moment_share=values["moment_share"],
+        tail_share=values["tail_share"],
     )
 
 

@@ -5,7 +5,7 @@ known noise covariance, so releases of all epochs add up and no datum is thrown 
 post-processing of what left the gate.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from capri.typing import FloatArray
 
 # Prior scales among which the evidence chooses; 1 expects a root-mean-square of f of about 0.3 B.
-PRIOR_SCALES = (0.25, 0.5, 1.0, 2.0)
+PRIOR_SCALES = (0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _PRIOR_SECOND_MOMENT = 0.1
 # Strength of the hyper-prior that holds the scale near 1; weak ones lock in on wrong actions.
 _SCALE_CERTAINTY = 4.0
@@ -38,6 +38,7 @@ class Belief:
     """Information form: ``information = sum H^T R^-1 H``, ``vector = sum H^T R^-1 (g + H base)``.
 
     ``moment`` and ``moment_precision`` average the measured reward-noise variance over epochs.
+    ``heavy_tails``: clipping residuals was seen to cut off so much that it biases the estimate.
     """
 
     information: FloatArray
@@ -45,6 +46,7 @@ class Belief:
     moment: float = 0.0
     moment_precision: float = 0.0
     epochs: int = 0
+    heavy_tails: bool = False
 
     @classmethod
     def empty(cls, rank: int) -> "Belief":
@@ -59,13 +61,18 @@ class Belief:
         weighted = cho_solve(factor, observation.design)
         target = released + observation.design @ observation.baseline
         value, precision = moment or (0.0, 0.0)
-        return Belief(
+        return replace(
+            self,
             information=self.information + observation.design.T @ weighted,
             vector=self.vector + weighted.T @ target,
             moment=self.moment + value * precision,
             moment_precision=self.moment_precision + precision,
             epochs=self.epochs + 1,
         )
+
+    def start_again(self) -> "Belief":
+        """Forget what residuals with heavy tails have biased, and clip them no more."""
+        return replace(Belief.empty(len(self.vector)), epochs=self.epochs + 1, heavy_tails=True)
 
     def noise_variance(self, reward_bound: float) -> float:
         """Variance of the reward noise: measured mean plus a standard error, ``B^2/4`` at first."""

@@ -21,7 +21,8 @@ class PracticalOptions:
     ``first_epoch``, ``growth``: length of the first epoch (None: from the noise) and the growth.
     ``residual``: encode ``y`` minus the last estimate; ``clip_scale``: residuals are clipped at so
     many predicted standard deviations. None for ``residual`` means yes, except under "rigorous".
-    ``moment_share``: share of a message's norm that measures the size of the residuals.
+    ``moment_share``, ``tail_share``: shares of a message's norm that measure the size of the
+    residuals and what clipping them cuts off; rewards with heavy tails are then not clipped.
     ``pooling``: add up the releases of all epochs, or use the last one alone.
     ``covariance``: "expected" under the law, or the paper's random "copy".
     ``shape``: messages by "water-filling" or by the paper's "whitening" with ridge ``tau``.
@@ -43,6 +44,7 @@ class PracticalOptions:
     residual: bool | None = None
     clip_scale: float = 1.5
     moment_share: float = 0.2
+    tail_share: float = 0.1
     pooling: bool = True
     covariance: str = "expected"
     shape: str = "water-filling"
@@ -70,10 +72,9 @@ class PracticalOptions:
                 "failure_probability must lie strictly between 0 and 1, "
                 f"got {self.failure_probability}"
             )
-        if not 0 < self.moment_share < 1:
-            raise ConfigurationError(
-                f"moment_share must lie strictly between 0 and 1, got {self.moment_share}"
-            )
+        for name in ("moment_share", "tail_share"):
+            if not 0 < getattr(self, name) <= 0.5:
+                raise ConfigurationError(f"{name} must lie in (0, 0.5], got {getattr(self, name)}")
         if not (isfinite(self.growth) and self.growth > 1):
             raise ConfigurationError(f"growth must be above 1, got {self.growth}")
         for name in ("draws", "max_rank", "first_epoch"):

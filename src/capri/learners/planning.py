@@ -24,14 +24,16 @@ _RIDGES = 10.0 ** np.arange(-1.0, 5.1, 0.5)
 class Design:
     """The plan of an epoch as the learner needs it again when the release is there.
 
-    ``signal_variance`` is what the belief expects of the squared residual without reward noise,
-    ``spread = E[v v^T]``, ``second_moment = n E[psi psi^T]`` and ``left_out = E[residual]`` are
-    expectations under the law.
+    ``main_share`` is the share of a message's norm that carries ``t psi``, ``noise`` the standard
+    deviation of the privacy noise after division by it; ``signal_variance`` is what the belief
+    expects of the squared residual without reward noise. ``spread = E[v v^T]``,
+    ``second_moment = n E[psi psi^T]`` and ``left_out = E[residual]`` are expectations.
     """
 
     observation: Observation
     value_bound: float
     residual: bool
+    main_share: float
     noise: float
     signal_variance: float
     residual_variance: float
@@ -71,7 +73,10 @@ def design_epoch(
     # B_r: a few predicted standard deviations of the residual, never above the reward bound.
     value_bound = options.clip_scale * sqrt(float(weights @ variance) + noise_variance)
     residual = (
-        options.encodes_residuals and belief.epochs > 0 and value_bound < problem.reward_bound
+        options.encodes_residuals
+        and belief.epochs > 0
+        and not belief.heavy_tails
+        and value_bound < problem.reward_bound
     )
     if residual:
         baseline, signal = state.mean, variance
@@ -80,7 +85,8 @@ def design_epoch(
         baseline, signal = np.zeros(basis.rank), variance + (features @ state.mean) ** 2
     total = signal + noise_variance
     mean_total = float(weights @ total)
-    noise = _decoded_noise(problem, options, basis.rank, value_bound, length)
+    main_share = sqrt(1 - options.moment_share**2 - residual * options.tail_share**2)
+    noise = _coordinate_noise(problem, basis.rank, value_bound, length) / main_share
     shape = _shape(options, state, support, length, noise, mean_total)
     psi = features @ shape
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
@@ -97,6 +103,7 @@ def design_epoch(
         observation=observation,
         value_bound=value_bound,
         residual=residual,
+        main_share=main_share,
         noise=noise,
         signal_variance=float(weights @ signal),
         residual_variance=mean_total,
@@ -106,16 +113,14 @@ def design_epoch(
     )
 
 
-def _decoded_noise(
-    problem: Problem, options: PracticalOptions, rank: int, value_bound: float, length: int
-) -> float:
-    """Standard deviation of the privacy noise on the decoded vector ``sum z psi``."""
+def _coordinate_noise(problem: Problem, rank: int, value_bound: float, length: int) -> float:
+    """Standard deviation of the privacy noise on a coordinate of the release."""
     if problem.budget is None:
         # Not zero: the shape needs some noise to weigh directions against each other.
         return 1e-3 * value_bound * sqrt(length)
-    multiplier = noise_multiplier(problem.budget, rank + 1, problem.composition)
+    multiplier = noise_multiplier(problem.budget, rank + 2, problem.composition)
     reports = length if problem.model is PrivacyModel.LOCAL else 1
-    return multiplier * value_bound * sqrt(reports) / sqrt(1 - options.moment_share**2)
+    return multiplier * value_bound * sqrt(reports)
 
 
 def _shape(

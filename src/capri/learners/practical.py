@@ -38,6 +38,8 @@ from capri.typing import BoolArray, FloatArray
 # Public pairs from which the basis is built, and pairs on which widths are rehearsed.
 _BASIS_SAMPLE = 3000
 _REHEARSAL_PAIRS = 2048
+# Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
+_HEAVY_TAILS = 0.3
 
 
 class PracticalLearner(Learner):
@@ -124,7 +126,7 @@ class PracticalLearner(Learner):
             clip_norm=1.0,
             grid=make_grid(
                 bound=design.value_bound,
-                rank=shape.shape[1] + 1,
+                rank=shape.shape[1] + 1 + design.residual,
                 length=length,
                 budget=problem.budget,
                 composition=problem.composition,
@@ -132,6 +134,7 @@ class PracticalLearner(Learner):
             calibration="analytic",
             baseline=self._predictor(design.observation.baseline) if design.residual else None,
             moment_share=options.moment_share,
+            tail_share=options.tail_share if design.residual else 0.0,
         )
 
     def _ridge(self, residual_variance: float) -> float:
@@ -155,9 +158,13 @@ class PracticalLearner(Learner):
                 information=np.zeros_like(before.information),
                 vector=np.zeros_like(before.vector),
             )
-        released = release.vector[:-1] / sqrt(1 - options.moment_share**2)
-        moment = self._measured_noise(release.plan, float(release.vector[-1]), design)
-        self._belief = before.observe(design.observation, released, moment)
+        rank = release.plan.features.rank
+        released = release.vector[:rank] / design.main_share
+        if self._cuts_off_too_much(release, design):
+            self._belief = before.start_again()
+        else:
+            moment = self._measured_noise(release.plan, float(release.vector[rank]), design)
+            self._belief = before.observe(design.observation, released, moment)
         self._posterior = self._infer()
         image = self._posterior.factor.T @ design.spread @ self._posterior.factor
         predicted = sqrt(float(np.trace(image)))
@@ -182,9 +189,23 @@ class PracticalLearner(Learner):
         """
         share, bound, length = self._options.moment_share, plan.value_bound, plan.length
         square = bound**2 * (moment / (bound * share * length) + 1) / 2
-        deviation = bound * design.noise * sqrt(1 - share**2) / (2 * share * length)
+        deviation = bound * design.noise * design.main_share / (2 * share * length)
         variance = deviation**2 + (0.7 * design.signal_variance) ** 2
         return square - design.signal_variance, 1 / variance
+
+    def _cuts_off_too_much(self, release: Release, design: Design) -> bool:
+        """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
+
+        The tail coordinate measures ``E[(|z| - B_r)_+] = B (coordinate / (B_r q n) + 1) / 2``.
+        """
+        plan, share = release.plan, release.plan.tail_share
+        if share == 0:
+            return False
+        bound = self._problem.reward_bound
+        unit = plan.value_bound * share * plan.length
+        cut_off = bound * (float(release.vector[-1]) / unit + 1) / 2
+        deviation = bound * design.noise * design.main_share / (2 * unit)
+        return cut_off > _HEAVY_TAILS * plan.value_bound + 2.5 * deviation
 
     def _next_law(self, predicted: float, generator: np.random.Generator) -> Law:
         options, state = self._options, self._posterior

@@ -22,6 +22,7 @@ _DESIGN_ARRAYS = ("spread", "second_moment")
 _DESIGN_VALUES = (
     "value_bound",
     "residual",
+    "main_share",
     "noise",
     "signal_variance",
     "residual_variance",
@@ -70,6 +71,7 @@ def pack(
             "moment": belief.moment,
             "moment_precision": belief.moment_precision,
             "epochs": belief.epochs,
+            "heavy_tails": belief.heavy_tails,
         },
         "law": {"kind": "uniform"},
         "tests": [],

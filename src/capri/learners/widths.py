@@ -19,6 +19,10 @@ from capri.predictor import Predictor
 from capri.problem import Problem
 from capri.typing import BoolArray, FloatArray
 
+# The rehearsal holds the plans fixed and clips no residual. In runs whose plans follow the releases
+# the worst error was up to 1.2 times the rehearsed quantile in 95 % of runs: a margin for that.
+ADAPTIVITY = 1.5
+
 
 class EliminationTest(ABC):
     """One public test. ``width`` is its typical width, for the record."""
@@ -26,8 +30,14 @@ class EliminationTest(ABC):
     width: float
 
     @abstractmethod
+    def compare(self, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """For pairs ``(n, actions, d)``: how far each action's estimate trails the best, and the
+        width of that difference."""
+
     def active(self, pairs: FloatArray) -> BoolArray:
-        """Which actions of each context, ``(n, actions, d)``, may still be the best."""
+        """Which actions of each context may still be the best."""
+        gap, width = self.compare(pairs)
+        return np.asarray(gap <= width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +47,11 @@ class CommonWidth(EliminationTest):
     predictor: Predictor
     width: float
 
-    def active(self, pairs: FloatArray) -> BoolArray:
-        """``mu(c, x) >= max mu(c, .) - 4 Delta`` (Eqn prunning_sets)."""
+    def compare(self, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``mu(c, x) >= max mu(c, .) - 4 Delta`` keeps an action (Eqn prunning_sets)."""
         values = self.predictor(pairs)
-        return np.asarray(values >= values.max(axis=1, keepdims=True) - 4 * self.width)
+        gap = values.max(axis=1, keepdims=True) - values
+        return gap, np.full_like(gap, 4 * self.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +67,8 @@ class DifferenceTest(EliminationTest):
     outside: float  # factor on the square root of what the basis leaves out of each pair
     width: float
 
-    def active(self, pairs: FloatArray) -> BoolArray:
-        """``mu(c, best) - mu(c, x) <= width of the difference``."""
+    def compare(self, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``mu(c, best) - mu(c, x)`` and the width of that difference."""
         contexts, actions, dimension = pairs.shape
         flat = pairs.reshape(-1, dimension)
         v = self.basis.coordinates(flat)
@@ -70,8 +81,7 @@ class DifferenceTest(EliminationTest):
         if self.outside:
             left_out = np.sqrt(self.basis.residual(flat, v)).reshape(contexts, actions)
             width += self.outside * (left_out + left_out[rows, best][:, None])
-        gap = values[rows, best][:, None] - values
-        return np.asarray(gap <= width)
+        return values[rows, best][:, None] - values, width
 
 
 def epoch_failure(failure_probability: float, epoch: int) -> float:
@@ -138,7 +148,8 @@ class Rehearsal:
 def calibrated_test(
     basis: Basis, state: Posterior, quantile: float, typical_deviation: float
 ) -> DifferenceTest:
-    """Posterior deviation of each difference, times the rehearsed quantile."""
+    """Posterior deviation of each difference, times the rehearsed quantile and its margin."""
+    quantile *= ADAPTIVITY
     return DifferenceTest(
         basis, state.mean, (quantile * state.factor,), 0.0, quantile * typical_deviation
     )
