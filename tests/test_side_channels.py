@@ -599,9 +599,10 @@ def test_ignored_rewards_change_nothing(tmp_path: Path) -> None:
         assert snapshot(policy, tmp_path) == before
 
 
-def test_copies_of_a_simulation_are_harmless() -> None:
-    """Whatever becomes of copies of private policies, simulations may be copied."""
-    policy = small_policy()
-    policy.act([0.3])
-    again = copy.deepcopy(policy)
-    assert play_epoch(policy).action_index.tolist() == play_epoch(again).action_index.tolist()
+@pytest.mark.parametrize("seed", [None, 3], ids=["private", "simulation"])
+def test_policy_is_neither_copied_nor_pickled(seed: int | None) -> None:
+    """Saving is the one way out, and saving knows what is secret."""
+    policy = small_policy(simulation_seed=seed)
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="neither pickled nor copied"):
+            duplicate(policy)

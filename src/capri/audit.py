@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 from math import sqrt
 
 import numpy as np
@@ -35,6 +37,8 @@ _PROBES = 256
 # Attacks that a working pipeline defeats outright need few trials: a repeated noise vector leaves
 # no doubt in any of them. Forks are slow, so they are capped as well.
 _SHARE, _FEWEST, _FORKS = 20, 100, 250
+# The attacked context is treated as one that no table holds, whether or not the pool does.
+_OUTSIDE = np.array([-1])
 _ATTACKS = ("release", "difference", "fork")
 
 
@@ -82,6 +86,7 @@ def audit(
     trials: int = 20_000,
     confidence: float = 0.999,
     attacks: Sequence[str] = _ATTACKS,
+    progress: Callable[[int, int], None] | None = None,
 ) -> AuditResult:
     """Attack a fresh private policy; ``trials`` runs in each of the two worlds.
 
@@ -89,6 +94,7 @@ def audit(
     the gate gives for the attacked epoch (asking twice, and rewarding three times); *difference*
     subtracts the release of a second epoch, in case noise is reused; *fork* subtracts the release
     of a sibling process. The confidence holds for all of them together.
+    ``progress`` is told how many runs are done, and how many there are.
     """
     if not policy.private:
         raise ConfigurationError(
@@ -106,13 +112,25 @@ def audit(
     target = _Target(policy)
     budget = policy.ledger.budget
     error = (1 - confidence) / len(chosen)
+    ticks = count(1)
+    total = 2 * sum(counts[name] for name in chosen)
+
+    def watched(attack: Callable[[float], float], sign: float) -> float:
+        statistic = attack(sign)
+        if progress is not None:
+            progress(next(ticks), total)
+        return statistic
+
     return AuditResult(
         model=str(policy.model),
         epsilon=budget.epsilon,
         delta=budget.delta,
         confidence=confidence,
         claimed_mu=1 / analytic_multiplier(budget),
-        attacks=tuple(_run(name, counts[name], getattr(target, name), error) for name in chosen),
+        attacks=tuple(
+            _run(name, counts[name], partial(watched, getattr(target, name)), error)
+            for name in chosen
+        ),
     )
 
 
@@ -162,7 +180,9 @@ class _Target:
 
     def _contribution(self, plan: EpochPlan, sign: float) -> FloatArray:
         """What a reward adds to the released vector, in units of the noise."""
-        units = Encoder(plan, self._problem).total(self._context, self._action, sign * self._reward)
+        units = Encoder(plan, self._problem).total(
+            self._context, _OUTSIDE, self._action, sign * self._reward
+        )
         return np.asarray(units * plan.grid.step / plan.noise_scale)
 
     @property
@@ -211,7 +231,9 @@ class _Target:
         """One epoch with the attacker's reward (or none); everything it gives away, averaged."""
         state = OpenEpoch(self._plans[epoch - 1], 0, self._problem, gate)
         everyone = np.repeat(self._context, self._length, axis=0)
-        ids = state.issue(everyone, np.repeat(self._action, self._length))[:1]
+        ids = state.issue(
+            everyone, np.repeat(_OUTSIDE, self._length), np.repeat(self._action, self._length)
+        )[:1]
         if sign is not None:
             # All but the first are duplicates and must be ignored, in one batch or one by one.
             state.reward(np.repeat(ids, 2), np.repeat(sign * self._reward, 2))

@@ -1,5 +1,6 @@
 """Decisions, and the open epoch: the only place that holds what users did."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -7,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from capri.encoder import Encoder
-from capri.errors import ConfigurationError
+from capri.errors import BudgetError, ConfigurationError
 from capri.gate import Gate
 from capri.plan import EpochPlan, Release
 from capri.problem import Problem
@@ -72,6 +73,10 @@ class RewardStatus(IntEnum):
         return self.name.lower()
 
 
+# Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
+_ACCEPTED, _LATE, _DUPLICATE, _UNKNOWN = (int(status) for status in RewardStatus)
+
+
 class OpenEpoch:
     """The secret state of the epoch under way: who was decided for, and the sum so far."""
 
@@ -80,15 +85,17 @@ class OpenEpoch:
     ) -> None:
         gate.check(plan)
         self.plan = plan
+        self._process = os.getpid()
         self._origin = origin  # number of the policy's very first decision
         self.first_id = first_id
         self.issued = 0
         self._waiting = 0
         self._gate = gate
         self._contexts = np.empty((plan.length, problem.contexts.dimension))
+        self._pool_index = np.empty(plan.length, dtype=np.int64)
         self._action_index = np.empty(plan.length, dtype=np.int64)
         # What a reward for each decision would meet: accepted, duplicate, or late.
-        self._status = np.full(plan.length, RewardStatus.ACCEPTED, dtype=np.int8)
+        self._status = np.full(plan.length, _ACCEPTED, dtype=np.int8)
         self._accumulator = np.zeros(plan.dimension, dtype=np.int64)
         self._encoder = Encoder(plan, problem)
 
@@ -105,10 +112,11 @@ class OpenEpoch:
         """All decisions are taken and all their rewards are in (Alg. 1, line 16)."""
         return self.remaining == 0 and self._waiting == 0
 
-    def issue(self, contexts: FloatArray, action_index: IntArray) -> IntArray:
-        """Note new decisions and number them."""
+    def issue(self, contexts: FloatArray, pool_index: IntArray, action_index: IntArray) -> IntArray:
+        """Note new decisions and number them; ``pool_index`` is -1 for contexts not in a pool."""
         place = slice(self.issued, self.issued + len(action_index))
         self._contexts[place] = contexts
+        self._pool_index[place] = pool_index
         self._action_index[place] = action_index
         self.issued += len(action_index)
         self._waiting += len(action_index)
@@ -116,14 +124,17 @@ class OpenEpoch:
 
     def reward(self, ids: IntArray, rewards: FloatArray) -> IntArray:
         """Add the rewards that are awaited; returns a :class:`RewardStatus` code for each."""
+        self.check_process()
         statuses = self._statuses(ids)
-        accepted = statuses == RewardStatus.ACCEPTED
-        if accepted.any():
-            place = ids[accepted] - self.first_id
+        if statuses.any():
+            accepted = statuses == _ACCEPTED
+            ids, rewards = ids[accepted], rewards[accepted]
+        if len(ids):
+            place = ids - self.first_id
             total = self._encoder.total(
-                self._contexts[place], self._action_index[place], rewards[accepted]
+                self._contexts[place], self._pool_index[place], self._action_index[place], rewards
             )
-            self._status[place] = RewardStatus.DUPLICATE
+            self._status[place] = _DUPLICATE
             self._waiting -= len(place)
             # Alg. 1, lines 14-15.
             self._accumulator += self._gate.report(self.plan, total, reports=len(place))
@@ -133,31 +144,48 @@ class OpenEpoch:
         """What each reward meets; of several for one decision the first counts."""
         place = ids - self.first_id
         known = (place >= 0) & (place < self.issued)
-        result = np.where(known, self._status[np.where(known, place, 0)], RewardStatus.UNKNOWN)
-        result[(ids >= self._origin) & (ids < self.first_id)] = RewardStatus.LATE
-        _, first = np.unique(ids, return_index=True)
-        repeated = np.ones(len(ids), dtype=np.bool_)
-        repeated[first] = False
-        result[repeated & (result == RewardStatus.ACCEPTED)] = RewardStatus.DUPLICATE
-        return result.astype(np.int64)
+        if known.all():
+            result = self._status[place].astype(np.int64)
+        else:
+            result = np.where(known, self._status[np.where(known, place, 0)], _UNKNOWN)
+            result[(ids >= self._origin) & (ids < self.first_id)] = _LATE
+        if len(ids) > 1:
+            _, first = np.unique(ids, return_index=True)
+            repeated = np.ones(len(ids), dtype=np.bool_)
+            repeated[first] = False
+            result[repeated & (result == _ACCEPTED)] = _DUPLICATE
+        return result
+
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child: parent and child would both release the same data."""
+        if os.getpid() != self._process:
+            raise BudgetError(
+                "this policy was forked in the middle of an epoch, which stays with the parent: "
+                "load a saved policy in the child, or fork before the first decision"
+            )
 
     def release(self) -> Release:
         """Pass the sum through the gate. A missing reward counts as a reward of 0."""
-        missing = np.flatnonzero(self._status[: self.issued] == RewardStatus.ACCEPTED)
+        self.check_process()
+        missing = np.flatnonzero(self._status[: self.issued] == _ACCEPTED)
         total = self._accumulator + self._encoder.total(
-            self._contexts[missing], self._action_index[missing], np.zeros(len(missing))
+            self._contexts[missing],
+            self._pool_index[missing],
+            self._action_index[missing],
+            np.zeros(len(missing)),
         )
         return self._gate.release(self.plan, total, missing=len(missing))
 
     def forsake(self, issued: int) -> None:
         """Give up the first ``issued`` decisions: their rewards can no longer come."""
         self.issued, self._waiting = issued, 0
-        self._status[:issued] = RewardStatus.LATE
+        self._status[:issued] = _LATE
 
     def state(self) -> dict[str, FloatArray | IntArray]:
         """Secret arrays of an open epoch. Only a simulation may store them."""
         return {
             "open.contexts": self._contexts[: self.issued],
+            "open.pool_index": self._pool_index[: self.issued],
             "open.action_index": self._action_index[: self.issued],
             "open.status": self._status[: self.issued].astype(np.int64),
             "open.accumulator": self._accumulator,
@@ -168,7 +196,8 @@ class OpenEpoch:
         issued = len(arrays["open.action_index"])
         self.issued = issued
         self._contexts[:issued] = arrays["open.contexts"]
+        self._pool_index[:issued] = arrays["open.pool_index"]
         self._action_index[:issued] = arrays["open.action_index"]
         self._status[:issued] = arrays["open.status"]
-        self._waiting = int((self._status[:issued] == RewardStatus.ACCEPTED).sum())
+        self._waiting = int((self._status[:issued] == _ACCEPTED).sum())
         self._accumulator = arrays["open.accumulator"].astype(np.int64)

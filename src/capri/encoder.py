@@ -27,18 +27,26 @@ class Encoder:
         self._plan = plan
         self._problem = problem
 
-    def total(self, contexts: FloatArray, action_index: IntArray, rewards: FloatArray) -> IntArray:
+    def total(
+        self,
+        contexts: FloatArray,
+        pool_index: IntArray,
+        action_index: IntArray,
+        rewards: FloatArray,
+    ) -> IntArray:
         """Sum of the contributions of these decisions."""
         plan = self._plan
         total = np.zeros(plan.dimension, dtype=np.int64)
         step = max(1, _BATCH_ELEMENTS // plan.dimension)
         for start in range(0, len(rewards), step):
             part = slice(start, start + step)
-            whitened, baseline = self._features(contexts[part], action_index[part])
+            whitened, baseline = self._features(
+                contexts[part], pool_index[part], action_index[part]
+            )
             bound = self._problem.reward_bound
             units = encode(
                 whitened,
-                np.clip(rewards[part], -bound, bound) - baseline,
+                np.minimum(np.maximum(rewards[part], -bound), bound) - baseline,
                 value_bound=plan.value_bound,
                 clip_norm=plan.clip_norm,
                 grid=plan.grid,
@@ -50,16 +58,14 @@ class Encoder:
         return total
 
     def _features(
-        self, contexts: FloatArray, action_index: IntArray
+        self, contexts: FloatArray, pool_index: IntArray, action_index: IntArray
     ) -> tuple[FloatArray, FloatArray]:
         """Whitened features and baseline of each decision."""
-        pool = self._problem.contexts
-        if self._table is None or not isinstance(pool, ContextPool):
+        outside = pool_index < 0
+        if outside.all() or self._table is None:
             return self._compute(self._problem.actions.chosen(contexts, action_index))
-        place = pool.locate(contexts)
-        rows = place * self._problem.actions.count + action_index
+        rows = pool_index * self._problem.actions.count + action_index
         whitened, baseline = self._table[0][rows], self._table[1][rows]
-        outside = place < 0
         if outside.any():
             pairs = self._problem.actions.chosen(contexts[outside], action_index[outside])
             whitened[outside], baseline[outside] = self._compute(pairs)

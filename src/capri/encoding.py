@@ -5,7 +5,7 @@ noise at the gate is integer too. A floating-point sum with floating-point noise
 """
 
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import ceil, isfinite, isqrt, sqrt
 
 import numpy as np
 
@@ -106,27 +106,22 @@ def encode(
     of 0 leaves its coordinate out.
     """
     norms = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
-    if not np.isfinite(norms).all():  # a feature that overflowed tells nothing: leave it out
+    if not isfinite(norms.sum()):  # a feature that overflowed tells nothing: leave it out
         whitened = np.where(np.isfinite(norms)[:, None], whitened, 0.0)
         norms = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
-    # A norm of zero leaves the row as it is; np.divide avoids the warning.
-    shrink = np.divide(clip_norm, norms, out=np.ones_like(norms), where=norms > clip_norm)
-    clipped = np.clip(values, -value_bound, value_bound)
-    factor = sqrt(1 - moment_share**2 - tail_share**2) * clipped * shrink / grid.step
-    scaled = whitened * factor[:, None]
+    clipped = np.minimum(np.maximum(values, -value_bound), value_bound)
+    main_share = sqrt(1 - moment_share**2 - tail_share**2)
+    # y psi / step with psi shrunk to the clip norm where it is longer.
+    factor = clipped * (main_share * clip_norm / grid.step) / np.maximum(norms, clip_norm)
+    rank = whitened.shape[1]
+    scaled = np.empty((len(values), rank + (moment_share > 0) + (tail_share > 0)))
+    np.multiply(whitened, factor[:, None], out=scaled[:, :rank])
     unit = value_bound * clip_norm / grid.step
-    extra = []
     if moment_share:
-        extra.append(moment_share * unit * (2 * (clipped / value_bound) ** 2 - 1))
+        scaled[:, rank] = moment_share * unit * (2 * (clipped / value_bound) ** 2 - 1)
     if tail_share:
         excess = np.minimum(np.abs(values) - np.abs(clipped), tail_bound) / tail_bound
-        extra.append(tail_share * unit * (2 * excess - 1))
-    if extra:
-        scaled = np.concatenate([scaled, np.stack(extra, axis=1)], axis=1)
-    # No coordinate may exceed the limit by itself, so that nothing below can overflow.
-    peak = np.abs(scaled).max(axis=1)
-    if (peak > grid.norm_limit).any():
-        scaled *= np.minimum(1.0, grid.norm_limit / np.maximum(peak, 1.0))[:, None]
+        scaled[:, -1] = tail_share * unit * (2 * excess - 1)
     return _within(np.rint(scaled, out=scaled), grid.norm_limit)
 
 
@@ -137,11 +132,17 @@ def _within(rounded: FloatArray, norm_limit: int) -> IntArray:
     are settled in exact integers, and shrunk if they must be.
     """
     limit = norm_limit * norm_limit
-    units = rounded.astype(np.int64)
     doubtful = np.einsum("ij,ij->i", rounded, rounded) > limit * (1 - 1e-12)
-    for row in np.flatnonzero(doubtful):
-        squared = sum(int(unit) ** 2 for unit in units[row])
-        while squared > limit:
-            units[row] = np.trunc(units[row] * (norm_limit / sqrt(squared) * (1 - 1e-9)))
-            squared = sum(int(unit) ** 2 for unit in units[row])
+    if doubtful.any():
+        for row in np.flatnonzero(doubtful):
+            rounded[row] = _shrunk([int(number) for number in rounded[row]], norm_limit)
+    return rounded.astype(np.int64)
+
+
+def _shrunk(units: list[int], norm_limit: int) -> list[int]:
+    """The same direction, towards zero, until the norm is within the limit in exact integers."""
+    while (squared := sum(unit * unit for unit in units)) > norm_limit * norm_limit:
+        # isqrt rounds down, so the quotient is on the safe side by at least one unit.
+        root = isqrt(squared) + 1
+        units = [abs(unit) * norm_limit // root * (1 if unit > 0 else -1) for unit in units]
     return units

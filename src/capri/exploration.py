@@ -12,7 +12,7 @@ import numpy as np
 
 from capri.features import Basis
 from capri.predictor import Predictor
-from capri.typing import BoolArray, FloatArray
+from capri.typing import BoolArray, FloatArray, IntArray
 
 
 class Law(ABC):
@@ -78,3 +78,36 @@ class InverseGapLaw(Law):
         law[rows, best] = 0.0
         law[rows, best] = 1.0 - law.sum(axis=1)
         return law
+
+
+class LawTable:
+    """Draws actions for contexts by number, from a table of their probabilities.
+
+    >>> table = LawTable(np.array([[0.25, 0.75], [1.0, 0.0]]))
+    >>> table.draw(np.array([0, 0, 1]), np.array([0.2, 0.3, 0.99]))
+    (array([0, 1, 0]), array([0.25, 0.75, 1.  ]))
+    """
+
+    def __init__(self, law: FloatArray) -> None:
+        self._law = law
+        cumulative = np.cumsum(law, axis=1)
+        cumulative /= cumulative[:, -1:]
+        self._cumulative = cumulative
+
+    def draw(self, rows: IntArray, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
+        """The first action with cumulative probability above the number, and its probability.
+
+        Such an action never has probability 0.
+        """
+        if len(rows) < 64:
+            chosen = (self._cumulative[rows] <= uniform[:, None]).sum(axis=1)
+            return chosen, self._law[rows, chosen]
+        low = np.zeros(len(rows), dtype=np.int64)
+        high = np.full(len(rows), self._law.shape[1] - 1)
+        # Bisection of all rows at once, without a (rows x actions) matrix.
+        while (low < high).any():
+            middle = (low + high) // 2
+            above = self._cumulative[rows, middle] > uniform
+            high = np.where(above, middle, high)
+            low = np.where(above, low, middle + 1)
+        return low, self._law[rows, low]

@@ -2,14 +2,16 @@
 
 import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from os import PathLike
+from threading import RLock
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from capri.blas import one_blas_thread
 from capri.certificate import Certificate, certify
 from capri.decisions import Decision, Decisions, OpenEpoch, RewardStatus, decision_ids
 from capri.errors import (
@@ -21,6 +23,7 @@ from capri.errors import (
     ShapeError,
     StorageError,
 )
+from capri.exploration import LawTable
 from capri.gate import Gate
 from capri.kernels import Kernel, from_dict
 from capri.plan import EpochRecord
@@ -49,6 +52,9 @@ from capri.storage import (
     write_bundle,
 )
 from capri.typing import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from capri.outlook import Forecast
 
 # The sampling law of a pool is kept as a table up to this many pairs, else computed when needed.
 _TABLE_PAIRS = 1 << 20
@@ -139,8 +145,10 @@ class Capri:
         self._origin = 0 if self._streams.simulated else secrets.randbelow(1 << 62)
         self._decided = 0
         self._open: OpenEpoch | None = None
-        self._table: FloatArray | None = None
+        self._table: LawTable | None = None
         self._plan_seconds = 0.0
+        # Servers call from many threads; a decision or a reward must be counted once.
+        self._lock = RLock()
 
     # -- what is public ---------------------------------------------------------------------------
 
@@ -208,6 +216,32 @@ class Capri:
         """Which actions are still in play, ``(n, n_actions)`` of True and False."""
         return self._learner.active(as_contexts(contexts, self._problem.contexts.dimension))
 
+    def forecast(
+        self,
+        *,
+        horizons: Sequence[int] = (1_000, 10_000, 100_000),
+        epsilons: Sequence[float] | None = None,
+        functions: int = 10,
+        noise: float = 0.1,
+        seed: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "Forecast":
+        """What to expect of this configuration, from play against random functions.
+
+        Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
+        """
+        from capri.forecast import forecast
+
+        return forecast(
+            self,
+            horizons=horizons,
+            epsilons=epsilons,
+            functions=functions,
+            noise=noise,
+            seed=seed,
+            progress=progress,
+        )
+
     # -- deciding ---------------------------------------------------------------------------------
 
     def act(self, context: object, *, user: UserId | None = None) -> Decision:
@@ -221,6 +255,10 @@ class Capri:
     def act_many(self, contexts: object, *, users: Sequence[UserId] | None = None) -> Decisions:
         """Decide for at most :attr:`remaining` contexts, ``(n, d)``."""
         rows = as_contexts(contexts, self._problem.contexts.dimension)
+        with self._lock:
+            return self._decide(rows, users)
+
+    def _decide(self, rows: FloatArray, users: Sequence[UserId] | None) -> Decisions:
         if self._problem.kernel.constant_diagonal is None:
             try:
                 self._problem.check_kernel(rows)
@@ -235,12 +273,17 @@ class Capri:
             )
         if users is not None and len(users) != len(rows):
             raise ShapeError(f"one user id per context is needed: {len(rows)}, got {len(users)}")
+        if self._participation is not None and users is not None:
+            # Checked before anything changes: asking for a decision may close an epoch.
+            full = self._open is not None and self._open.remaining == 0
+            self._participation.check(users, len(self._records) + 1 + full)
         epoch = self._epoch_with_room()
         if self._participation is not None and users is not None:
             self._participation.add(users, epoch.plan.epoch)
         # Alg. 1, line 12.
-        actions, propensity = self._draw_actions(rows)
-        ids = epoch.issue(rows, actions)
+        place = self._locate(rows)
+        actions, propensity = self._draw_actions(rows, place)
+        ids = epoch.issue(rows, place, actions)
         self._decided += len(rows)
         features = self._problem.actions.features_of(rows, actions)
         return Decisions(ids, epoch.plan.epoch, actions, features, propensity)
@@ -265,32 +308,28 @@ class Capri:
             "ask for at most policy.remaining at once"
         )
 
-    def _draw_actions(self, rows: FloatArray) -> tuple[IntArray, FloatArray]:
+    def _locate(self, rows: FloatArray) -> IntArray:
+        """Where each context stands in the pool, -1 where it does not or where there is none."""
+        contexts = self._problem.contexts
+        if isinstance(contexts, ContextPool):
+            return contexts.locate(rows)
+        return np.full(len(rows), -1)
+
+    def _draw_actions(self, rows: FloatArray, place: IntArray) -> tuple[IntArray, FloatArray]:
         """Draw from the sampling law, one uniform number per decision."""
         uniform = self._streams.actions.random(len(rows))
         actions = np.empty(len(rows), dtype=np.int64)
         propensity = np.empty(len(rows))
-        for part in context_chunks(len(rows), self._problem.actions.count):
-            law = self._law(rows[part])
-            cumulative = np.cumsum(law, axis=1)
-            cumulative /= cumulative[:, -1:]
-            # "<=": a uniform number of exactly 0 must not choose an action of probability 0.
-            chosen = (cumulative <= uniform[part, None]).sum(axis=1)
-            actions[part] = chosen
-            propensity[part] = law[np.arange(len(chosen)), chosen]
+        inside = place >= 0 if self._table is not None else np.zeros(len(rows), dtype=np.bool_)
+        if self._table is not None and inside.any():
+            pool = place if inside.all() else place[inside]
+            actions[inside], propensity[inside] = self._table.draw(pool, uniform[inside])
+        outside = np.flatnonzero(~inside)
+        for part in context_chunks(len(outside), self._problem.actions.count):
+            which = outside[part]
+            law = LawTable(self._learner.probabilities(rows[which]))
+            actions[which], propensity[which] = law.draw(np.arange(len(which)), uniform[which])
         return actions, propensity
-
-    def _law(self, rows: FloatArray) -> FloatArray:
-        """Probabilities of the actions: from the table for pool contexts, else computed."""
-        contexts = self._problem.contexts
-        if self._table is None or not isinstance(contexts, ContextPool):
-            return self._learner.probabilities(rows)
-        place = contexts.locate(rows)
-        law = self._table[place]
-        outside = place < 0
-        if outside.any():
-            law[outside] = self._learner.probabilities(rows[outside])
-        return law
 
     # -- rewards ----------------------------------------------------------------------------------
 
@@ -313,15 +352,10 @@ class Capri:
             raise ShapeError(f"one reward per decision is needed: {len(ids)}, got {values.shape}")
         if not np.isfinite(values).all():
             raise DataError("a reward must be a finite number, got NaN or infinity")
-        if self._open is None:
-            known = (ids >= self._origin) & (ids < self._origin + self._decided)
-            statuses = np.where(known, RewardStatus.LATE, RewardStatus.UNKNOWN).astype(np.int64)
-        else:
-            statuses = self._open.reward(ids, values)
-            if self._open.complete:
-                self._close(self._open)
-        ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
-        if ignored:
+        with self._lock:
+            statuses = self._count(ids, values)
+        if statuses.any():
+            ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
             warnings.warn(
                 f"ignored {' and '.join(ignored)} rewards: they changed nothing",
                 RewardIgnoredWarning,
@@ -329,28 +363,41 @@ class Capri:
             )
         return statuses
 
+    def _count(self, ids: IntArray, values: FloatArray) -> IntArray:
+        if self._open is None:
+            known = (ids >= self._origin) & (ids < self._origin + self._decided)
+            return np.where(known, RewardStatus.LATE, RewardStatus.UNKNOWN).astype(np.int64)
+        statuses = self._open.reward(ids, values)
+        if self._open.complete:
+            self._close(self._open)
+        return statuses
+
     # -- epochs -----------------------------------------------------------------------------------
 
     def close_epoch(self) -> None:
         """Close an epoch whose decisions are all taken without waiting for missing rewards."""
-        if self._open is None:
-            return
-        if self._open.remaining:
-            raise HorizonError(
-                f"{self._open.remaining} decisions of this epoch are still to be taken: an epoch "
-                "closes on its number of decisions, never earlier"
-            )
-        self._close(self._open)
+        with self._lock:
+            if self._open is None:
+                return
+            if self._open.remaining:
+                raise HorizonError(
+                    f"{self._open.remaining} decisions of this epoch are still to be taken: an "
+                    "epoch closes on its number of decisions, never earlier"
+                )
+            self._close(self._open)
 
     def _epoch_with_room(self) -> OpenEpoch:
         """The open epoch, after closing one whose decisions are all taken."""
-        if self._open is not None and self._open.remaining == 0:
-            self._close(self._open)
+        if self._open is not None:
+            self._open.check_process()
+            if self._open.remaining == 0:
+                self._close(self._open)
         if self._open is None:
             started = perf_counter()
             number = len(self._records) + 1
             length = self._schedule.length(number)
-            plan = self._learner.plan(number, length, self._streams.public)
+            with one_blas_thread():
+                plan = self._learner.plan(number, length, self._streams.public)
             first_id = self._origin + self._decided
             self._open = OpenEpoch(plan, first_id, self._problem, self._gate, self._origin)
             self._fill_table()
@@ -360,13 +407,16 @@ class Capri:
     def _fill_table(self) -> None:
         """Tabulate the law of pool contexts; only public rows, so a look-up tells nothing."""
         contexts, count = self._problem.contexts, self._problem.actions.count
-        self._table = self._learner.pool_law()
-        if self._table is not None:
-            return
-        if isinstance(contexts, ContextPool) and contexts.size * count <= _TABLE_PAIRS:
-            self._table = np.empty((contexts.size, count))
+        law = self._learner.pool_law()
+        if (
+            law is None
+            and isinstance(contexts, ContextPool)
+            and contexts.size * count <= _TABLE_PAIRS
+        ):
+            law = np.empty((contexts.size, count))
             for part in context_chunks(contexts.size, count):
-                self._table[part] = self._learner.probabilities(contexts.rows[part])
+                law[part] = self._learner.probabilities(contexts.rows[part])
+        self._table = None if law is None else LawTable(law)
 
     def _close(self, epoch: OpenEpoch) -> None:
         """Release the epoch, forget it, and learn from the release."""
@@ -375,7 +425,8 @@ class Capri:
         # Timed from here: how long the noise took depends on how many rewards were missing.
         started = perf_counter()
         # Alg. 1, lines 18-20.
-        lesson = self._learner.learn(release, self._streams.public)
+        with one_blas_thread():
+            lesson = self._learner.learn(release, self._streams.public)
         plan = epoch.plan
         self._records.append(
             EpochRecord(
@@ -402,7 +453,20 @@ class Capri:
         public: the un-noised sum of an open epoch and its pending decisions are dropped, and the
         dropped decisions contribute nothing. Save when an epoch has just closed to lose nothing.
         """
-        write_bundle(path, *self._state())
+        with self._lock:
+            write_bundle(path, *self._state())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Let simulations be copied and pickled; two copies of private data would both release."""
+        if self.private:
+            raise TypeError(
+                "a private policy is neither pickled nor copied: use policy.save and Capri.load"
+            )
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = RLock()
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, contexts: Contexts | None = None) -> "Capri":

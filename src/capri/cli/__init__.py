@@ -4,7 +4,10 @@ from typing import Annotated
 
 import typer
 
+from capri.cli.audit import audit
 from capri.cli.demo import demo
+from capri.cli.forecast import forecast
+from capri.cli.noise import noise
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate
 
@@ -16,6 +19,9 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(simulate)
+app.command()(forecast)
+app.command()(audit)
+app.command()(noise)
 
 
 def _show_version(wanted: bool) -> None:

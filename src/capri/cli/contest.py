@@ -1,7 +1,7 @@
 """The contest of the demo: CAPRI in both privacy models, without privacy, and uniform play."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -15,31 +15,43 @@ from capri.privacy.budget import Budget
 from capri.rivals import UniformPlay
 from capri.simulation import Policy, SimulationResult, simulate
 from capri.spaces import ContextPool
-from capri.typing import FloatArray
+from capri.typing import FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
     """A way to play: what it is called and, in words, what its users would be promised.
 
-    ``estimate`` is what it believes of ``f``; None when it believes nothing.
+    ``estimate`` is what it believes of ``f``; None when it believes nothing. ``epsilon`` is None
+    where there is no budget.
     """
 
     label: str
     promise: str
     policy: Policy
+    epsilon: float | None = None
     estimate: Callable[[object], FloatArray] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A contestant's result; ``errors`` is the largest error of its estimate in each epoch."""
+    """A contestant's result; ``errors`` is the true error of its estimate in each epoch.
+
+    The root mean square over the pairs played in the epoch, where that is what the policy predicts;
+    else the largest error over all pairs.
+    """
 
     label: str
     promise: str
     result: SimulationResult
     errors: tuple[float, ...]
     seconds: float
+    epsilon: float | None = None
+
+    @property
+    def full_label(self) -> str:
+        """The label, with the epsilon where there is one."""
+        return self.label if self.epsilon is None else f"{self.label}, epsilon {self.epsilon:g}"
 
     @property
     def active_share(self) -> float | None:
@@ -52,11 +64,13 @@ def contestants(
     kernel: Kernel,
     budget: Budget,
     *,
+    local_epsilon: float,
     rounds: int,
     preset: str,
     seed: int,
 ) -> Iterator[Contestant]:
     """All with the same seed: they meet the same users and differ in nothing but the policy."""
+    local = replace(budget, epsilon=local_epsilon)
     common: dict[str, Any] = {
         "kernel": kernel,
         "actions": environment.actions,
@@ -66,22 +80,19 @@ def contestants(
         "preset": preset,
         "simulation_seed": seed,
     }
-    pair = f"({budget.epsilon:g}, {budget.delta:g})"
-    for label, promise, choice in (
-        (
-            "CAPRI joint",
-            f"{pair}, noise\nby the curator",
-            {"budget": budget, "model": "joint"},
-        ),
-        (
-            "CAPRI local",
-            f"{pair}, noise\nby each user",
-            {"budget": budget, "model": "local"},
-        ),
-        ("CAPRI non-private", "none: no noise", {"budget": None}),
+    for label, promise, own, model in (
+        ("CAPRI joint", f"{_pair(budget)}, noise\nby the curator", budget, "joint"),
+        ("CAPRI local", f"{_pair(local)}, noise\nby each user", local, "local"),
+        ("CAPRI non-private", "none: no noise", None, "joint"),
     ):
-        policy = Capri(**common, **choice)
-        yield Contestant(label=label, promise=promise, policy=policy, estimate=policy.estimate)
+        policy = Capri(**common, budget=own, model=model)
+        yield Contestant(
+            label=label,
+            promise=promise,
+            policy=policy,
+            epsilon=None if own is None else own.epsilon,
+            estimate=policy.estimate,
+        )
     yield Contestant(
         label="uniform play",
         promise="perfect: no data",
@@ -89,11 +100,40 @@ def contestants(
     )
 
 
+def _pair(budget: Budget) -> str:
+    return f"({budget.epsilon:g}, {budget.delta:g})"
+
+
+class _Watched:
+    """An environment that counts which pairs are played."""
+
+    def __init__(self, inner: TabularEnvironment) -> None:
+        self._inner = inner
+        self.plays = np.zeros(inner.means.shape)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def rewards(
+        self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
+    ) -> FloatArray:
+        np.add.at(self.plays, (context_index, action_index), 1)
+        return self._inner.rewards(rng, context_index, action_index)
+
+    def error_of(self, estimate: FloatArray) -> float:
+        """Root mean square over the plays since the last call, which is what policies predict."""
+        squares = (estimate - self._inner.means) ** 2
+        error = float(np.sqrt(np.sum(self.plays * squares) / self.plays.sum()))
+        self.plays[:] = 0
+        return error
+
+
 def play(
     contestant: Contestant, environment: TabularEnvironment, rounds: int, seed: int, bar: Bar
 ) -> Run:
     """Simulate, and after each closed epoch measure how wrong the estimate is."""
     policy, estimate = contestant.policy, contestant.estimate
+    watched = _Watched(environment)
     errors: list[float] = []
     measuring = 0.0
 
@@ -102,15 +142,20 @@ def play(
         bar(rounds, regret)
         if estimate is not None and len(policy.epochs) > len(errors):
             started = perf_counter()
-            errors.append(float(np.abs(estimate(environment.contexts) - environment.means).max()))
+            values = estimate(environment.contexts)
+            if policy.epochs[-1].predicted_error is None:
+                errors.append(float(np.abs(values - environment.means).max()))
+            else:
+                errors.append(watched.error_of(values))
             measuring += perf_counter() - started
 
     bar.start()
-    result = simulate(policy, environment, rounds, seed=seed, progress=watch)
+    result = simulate(policy, watched, rounds, seed=seed, progress=watch)
     return Run(
         label=contestant.label,
         promise=contestant.promise,
         result=result,
+        epsilon=contestant.epsilon,
         errors=tuple(errors),
         # The measurement belongs to the demo, not to the policy.
         seconds=result.seconds - measuring,

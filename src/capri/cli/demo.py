@@ -6,18 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from capri.cli.options import PRESETS, Delta, Epsilon, Preset, Rounds
-from capri.errors import ConfigurationError
+from capri.cli.options import POLICY_PANEL, PRESETS, Delta, Epsilon, Preset, Rounds, picture_kind
 
 if TYPE_CHECKING:
     from capri.cli.contest import Run
 
-_KINDS = ("png", "svg", "pdf")
-
 
 def demo(
-    rounds: Rounds = 10_000,
+    rounds: Rounds = 20_000,
     epsilon: Epsilon = 1.0,
+    local_epsilon: Annotated[
+        float,
+        typer.Option(
+            help="Of the local model, where each user adds noise.", rich_help_panel=POLICY_PANEL
+        ),
+    ] = 4.0,
     delta: Delta = 1e-5,
     preset: Preset = PRESETS[0],
     seed: Annotated[int, typer.Option(help="Another seed is another function.", min=0)] = 0,
@@ -31,15 +34,13 @@ def demo(
     uniform play meet the same random function of 50 contexts and 50 actions.
     All of it is a seeded simulation and carries no privacy claim.
     """
-    kind = output.suffix.removeprefix(".").lower()
-    if kind not in _KINDS:
-        raise ConfigurationError(f"the picture must end in .png, .svg or .pdf, got {output}")
+    kind = picture_kind(output)
 
     from rich.console import Console
 
     from capri.cli.contest import contestants, play
     from capri.cli.files import check_writable, write_atomically
-    from capri.cli.findings import finding
+    from capri.cli.findings import finding, price_of_trust
     from capri.cli.progress import Bars
     from capri.environments import random_rkhs
     from capri.kernels import Matern
@@ -49,7 +50,17 @@ def demo(
     budget = Budget(epsilon=epsilon, delta=delta)
     kernel = Matern(nu=2.5, lengthscale=0.3)
     environment = random_rkhs(kernel, contexts=50, actions=50, seed=seed)
-    field = list(contestants(environment, kernel, budget, rounds=rounds, preset=preset, seed=seed))
+    field = list(
+        contestants(
+            environment,
+            kernel,
+            budget,
+            local_epsilon=local_epsilon,
+            rounds=rounds,
+            preset=preset,
+            seed=seed,
+        )
+    )
     setting = (
         f"random function (Matern-5/2, lengthscale 0.3), 50 contexts x 50 actions, "
         f"{rounds:,} rounds, preset {preset}, seed {seed}"
@@ -67,9 +78,12 @@ def demo(
 
     reward_range = 2 * environment.reward_bound
     sentence = finding(runs, reward_range)
+    price = price_of_trust(*runs[:2])
+    if price is not None:
+        sentence = f"{sentence} {price}"
     console.print(_table(runs))
     console.print(f"\n{sentence}\n")
-    footnote = f"Simulation, no privacy claim: {setting}, epsilon {epsilon:g}, delta {delta:g}."
+    footnote = f"Simulation, no privacy claim: {setting}, delta {delta:g}."
     write_atomically(output, _picture(runs, reward_range, sentence, footnote, kind))
     console.print(f"Picture: {output}", soft_wrap=True, markup=False)
 
@@ -81,7 +95,13 @@ def _table(runs: "list[Run]") -> object:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("policy", no_wrap=True)
     table.add_column("simulated\nguarantee")
-    for name in ("regret\n/ round", "ratio to\nuniform", "closed\nepochs", "pairs\nactive", "time"):
+    for name in (
+        "regret\n/ round",
+        "ratio to\nuniform",
+        "closed\nepochs",
+        "in\nplay",
+        "time",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
         share = run.active_share
@@ -105,7 +125,7 @@ def _picture(
     figure = contest_figure(
         [
             Contest(
-                label=run.label,
+                label=run.full_label,
                 result=run.result,
                 errors=run.errors,
                 reference=not run.result.epochs,

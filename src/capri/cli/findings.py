@@ -1,4 +1,4 @@
-"""What a contest shows, in one sentence computed from its records."""
+"""What a contest shows, in a few words computed from its records."""
 
 import math
 from collections.abc import Sequence
@@ -28,6 +28,26 @@ def finding(runs: Sequence[Run], reward_range: float) -> str:
     return ". ".join(parts) + "."
 
 
+def price_of_trust(trusting: Run, wary: Run) -> str | None:
+    """What noise by each user costs against noise by a curator; None where it costs nothing."""
+    if not _beats_uniform_play(trusting):
+        return None
+    times = wary.result.ratio / trusting.result.ratio
+    if times < 1 + _MARGIN or trusting.epsilon is None or wary.epsilon is None:
+        return None
+    shown = f"{times:.1f}" if times < 10 else f"{times:.0f}"
+    if wary.epsilon == trusting.epsilon:
+        return (
+            f"At the same epsilon, trusting nobody costs {shown} times the regret of trusting the "
+            "curator."
+        )
+    start = "Even at" if wary.epsilon > trusting.epsilon else "At"
+    return (
+        f"{start} epsilon {wary.epsilon:g}, trusting nobody costs {shown} times the regret of "
+        f"trusting the curator at epsilon {trusting.epsilon:g}."
+    )
+
+
 def _beats_uniform_play(run: Run) -> bool:
     result = run.result
     losses = np.diff(result.regret, prepend=0.0) / result.uniform_regret_per_round
@@ -36,9 +56,20 @@ def _beats_uniform_play(run: Run) -> bool:
 
 
 def _reason(runs: Sequence[Run], reward_range: float) -> str:
+    """Why nothing was learnt, as far as the records tell."""
+    records = [record for run in runs for record in run.result.epochs]
+    predicted = [record.predicted_error for record in records if record.predicted_error is not None]
+    if predicted:
+        gap = runs[0].result.uniform_regret_per_round
+        if min(predicted) < gap / 2:
+            return ""
+        return (
+            f"; the expected error of the estimate, never below {min(predicted):.2g}, hides the "
+            f"mean gap between an action and the best, {gap:.2g}"
+        )
     if any(run.active_share != 1.0 for run in runs):
         return ""
-    smallest = min(4 * record.width for run in runs for record in run.result.epochs)
+    smallest = min(4 * record.width for record in records)
     shown = f"{smallest:,.0f}" if smallest >= 100 else f"{smallest:.3g}"
     return (
         "; nothing was eliminated, as an action must trail by 4 x width, "

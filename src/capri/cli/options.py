@@ -1,8 +1,11 @@
-"""Options that more than one command takes."""
+"""Options that more than one command takes, and lists of numbers."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from capri.errors import ConfigurationError
 
 # The first is the default.
 PRESETS = ("practical", "paper")
@@ -21,4 +24,52 @@ Epsilon = Annotated[
 Delta = Annotated[
     float, typer.Option(help="Budget: the slack beside epsilon.", rich_help_panel=POLICY_PANEL)
 ]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="Whom users trust: a curator, or nobody.",
+        metavar="joint|local",
+        rich_help_panel=POLICY_PANEL,
+    ),
+]
 Rounds = Annotated[int, typer.Option(help="Rounds to play.", min=2)]
+Json = Annotated[
+    str | None,
+    typer.Option(help="Write results to this file; - is the standard output.", metavar="PATH"),
+]
+
+_PICTURES = ("png", "svg", "pdf")
+
+
+def picture_kind(path: Path) -> str:
+    """The kind of picture that a file name asks for."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in _PICTURES:
+        raise ConfigurationError(f"the picture must end in .png, .svg or .pdf, got {path}")
+    return kind
+
+
+def numbers(name: str, text: str) -> list[float]:
+    """The numbers of a list with commas.
+
+    >>> numbers("epsilon", "0.1, 1,4")
+    [0.1, 1.0, 4.0]
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigurationError(
+            f"{name} must be numbers with commas between them, got {text!r}"
+        ) from None
+
+
+def whole_numbers(name: str, text: str) -> list[int]:
+    """The whole numbers of a list with commas; 1e5 is one.
+
+    >>> whole_numbers("rounds", "1000,1e5")
+    [1000, 100000]
+    """
+    values = numbers(name, text)
+    if not all(value.is_integer() for value in values):
+        raise ConfigurationError(f"{name} must be whole numbers, got {text!r}")
+    return [int(value) for value in values]

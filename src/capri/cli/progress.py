@@ -1,9 +1,16 @@
-"""Live progress on stderr: one bar per run."""
+"""Live progress on stderr."""
 
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 class Bar:
@@ -22,6 +29,40 @@ class Bar:
         """Show how far the run is and how it compares to uniform play."""
         ratio = f"ratio {regret / self._uniform_regret:.2f}"
         self._progress.update(self._task, completed=rounds, ratio=ratio)
+
+
+class Meter:
+    """One bar that is told how much is done of how much. Silent where nobody watches."""
+
+    def __init__(self, label: str, unit: str) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn(f"{{task.completed:>11,.0f}} of {{task.total:,.0f}} {unit}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._progress.add_task(label, total=1)
+
+    def __enter__(self) -> "Meter":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how far it is."""
+        self._progress.update(self._task, completed=done, total=total)
 
 
 class Bars:

@@ -27,7 +27,7 @@ def report(
             {"seed": seed, **result.to_dict()} for seed, result in enumerate(results, first_seed)
         ],
         "mean": mean(results),
-        "versions": _versions(),
+        "versions": versions(),
     }
 
 
@@ -63,7 +63,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _versions() -> dict[str, str | None]:
+def versions() -> dict[str, str | None]:
+    """Of Python and of the libraries behind the numbers."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:

@@ -13,8 +13,8 @@ from capri.typing import FloatArray
 _SAMPLE_CONTEXTS = 2048
 # A pool of up to this many pairs is walked through whole.
 _POOL_PAIRS = 1 << 20
-# Pairs with positive probability whose features are held at once (150 coordinates: 300 MB).
-_SUPPORT_PAIRS = 1 << 18
+# Pairs with positive probability whose features are held at once (150 coordinates: 80 MB).
+_SUPPORT_PAIRS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)

@@ -134,13 +134,18 @@ class Rehearsal:
         image = self.features @ state.factor
         estimate = self.features @ means
         error = estimate - self.functions
+        # |a - b|^2 of all pairs of actions of a context at once.
+        inner = image @ image.transpose(0, 2, 1)
+        squares = np.einsum("cii->ci", inner)
+        deviation = np.sqrt(np.maximum(squares[:, :, None] + squares[:, None] - 2 * inner, 0.0))
         rows = np.arange(len(estimate))
         worst = np.empty(error.shape[2])
         for number in range(error.shape[2]):
             best = estimate[:, :, number].argmax(axis=1)
-            deviation = np.linalg.norm(image - image[rows, best][:, None], axis=2)
             difference = error[rows, best, number][:, None] - error[:, :, number]
-            worst[number] = np.max(np.abs(difference) / np.maximum(deviation, 1e-12))
+            ratio = np.abs(difference) / np.maximum(deviation[rows, best], 1e-9)
+            ratio[rows, best] = 0.0
+            worst[number] = ratio.max()
         scale = float(worst.std(ddof=1)) * sqrt(6) / pi
         return float(worst.mean()) - scale * (np.euler_gamma + log(-log(1 - failure)))
 

@@ -30,6 +30,16 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     return float(ndtr(-x) - exp(epsilon + log_ndtr(-z)))
 
 
+def _delta_from_above(epsilon: float, mu: float) -> float:
+    """:func:`gaussian_delta` with its rounding errors added: never below the exact value.
+
+    Besides a relative error, the difference of two terms is off by a rounding of the larger one,
+    ``Phi(mu/2 - eps/mu)``, which matters when epsilon and mu are tiny.
+    """
+    larger_term = float(ndtr(mu / 2 - epsilon / mu)) if mu > 0 else 0.0
+    return gaussian_delta(epsilon, mu) * (1 + ROUNDING) + 4e-15 * larger_term
+
+
 def analytic_multiplier(budget: Budget) -> float:
     """Smallest ``sigma / sensitivity`` of a Gaussian mechanism that keeps the budget.
 
@@ -40,11 +50,11 @@ def analytic_multiplier(budget: Budget) -> float:
     3.730632
     """
     small, large = 0.0, 1.0
-    while gaussian_delta(budget.epsilon, large) <= budget.delta:
+    while _delta_from_above(budget.epsilon, large) <= budget.delta:
         small, large = large, 2 * large
     for _ in range(200):
         middle = (small + large) / 2
-        if gaussian_delta(budget.epsilon, middle) * (1 + ROUNDING) <= budget.delta:
+        if _delta_from_above(budget.epsilon, middle) <= budget.delta:
             small = middle
         else:
             large = middle
@@ -62,13 +72,13 @@ def delivered_epsilon(mu: float, delta: float) -> float:
     if not isfinite(mu):
         return float("inf")
     small, large = 0.0, 1.0
-    if gaussian_delta(small, mu) <= delta:
+    if _delta_from_above(small, mu) <= delta:
         return 0.0
-    while gaussian_delta(large, mu) * (1 + ROUNDING) > delta:
+    while _delta_from_above(large, mu) > delta:
         small, large = large, 2 * large
     for _ in range(200):
         middle = (small + large) / 2
-        if gaussian_delta(middle, mu) * (1 + ROUNDING) > delta:
+        if _delta_from_above(middle, mu) > delta:
             small = middle
         else:
             large = middle
@@ -118,7 +128,8 @@ def continuous_budget(budget: Budget, rank: int) -> Budget:
         raise ConfigurationError(
             f"{budget} is out of reach of the integer noise at rank {rank}: raise epsilon or delta"
         )
-    return Budget(epsilon=budget.epsilon - slack, delta=delta)
+    # A rounding error kept free, so that accounting for the result never exceeds the budget.
+    return Budget(epsilon=budget.epsilon * (1 - ROUNDING) - slack, delta=delta)
 
 
 def _integer_slack(budget: Budget, rank: int) -> tuple[float, float]:

@@ -75,8 +75,8 @@ class Participation:
         text = f"{type(user).__name__}:{user}".encode()
         return hashlib.blake2b(text, key=self.salt, digest_size=16).hexdigest()
 
-    def add(self, users: Iterable[UserId], epoch: int) -> None:
-        """Count one contribution each, or refuse them all and count nothing."""
+    def check(self, users: Iterable[UserId], epoch: int) -> Counter[str]:
+        """Refuse users who would exceed the limit; returns contributions by digest."""
         new = Counter(self._digest(user) for user in users)
         for digest, count in new.items():
             past = self._counts.get(digest, Counter())
@@ -88,7 +88,11 @@ class Participation:
                     f"a user would exceed {self.limit.total} contributions in all or "
                     f"{self.limit.per_epoch} per epoch: that budget is spent"
                 )
-        for digest, count in new.items():
+        return new
+
+    def add(self, users: Iterable[UserId], epoch: int) -> None:
+        """Count one contribution each, or refuse them all and count nothing."""
+        for digest, count in self.check(users, epoch).items():
             self._counts.setdefault(digest, Counter())[epoch] += count
 
     def epochs_of(self, user: UserId) -> Counter[int]:

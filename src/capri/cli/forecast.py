@@ -1,0 +1,234 @@
+"""``capri forecast``: what to expect of an epsilon, a horizon and a kernel, before any user."""
+
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from capri.cli.options import (
+    PRESETS,
+    Delta,
+    Json,
+    Model,
+    Preset,
+    numbers,
+    picture_kind,
+    whole_numbers,
+)
+from capri.cli.simulate import KERNELS
+from capri.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from capri.outlook import Forecast
+    from capri.policy import Capri
+
+_SPACE_PANEL = "Spaces"
+_STYLES = {"good": "green", "learns": "green", "learns slowly": "yellow", "hopeless": "red"}
+
+
+def _space(help: str, metavar: str | None = None) -> Any:
+    return typer.Option(help=help, metavar=metavar, rich_help_panel=_SPACE_PANEL)
+
+
+def forecast(
+    epsilon: Annotated[
+        str, typer.Option(help="Budgets to compare; inf is no privacy.", metavar="LIST")
+    ] = "0.1,1,4",
+    rounds: Annotated[
+        str, typer.Option(help="Horizons to compare.", metavar="LIST")
+    ] = "1000,10000,100000",
+    functions: Annotated[int, typer.Option(help="Random functions to play.", min=2)] = 10,
+    noise: Annotated[
+        float, typer.Option(help="Rewards are f plus uniform noise up to this.", min=0.0)
+    ] = 0.1,
+    detail: Annotated[
+        float | None, typer.Option(help="Epsilon whose epochs are listed. Default: the middle one.")
+    ] = None,
+    kernel: Annotated[str, _space(f"One of {KERNELS}.", "NAME")] = "matern52",
+    lengthscale: Annotated[float, _space("Lengthscale of the kernel.")] = 0.3,
+    contexts: Annotated[int, _space("Number of random contexts in the unit cube.")] = 50,
+    actions: Annotated[int, _space("Number of random actions in the unit cube.")] = 50,
+    context_dimension: Annotated[int, _space("Of random contexts.")] = 1,
+    action_dimension: Annotated[int, _space("Of random actions.")] = 1,
+    contexts_csv: Annotated[
+        Path | None, _space("Your contexts instead: a header, then a row of numbers each.", "PATH")
+    ] = None,
+    actions_csv: Annotated[
+        Path | None, _space("Your actions instead: a header, then a row of numbers each.", "PATH")
+    ] = None,
+    model: Model = "joint",
+    preset: Preset = PRESETS[0],
+    delta: Delta = 1e-5,
+    seed: Annotated[int, typer.Option(help="Of spaces, functions, users and noise.", min=0)] = 0,
+    json: Json = None,
+    output: Annotated[Path, typer.Option(help="The picture: png, svg or pdf.")] = Path(
+        "capri-forecast.png"
+    ),
+) -> None:
+    """Will it work? Regret to expect by epsilon and horizon, and what each epoch can tell.
+
+    Everything but the reward function is public before the first user comes.
+    So the policy is played, with seeded noise, against random functions of
+    the kernel's space. A simulation: it carries no privacy claim.
+    """
+    kind = picture_kind(output)
+    epsilons, horizons = numbers("epsilon", epsilon), whole_numbers("rounds", rounds)
+
+    from rich.console import Console
+
+    from capri.cli.files import check_writable, write_atomically
+    from capri.cli.progress import Meter
+    from capri.cli.report import to_json
+    from capri.plots import to_bytes
+
+    check_writable(output)
+    if json is not None and json != "-":
+        check_writable(Path(json))
+    chosen = epsilons[len(epsilons) // 2] if detail is None else detail
+    if chosen not in epsilons:
+        raise ConfigurationError(f"detail must be one of the epsilons {epsilon}, got {chosen:g}")
+    policy = _policy(
+        kernel, lengthscale, _rows(contexts_csv, contexts, context_dimension, 2 * seed),
+        _rows(actions_csv, actions, action_dimension, 2 * seed + 1),
+        epsilons=epsilons, horizons=horizons, delta=delta, model=model, preset=preset, seed=seed,
+    )  # fmt: skip
+    with Meter("forecast", "rounds") as meter:
+        found = policy.forecast(
+            horizons=horizons, epsilons=epsilons, functions=functions, noise=noise, seed=seed,
+            progress=meter,
+        )  # fmt: skip
+    console = Console(stderr=json == "-", highlight=False)
+    console.print(_grid(found))
+    console.print(_epochs(found, chosen))
+    write_atomically(output, to_bytes(found.plot(), kind))
+    console.print(f"Picture: {output}", soft_wrap=True, markup=False)
+    if json == "-":
+        typer.echo(to_json(found.to_dict()), nl=False)
+    elif json is not None:
+        write_atomically(Path(json), to_json(found.to_dict()).encode())
+        console.print(f"Results: {json}", soft_wrap=True, markup=False)
+
+
+def _rows(path: Path | None, count: int, dimension: int, seed: int) -> Any:
+    """Rows of a file, or uniform ones in the unit cube."""
+    if path is not None:
+        from capri.cli.tables import read_rows
+
+        return read_rows(path)
+    import numpy as np
+
+    if count < 1 or dimension < 1:
+        raise ConfigurationError(
+            f"contexts and actions must be 1 or more, of 1 or more dimensions, "
+            f"got {count} of {dimension}"
+        )
+    return np.random.default_rng(seed).random((count, dimension))
+
+
+def _policy(
+    kernel: str,
+    lengthscale: float,
+    contexts: Any,
+    actions: Any,
+    *,
+    epsilons: list[float],
+    horizons: list[int],
+    delta: float,
+    model: str,
+    preset: str,
+    seed: int,
+) -> "Capri":
+    """The policy that is forecast; its own epsilon is the first finite one."""
+    from capri.kernels import kernel_by_name
+    from capri.policy import Capri
+    from capri.privacy.budget import Budget
+    from capri.spaces import ContextPool
+
+    finite = next((epsilon for epsilon in epsilons if epsilon != inf), None)
+    return Capri(
+        kernel=kernel_by_name(kernel, lengthscale),
+        actions=actions,
+        contexts=ContextPool(contexts),
+        budget=None if finite is None else Budget(epsilon=finite, delta=delta),
+        model=model,
+        preset=preset,
+        horizon=max(horizons),
+        simulation_seed=seed,
+    )
+
+
+def _grid(found: "Forecast") -> object:
+    from rich import box
+    from rich.table import Table
+
+    from capri.plots.forecast import name_of
+
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title="Regret per round divided by that of uniform play",
+        title_justify="left",
+        title_style="bold",
+        caption=(
+            f"Mean of {found.functions} random functions +- its standard error; "
+            f"{found.contexts}; {found.model} model.\n"
+            "good: up to 0.2, learns: up to 0.5, learns slowly: up to 0.9, hopeless: above."
+        ),
+        caption_justify="left",
+    )
+    table.add_column("", no_wrap=True)
+    for horizon in found.horizons:
+        table.add_column(f"{horizon:,} rounds", justify="right", no_wrap=True)
+    for epsilon in found.epsilons:
+        cells = []
+        for horizon in found.horizons:
+            row = found.at(epsilon, horizon)
+            style = _STYLES[row.grade]
+            figure = f"{row.ratio:.3f} +- {row.ratio_standard_error:.3f}"
+            cells.append(f"{figure}\n[{style}]{row.grade}[/{style}]")
+        table.add_row(name_of(epsilon), *cells)
+    return table
+
+
+def _epochs(found: "Forecast", epsilon: float) -> object:
+    from rich import box
+    from rich.table import Table
+
+    from capri.plots.forecast import name_of
+
+    epochs = found.epochs_of(epsilon)
+    name = name_of(epsilon)
+    if not epochs:
+        return f"At {name} no epoch closes within {found.horizons[-1]:,} rounds: nothing is learnt."
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=f"Epochs at {name}",
+        title_justify="left",
+        title_style="bold",
+        padding=(0, 1, 0, 0),
+        caption=(
+            "gap: between two actions, that can be told apart; the mean gap to the best action is "
+            f"{found.uniform_regret_per_round:.3f}.\n"
+            "privacy noise, sampling: their shares in the variance of a release."
+        ),
+        caption_justify="left",
+    )
+    for column in (
+        "epoch", "rounds\nso far", "width", "predicted\nerror", "gap", "privacy\nnoise", "sampling",
+        "pairs\nin play", "noise\nscale",
+    ):  # fmt: skip
+        table.add_column(column, justify="right", no_wrap=True)
+    for epoch in epochs:
+        error = epoch.predicted_error
+        table.add_row(
+            str(epoch.epoch),
+            f"{epoch.rounds:,}",
+            f"{epoch.width:.3g}",
+            "-" if error is None else f"{error:.2g}",
+            f"{epoch.gap:.2g}",
+            f"{epoch.noise_share:.0%}",
+            f"{epoch.sampling_share:.0%}",
+            f"{epoch.active_share:.0%}",
+            f"{epoch.noise_scale:.3g}",
+        )
+    return table

@@ -1,0 +1,230 @@
+"""Know before any user is touched: play a policy's configuration against random functions.
+
+Everything but ``f`` is public: kernel, spaces, noise, plans. So a policy of the same configuration,
+with seeded noise, is played against functions drawn from the RKHS ball that the theory assumes, and
+what they lose on average is what to expect. The forecast is as good as that assumption: an ``f``
+that the kernel does not describe can do worse.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from math import inf, isfinite, nan, sqrt
+from numbers import Real
+
+import numpy as np
+
+from capri.errors import ConfigurationError
+from capri.learners.options import PracticalOptions
+from capri.outlook import EpochOutlook, Forecast, Outlook
+from capri.plan import EpochRecord
+from capri.policy import Capri
+from capri.presets import checked_horizon
+from capri.privacy.budget import Budget
+from capri.problem import PrivacyModel, Problem
+from capri.random_functions import RandomFunctions
+from capri.simulation import simulate
+from capri.typing import FloatArray
+
+# Called with the rounds played so far and the rounds of all runs together.
+Progress = Callable[[int, int], None]
+
+# Points per curve of a run that is read off at several horizons.
+_CURVE_POINTS = 40
+
+
+def forecast(
+    policy: Capri,
+    *,
+    horizons: Sequence[int] = (1_000, 10_000, 100_000),
+    epsilons: Sequence[float] | None = None,
+    functions: int = 10,
+    noise: float = 0.1,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Forecast:
+    """Expected regret of a policy's configuration, by epsilon and horizon.
+
+    The policy itself is not touched. ``epsilons`` replace that of its budget (None: its own;
+    infinity: no privacy). Every epsilon meets the same ``functions`` random functions
+
+        f = sum_j a_j k(., z_j),   a Gaussian, scaled to  a^T K a = norm bound^2,
+
+    with 30 centres ``z_j`` drawn from the context law and uniform actions. Rewards are ``f`` plus
+    uniform noise up to ``noise`` times the reward bound. A run without end is read off at all
+    horizons; preset "paper", whose constants depend on the horizon, is played once for each. A
+    context sampler is stood for by 256 of its contexts, a pool beyond 131,072 pairs by as many of
+    its contexts as have that many pairs.
+    """
+    asked = _checked_horizons(horizons)
+    budgets = _budgets(policy, epsilons)
+    if isinstance(functions, bool) or not isinstance(functions, int | np.integer) or functions < 2:
+        raise ConfigurationError(
+            f"functions must be a whole number of 2 or more, got {functions!r}: "
+            "a single one says nothing of the spread"
+        )
+    if isinstance(noise, bool) or not isinstance(noise, Real) or not (0 <= float(noise) < inf):
+        raise ConfigurationError(f"noise must be zero or more and finite, got {noise!r}")
+    if policy._problem.actions.count < 2:
+        raise ConfigurationError("with a single action there is nothing to forecast")
+    world = RandomFunctions.of(policy, float(noise), seed)
+    anytime = isinstance(policy._options, PracticalOptions)
+    lengths = asked[-1:] if anytime else asked
+    ticker = _Ticker(progress, len(budgets) * functions * sum(lengths))
+    curves: dict[float, dict[int, list[float]]] = {epsilon: {} for epsilon in budgets}
+    records: dict[float, list[tuple[EpochRecord, ...]]] = {epsilon: [] for epsilon in budgets}
+    uniform = []
+    for number in range(functions):
+        environment = world.environment(number)
+        uniform.append(environment.uniform_regret())
+        for epsilon, budget in budgets.items():
+            for length in lengths:
+                contender = world.policy(budget, None if anytime else length, number)
+                result = simulate(
+                    contender, environment, length, seed=world.seed_of(number), progress=ticker
+                )
+                ticker.next_run(length)
+                for rounds in _checkpoints(asked) if anytime else [length]:
+                    mean = float(result.regret[rounds - 1]) / rounds
+                    curves[epsilon].setdefault(rounds, []).append(mean)
+            # Of preset "paper", the epochs of the longest horizon.
+            records[epsilon].append(result.epochs)
+    outlooks = tuple(
+        _outlook(epsilon, rounds, regrets, uniform)
+        for epsilon, curve in curves.items()
+        for rounds, regrets in curve.items()
+    )
+    return Forecast(
+        model=str(policy.model),
+        preset=policy._preset,
+        delta=None if policy._problem.budget is None else policy._problem.budget.delta,
+        functions=int(functions),
+        noise=float(noise),
+        seed=seed,
+        contexts=world.description,
+        uniform_regret_per_round=float(np.mean(uniform)),
+        rows=tuple(outlook for outlook in outlooks if outlook.rounds in asked),
+        curves=outlooks,
+        epochs=tuple(
+            outlook
+            for epsilon, runs in records.items()
+            for outlook in _epoch_outlooks(epsilon, runs, policy._problem)
+        ),
+    )
+
+
+def _checked_horizons(horizons: Sequence[int]) -> list[int]:
+    """Whole numbers of at least 2, from short to long, each once."""
+    if isinstance(horizons, int | np.integer):
+        horizons = (int(horizons),)
+    checked = sorted({value for one in horizons if (value := checked_horizon(one)) is not None})
+    if not checked:
+        raise ConfigurationError("a forecast needs at least one horizon")
+    return checked
+
+
+def _budgets(policy: Capri, epsilons: Sequence[float] | None) -> dict[float, Budget | None]:
+    """The budget of each epsilon; infinity stands for none."""
+    own = policy._problem.budget
+    if epsilons is None:
+        return {inf: None} if own is None else {own.epsilon: own}
+    if isinstance(epsilons, Real):
+        epsilons = (float(epsilons),)
+    if len(epsilons) == 0:
+        raise ConfigurationError("a forecast needs at least one epsilon")
+    budgets: dict[float, Budget | None] = {}
+    for epsilon in epsilons:
+        if epsilon == inf:
+            budgets[inf] = None
+        elif own is None:
+            raise ConfigurationError(
+                "the policy runs without privacy and has no delta to go with an epsilon: "
+                "give it a budget"
+            )
+        else:
+            budgets[float(epsilon)] = Budget(epsilon=epsilon, delta=own.delta)
+    return budgets
+
+
+def _checkpoints(asked: Sequence[int]) -> list[int]:
+    """The horizons, and rounds at equal ratios up to the longest."""
+    first = max(2, asked[0] // 10)
+    between = np.geomspace(first, asked[-1], _CURVE_POINTS).round().astype(int)
+    return sorted({*asked, *between.tolist()})
+
+
+class _Ticker:
+    """Adds up the rounds of runs that each report their own."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._before = progress, total, 0
+
+    def __call__(self, rounds: int, _: float) -> None:
+        if self._progress is not None:
+            self._progress(self._before + rounds, self._total)
+
+    def next_run(self, rounds: int) -> None:
+        self._before += rounds
+
+
+def _outlook(
+    epsilon: float, rounds: int, regrets: Sequence[float], uniform: Sequence[float]
+) -> Outlook:
+    """Means over functions, with standard errors ``sd / sqrt(functions)``."""
+    regret = np.array(regrets)
+    ratio = regret / np.array(uniform)
+    return Outlook(
+        epsilon=epsilon,
+        rounds=rounds,
+        regret_per_round=float(regret.mean()),
+        regret_standard_error=_standard_error(regret),
+        ratio=float(ratio.mean()),
+        ratio_standard_error=_standard_error(ratio),
+    )
+
+
+def _standard_error(values: FloatArray) -> float:
+    return float(values.std(ddof=1)) / sqrt(len(values))
+
+
+def _epoch_outlooks(
+    epsilon: float, runs: Sequence[tuple[EpochRecord, ...]], problem: Problem
+) -> Iterator[EpochOutlook]:
+    """Means of the records of each epoch; its length is the same in all runs."""
+    ends = accumulate(record.length for record in runs[0])
+    for records, end in zip(zip(*runs, strict=True), ends, strict=True):
+        width = _mean(record.width for record in records)
+        predicted = _mean(record.predicted_error for record in records)
+        share = _mean(_noise_share(record, problem, epsilon) for record in records)
+        yield EpochOutlook(
+            epsilon=epsilon,
+            epoch=records[0].epoch,
+            length=records[0].length,
+            rounds=end,
+            width=width,
+            predicted_error=predicted if isfinite(predicted) else None,
+            gap=2 * sqrt(2) * predicted if isfinite(predicted) else 4 * width,
+            noise_share=share,
+            sampling_share=1 - share,
+            active_share=_mean(record.active_share for record in records),
+            noise_scale=_mean(record.noise_scale for record in records),
+        )
+
+
+def _noise_share(record: EpochRecord, problem: Problem, epsilon: float) -> float:
+    """As recorded; where it is not, at least ``sigma^2 / (sigma^2 + B^2)`` per coordinate.
+
+    The sampling covariance of ``sum y psi`` is at most ``B^2 n E[psi psi^T] <= B^2 I``, and the
+    noise variance ``sigma^2`` is that of one release or of ``n`` local reports.
+    """
+    if epsilon == inf:
+        return 0.0
+    if record.noise_share is not None:
+        return record.noise_share
+    reports = record.length if problem.model is PrivacyModel.LOCAL else 1
+    variance = reports * record.noise_scale**2
+    return variance / (variance + problem.reward_bound**2)
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    """The mean, or NaN where a value is missing."""
+    return float(np.mean([nan if value is None else value for value in values]))

@@ -1,0 +1,173 @@
+"""What a forecast says: expected regret by epsilon and horizon, and what each epoch can tell."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from capri.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Each verdict holds up to this ratio of the regret to that of uniform play.
+VERDICTS = (
+    (0.2, "good"),
+    (0.5, "learns"),
+    (0.9, "learns slowly"),
+    (inf, "hopeless"),
+)
+_MEANING = {
+    "good": "at most a fifth of the regret of uniform play",
+    "learns": "at most half of the regret of uniform play",
+    "learns slowly": "most of the regret of uniform play is left",
+    "hopeless": "no better than uniform play",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """Expected regret after so many rounds, a mean over random functions with its standard error.
+
+    ``ratio`` is the regret divided by that of uniform play on the same function. An epsilon of
+    infinity stands for no privacy.
+    """
+
+    epsilon: float
+    rounds: int
+    regret_per_round: float
+    regret_standard_error: float
+    ratio: float
+    ratio_standard_error: float
+
+    @property
+    def grade(self) -> str:
+        """By the mean ratio: "good" up to 0.2, "learns" to 0.5, "learns slowly" to 0.9, "hopeless".
+
+        >>> Outlook(epsilon=1.0, rounds=1000, regret_per_round=0.1, regret_standard_error=0.01,
+        ...         ratio=0.4, ratio_standard_error=0.02).verdict
+        'learns: at most half of the regret of uniform play'
+        """
+        return next(name for limit, name in VERDICTS if not self.ratio > limit)
+
+    @property
+    def verdict(self) -> str:
+        """The grade and what it means."""
+        return f"{self.grade}: {_MEANING[self.grade]}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and the verdict."""
+        return asdict(self) | {"verdict": self.verdict}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochOutlook:
+    """What an epoch is expected to tell once it is released, as means over random functions.
+
+    ``rounds``: rounds played when it closes. ``width``: as in :class:`~capri.EpochRecord`.
+    ``predicted_error``: root-mean-square error of the estimate over the pairs in play; None where
+    the preset does not predict it.
+
+    ``gap``: the gap between two actions that can be told apart. Two standard deviations of a
+    difference, ``2 sqrt(2) predicted_error``, as if the errors of two actions were independent;
+    errors they share cancel, so smaller gaps may be seen too. Without a predicted error it is
+    ``4 width``, at which the paper drops an action.
+
+    ``noise_share`` and ``sampling_share`` split the variance of the released vector into privacy
+    noise and the randomness of users and rewards. ``active_share``: share of pairs still in play.
+    ``noise_scale``: standard deviation of the noise at the gate, or on each local report.
+    """
+
+    epsilon: float
+    epoch: int
+    length: int
+    rounds: int
+    width: float
+    predicted_error: float | None
+    gap: float
+    noise_share: float
+    sampling_share: float
+    active_share: float
+    noise_scale: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """Everything a forecast found; ``print(forecast)`` shows the grid of epsilon and horizon.
+
+    ``rows``: one outlook per epsilon and horizon. ``curves``: outlooks at more rounds, for a
+    picture. ``epochs``: one per epsilon and epoch, of the run to the longest horizon.
+    ``uniform_regret_per_round`` is what uniform play loses, the mean over the functions.
+    ``contexts`` says in words which contexts were played.
+    """
+
+    model: str
+    preset: str
+    delta: float | None
+    functions: int
+    noise: float
+    seed: int
+    contexts: str
+    uniform_regret_per_round: float
+    rows: tuple[Outlook, ...]
+    curves: tuple[Outlook, ...]
+    epochs: tuple[EpochOutlook, ...]
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """The epsilons that were asked for, in that order."""
+        return tuple(dict.fromkeys(row.epsilon for row in self.rows))
+
+    @property
+    def horizons(self) -> tuple[int, ...]:
+        """The horizons, from short to long."""
+        return tuple(dict.fromkeys(row.rounds for row in self.rows))
+
+    def at(self, epsilon: float, horizon: int) -> Outlook:
+        """The outlook of one epsilon and one horizon."""
+        for row in self.rows:
+            if (row.epsilon, row.rounds) == (epsilon, horizon):
+                return row
+        raise ConfigurationError(
+            f"this forecast holds epsilon {_listed(self.epsilons)} and horizons "
+            f"{_listed(self.horizons)}, got {epsilon:g} and {horizon}"
+        )
+
+    def epochs_of(self, epsilon: float) -> tuple[EpochOutlook, ...]:
+        """The epochs of one epsilon; empty where none closes before the longest horizon."""
+        return tuple(epoch for epoch in self.epochs if epoch.epsilon == epsilon)
+
+    def curve_of(self, epsilon: float) -> tuple[Outlook, ...]:
+        """The outlooks of one epsilon from the first rounds to the longest horizon."""
+        return tuple(point for point in self.curves if point.epsilon == epsilon)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; infinity stands for no privacy."""
+        plain = {name: value for name, value in vars(self).items() if not isinstance(value, tuple)}
+        for name in ("rows", "curves", "epochs"):
+            plain[name] = [entry.to_dict() for entry in getattr(self, name)]
+        return plain
+
+    def plot(self) -> "Figure":
+        """A picture of the regret, the gaps and the shares; ``.savefig(path)`` writes it."""
+        from capri.plots import forecast_figure
+
+        return forecast_figure(self)
+
+    def __str__(self) -> str:
+        lines = [f"regret per round divided by uniform play, mean of {self.functions} functions"]
+        for epsilon in self.epsilons:
+            lines.append(f"epsilon {epsilon:g}" if epsilon < inf else "no privacy")
+            for horizon in self.horizons:
+                row = self.at(epsilon, horizon)
+                error = row.ratio_standard_error
+                lines.append(f"{horizon:>13,} rounds  {row.ratio:.3f} +- {error:.3f}  {row.grade}")
+        return "\n".join(lines)
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)

@@ -1,0 +1,15 @@
+"""Pictures. Figures are built as objects: no global state, no screen needed."""
+
+from capri.plots.audit import audit_figure
+from capri.plots.contest import Contest, contest_figure
+from capri.plots.forecast import forecast_figure
+from capri.plots.style import spread, to_bytes
+
+__all__ = [
+    "Contest",
+    "audit_figure",
+    "contest_figure",
+    "forecast_figure",
+    "spread",
+    "to_bytes",
+]

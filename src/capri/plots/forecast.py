@@ -1,0 +1,148 @@
+"""The picture of a forecast: what will be lost, what can be told apart, what stands in the way."""
+
+from math import inf
+from textwrap import fill
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from capri.outlook import VERDICTS, Forecast
+from capri.plots.style import COLOURS, QUIET, REFERENCE, label_right, new_figure, prepare
+
+_BANDS = ("#DDEFE3", "#EDF6EA", "#FBF5E3", "#F8E8E4")
+
+
+def forecast_figure(forecast: Forecast) -> Figure:
+    """Left: regret against rounds. Middle: the gap that can be told apart. Right: noise share."""
+    figure = new_figure(16, 5.8, _headline(forecast), _footnote(forecast))
+    figure.subplots_adjust(left=0.045, right=0.925, wspace=0.54)
+    left, middle, right = figure.subplots(1, 3)
+    for axes in (left, middle, right):
+        axes.set_xscale("log")
+        axes.set_xlim(forecast.curves[0].rounds, forecast.horizons[-1])
+    colours = dict(zip(forecast.epsilons, _cycle(len(forecast.epsilons)), strict=True))
+    _draw_ratio(figure, left, forecast, colours)
+    _draw_gap(figure, middle, forecast, colours)
+    _draw_shares(figure, right, forecast, colours)
+    for axes in (left, middle, right):
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    return figure
+
+
+def name_of(epsilon: float) -> str:
+    """How a line or a row of this epsilon is called."""
+    return f"epsilon {epsilon:g}" if epsilon < inf else "no privacy"
+
+
+def _cycle(count: int) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in range(count)]
+
+
+def _headline(forecast: Forecast) -> str:
+    horizon = forecast.horizons[-1]
+    outlooks = [forecast.at(epsilon, horizon) for epsilon in forecast.epsilons]
+    shares = [
+        f"{outlook.ratio:.2g} at {name_of(outlook.epsilon)} ({outlook.grade})"
+        if outlook.epsilon < inf
+        else f"{outlook.ratio:.2g} without privacy ({outlook.grade})"
+        for outlook in outlooks
+    ]
+    sentence = f"Expected regret after {horizon:,} rounds, as a share of uniform play: "
+    return fill(sentence + ", ".join(shares) + ".", 130)
+
+
+def _footnote(forecast: Forecast) -> str:
+    return (
+        f"Forecast, no privacy claim: mean of {forecast.functions} random functions of the "
+        f"kernel's space, {forecast.contexts}, {forecast.model} model, preset {forecast.preset}."
+    )
+
+
+def _draw_ratio(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[float, str]) -> None:
+    prepare(
+        axes,
+        "Regret as a share of uniform play",
+        "mean over functions, shaded: two standard errors\ndots: the horizons asked for",
+    )
+    axes.set_yscale("log")
+    labels, values = [], [1.0]
+    for epsilon, colour in colours.items():
+        curve = forecast.curve_of(epsilon)
+        rounds = [point.rounds for point in curve]
+        ratio = np.array([point.ratio for point in curve])
+        spread = 2 * np.array([point.ratio_standard_error for point in curve])
+        low = np.maximum(ratio - spread, ratio / 3)
+        axes.fill_between(rounds, low, ratio + spread, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(rounds, ratio, color=colour, linewidth=2.2)
+        asked = [forecast.at(epsilon, horizon) for horizon in forecast.horizons]
+        axes.plot(
+            [row.rounds for row in asked], [row.ratio for row in asked],
+            color=colour, linestyle="", marker="o", markersize=6, clip_on=False,
+        )  # fmt: skip
+        labels.append((float(ratio[-1]), f"{name_of(epsilon)}: {ratio[-1]:.2g}", colour))
+        values += ratio.tolist()
+    low, high = min(0.15, min(values) / 1.6), max(values) * 1.25
+    axes.set_ylim(low, high)
+    below = low
+    for (limit, name), band in zip(VERDICTS, _BANDS, strict=True):
+        top = min(limit, high)
+        axes.axhspan(below, top, color=band, linewidth=0, zorder=0)
+        axes.annotate(
+            name, (1, top), xytext=(-5, -3), va="top", ha="right", size=9, color=QUIET,
+            xycoords=axes.get_yaxis_transform(), textcoords="offset points",
+        )  # fmt: skip
+        below = top
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("rounds played")
+    label_right(figure, axes, labels)
+
+
+def _draw_gap(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[float, str]) -> None:
+    prepare(
+        axes,
+        "Gap that can be told apart",
+        "between two actions: two standard deviations\n"
+        "dotted: width of the test that drops actions",
+    )
+    axes.set_yscale("log")
+    gap = forecast.uniform_regret_per_round
+    labels = [(gap, f"mean gap: {gap:.2g}", REFERENCE)]
+    for epsilon, colour in colours.items():
+        epochs = forecast.epochs_of(epsilon)
+        if not epochs:
+            continue
+        rounds = [epoch.rounds for epoch in epochs]
+        axes.plot(rounds, [epoch.width for epoch in epochs], color=colour, linestyle=":")
+        axes.plot(
+            rounds, [epoch.gap for epoch in epochs],
+            color=colour, linewidth=2, marker="o", markersize=4,
+        )  # fmt: skip
+        labels.append((epochs[-1].gap, name_of(epsilon), colour))
+    axes.axhline(gap, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("rounds played when the epoch closed")
+    label_right(figure, axes, labels)
+
+
+def _draw_shares(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[float, str]) -> None:
+    prepare(
+        axes,
+        "What blurs a release",
+        "below the line: privacy noise, as a share of the variance\n"
+        "above it: sampling, the chance in users and rewards",
+    )
+    labels = []
+    for epsilon, colour in colours.items():
+        epochs = forecast.epochs_of(epsilon)
+        if not epochs:
+            continue
+        axes.plot(
+            [epoch.rounds for epoch in epochs], [epoch.noise_share for epoch in epochs],
+            color=colour, linewidth=2, marker="o", markersize=4,
+        )  # fmt: skip
+        labels.append((epochs[-1].noise_share, name_of(epsilon), colour))
+    axes.set_ylim(-0.03, 1.03)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_xlabel("rounds played when the epoch closed")
+    label_right(figure, axes, labels)

@@ -1,0 +1,89 @@
+"""What all pictures share: colours, titles, labels beside the lines they name."""
+
+from collections.abc import Sequence
+from io import BytesIO
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from capri.typing import FloatArray
+
+# Okabe and Ito: distinguishable with any colour vision, and in print by their lightness.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+REFERENCE = "#444444"
+QUIET = "#666666"
+
+
+def new_figure(width: float, height: float, headline: str, footnote: str) -> Figure:
+    """An empty figure with what it shows above and how it was made below.
+
+    Made taller for a headline of more than two lines.
+    """
+    more = 0.25 * max(0, headline.count("\n") - 1)
+    height += more
+    figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
+    figure.subplots_adjust(top=1 - (1.5 + more) / height, bottom=0.93 / height)
+    figure.text(0.25 / width, 1 - 0.2 / height, headline, size=13, weight="bold", va="top")
+    figure.text(0.25 / width, 0.12 / height, footnote, size=9.5, color=QUIET, va="bottom")
+    return figure
+
+
+def to_bytes(figure: Figure, kind: str) -> bytes:
+    """The figure as a file: "png", "svg" or "pdf"."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format=kind)
+    return buffer.getvalue()
+
+
+def prepare(axes: Axes, title: str, subtitle: str) -> None:
+    """Quiet axes under a title that says what is shown and how to read it."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=True, color="#E6E6E6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=10.5, length=3)
+    axes.xaxis.label.set_fontsize(11)
+    lines = subtitle.count("\n") + 1
+    axes.annotate(
+        title, (0, 1), xytext=(0, 12 + 14 * lines), xycoords="axes fraction",
+        textcoords="offset points", size=12.5, weight="bold",
+    )  # fmt: skip
+    axes.annotate(
+        subtitle, (0, 1), xytext=(0, 8), xycoords="axes fraction",
+        textcoords="offset points", size=10, color=QUIET, linespacing=1.3,
+    )  # fmt: skip
+
+
+def label_right(figure: Figure, axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
+    """Write each label beside the end of its line, moved apart where lines end together."""
+    labels = sorted(labels)
+    height = axes.get_window_extent().height / figure.dpi * 72  # in points
+    to_axes = axes.transData + axes.transAxes.inverted()
+    wanted = [to_axes.transform((1.0, value))[1] * height for value, _, _ in labels]
+    placed = spread(np.array(wanted), gap=15.0)
+    for (_, text, colour), at, moved in zip(labels, wanted, placed, strict=True):
+        axes.annotate(
+            text, (1, at / height), xytext=(16, moved - at), xycoords="axes fraction",
+            textcoords="offset points", size=10, color=colour, va="center",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1,
+                        "shrinkB": 2, "relpos": (0, 0.5)},
+        )  # fmt: skip
+
+
+def spread(positions: FloatArray, gap: float) -> FloatArray:
+    """Move sorted positions at least ``gap`` apart, each group about its own centre.
+
+    >>> spread(np.array([0.0, 10.0, 10.0, 50.0]), gap=6.0)
+    array([ 0.,  7., 13., 50.])
+    """
+    # Least squares under a minimal distance is isotonic regression of position - rank * gap.
+    steps = gap * np.arange(len(positions))
+    groups: list[tuple[float, int]] = []
+    for value in positions - steps:
+        total, count = float(value), 1
+        while groups and groups[-1][0] / groups[-1][1] > total / count:
+            before, members = groups.pop()
+            total, count = total + before, count + members
+        groups.append((total, count))
+    level = np.repeat([total / count for total, count in groups], [count for _, count in groups])
+    return np.asarray(level + steps)

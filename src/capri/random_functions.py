@@ -1,0 +1,150 @@
+"""The configuration of a policy against random functions of the RKHS ball it assumes."""
+
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from capri.decisions import Decisions
+from capri.environments import TabularEnvironment
+from capri.learners.options import PracticalOptions
+from capri.plan import EpochRecord
+from capri.policy import Capri
+from capri.privacy.budget import Budget
+from capri.problem import Problem
+from capri.spaces import ContextPool, Contexts, context_chunks
+
+# Contexts that stand for a sampler, and the pairs up to which a pool is played as it is.
+_STAND_IN = 256
+_POOL_PAIRS = 1 << 17
+_CENTRES = 30
+# Keeps the draws of a forecast apart from those of a simulation with the same number.
+_FORECAST = 0xF0E
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomFunctions:
+    """The spaces of a policy, random functions on them, and fresh policies to play there."""
+
+    problem: Problem
+    settings: dict[str, Any]
+    pool: ContextPool
+    norm: float
+    noise: float
+    seed: int
+    description: str
+
+    @classmethod
+    def of(cls, policy: Capri, noise: float, seed: int) -> "RandomFunctions":
+        """For the configuration of a policy, which is read and not changed."""
+        problem, options = policy._problem, policy._options
+        generator = np.random.default_rng(np.random.SeedSequence([seed, _FORECAST]))
+        pool, description = _pool(problem.contexts, problem.actions.count, generator)
+        settings: dict[str, Any] = {
+            "kernel": problem.kernel,
+            "actions": problem.actions,
+            "contexts": pool,
+            "reward_bound": problem.reward_bound,
+            "model": str(problem.model),
+            "preset": policy._preset,
+            **asdict(options),
+        }
+        if problem.limit is not None:
+            settings["contributions_per_user"] = problem.limit.total
+            settings["contributions_per_epoch"] = problem.limit.per_epoch
+        norm = options.norm_bound if isinstance(options, PracticalOptions) else None
+        return cls(
+            problem=problem,
+            settings=settings,
+            pool=pool,
+            norm=norm or problem.reward_bound,
+            noise=noise * problem.reward_bound,
+            seed=seed,
+            description=description,
+        )
+
+    def seed_of(self, number: int) -> int:
+        """One seed for users, rewards and noise of a function, whatever the epsilon."""
+        return int(np.random.SeedSequence([self.seed, _FORECAST, number]).generate_state(1)[0])
+
+    def policy(self, budget: Budget | None, horizon: int | None, number: int) -> "NewUsers":
+        """A fresh policy of the same configuration, with seeded noise."""
+        return NewUsers(
+            Capri(
+                budget=budget,
+                horizon=horizon,
+                simulation_seed=self.seed_of(number),
+                **self.settings,
+            ),
+            named=self.problem.limit is not None,
+        )
+
+    def environment(self, number: int) -> TabularEnvironment:
+        """Function ``number``: ``f = sum_j a_j k(., z_j)`` scaled to the norm bound."""
+        kernel, actions = self.problem.kernel, self.problem.actions
+        generator = np.random.default_rng(self.seed_of(number))
+        rows, index = self.pool.draw(generator, _CENTRES)
+        centres = actions.chosen(rows[index], generator.integers(actions.count, size=_CENTRES))
+        weights = generator.standard_normal(_CENTRES)
+        squared = float(weights @ kernel(centres, centres) @ weights)
+        weights *= self.norm / sqrt(max(squared, 1e-300))
+        means = np.empty((self.pool.size, actions.count))
+        for part in context_chunks(self.pool.size, actions.count):
+            pairs = actions.pairs(self.pool.rows[part])
+            flat = pairs.reshape(-1, pairs.shape[-1])
+            means[part] = (kernel(flat, centres) @ weights).reshape(pairs.shape[:2])
+        return TabularEnvironment(
+            name="forecast",
+            contexts=self.pool.rows,
+            weights=self.pool.weights,
+            # Actions are played by number; their features may differ between contexts.
+            actions=np.arange(float(actions.count))[:, None],
+            means=means,
+            reward_bound=self.problem.reward_bound,
+            noise=self.noise,
+        )
+
+
+def _pool(
+    contexts: Contexts, actions: int, generator: np.random.Generator
+) -> tuple[ContextPool, str]:
+    """The contexts to play, and what to say of them."""
+    if not isinstance(contexts, ContextPool):
+        rows, _ = contexts.support(generator, _STAND_IN)
+        return ContextPool(rows), f"{_STAND_IN} contexts drawn from the sampler stand for it"
+    if contexts.size * actions <= _POOL_PAIRS:
+        return contexts, f"the pool of {contexts.size:,} contexts"
+    rows, index = contexts.draw(generator, max(2, _POOL_PAIRS // actions))
+    chosen, counts = np.unique(index, return_counts=True)
+    pool = ContextPool(rows[chosen], weights=counts / counts.sum())
+    return pool, f"{pool.size:,} contexts stand for the pool of {contexts.size:,}"
+
+
+class NewUsers:
+    """A policy that meets a new user in every round, with an id where ids are asked for."""
+
+    def __init__(self, policy: Capri, *, named: bool) -> None:
+        self._policy, self._named, self._seen = policy, named, 0
+
+    @property
+    def remaining(self) -> int:
+        """Decisions that may be asked for at once."""
+        return self._policy.remaining
+
+    @property
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """Records of closed epochs."""
+        return self._policy.epochs
+
+    def act_many(self, contexts: object) -> Decisions:
+        """Decide, each context being that of a user never seen before."""
+        users = None
+        if self._named:
+            users = range(self._seen, self._seen + len(np.asarray(contexts)))
+            self._seen = users.stop
+        return self._policy.act_many(contexts, users=users)
+
+    def update_many(self, decisions: Decisions, rewards: object) -> None:
+        """Pass the rewards on."""
+        self._policy.update_many(decisions, rewards)
