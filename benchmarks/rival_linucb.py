@@ -29,17 +29,17 @@ from capri.privacy.calibration import analytic_multiplier
 BONUSES = (0.003, 0.01, 0.03, 0.1)
 SHIFTS = (0.5, 1.0, 2.0, 4.0)
 SETTINGS = tuple((bonus, shift) for bonus in BONUSES for shift in SHIFTS)
-SCHEDULES: tuple[tuple[str, float], ...] = (
-    ("tree", 64),
-    ("tree", 256),
-    ("batches", 1.2),
-    ("batches", 1.5),
-)
 FEATURES = (10, 20)
 
 # Largest |(x x^T, y x) - (x' x'^T, y' x')| for |x|, |x'|, |y|, |y'| <= 1, x x^T in the Frobenius
 # norm: squared it is 4 - 2 c^2 + 2 c for unit vectors at cosine c and opposite rewards, 4.5 at 1/2.
 SENSITIVITY = np.sqrt(4.5)
+
+
+def schedules(rounds: int) -> list[tuple[str, float]]:
+    """Ways to cut the rounds into blocks; 1024 blocks pay at a million rounds only."""
+    equal = (64, 256) if rounds < 1_000_000 else (64, 256, 1024)
+    return [*(("tree", float(size)) for size in equal), ("batches", 1.2), ("batches", 1.5)]
 
 
 class Noise:
@@ -137,6 +137,8 @@ def rival_ratios(
     width = bonus * (3 * np.sqrt(ridge) + 0.1 * np.sqrt(rank * np.log(rounds)))
     generator = np.random.default_rng([seed, features, int(tree), int(10 * schedule[1])])
     noise = Noise(count, rank, scale, tree, generator)
+    upper = np.triu_indices(rank)
+    products = x[:, upper[0]] * x[:, upper[1]] * np.where(upper[0] == upper[1], 1.0, 2.0)
     gram, target = np.zeros((count, rank, rank)), np.zeros((count, rank))
     regret = np.zeros(count)
     for block in range(blocks):
@@ -145,11 +147,11 @@ def rival_ratios(
         values, vectors = np.linalg.eigh(matrix)
         values = np.maximum(values, 0.1 * ridge[:, None])
         root = vectors / np.sqrt(values)[:, None, :]
-        inner = np.matmul((target + noise_target)[:, None, :], root)
-        theta = np.matmul(root, inner.transpose(0, 2, 1))[:, :, 0]
-        image = np.matmul(x, root)
-        norm = np.sqrt(np.einsum("sij,sij->si", image, image))
-        index = theta @ x.T + width[:, None] * norm
+        inverse = np.matmul(root, root.transpose(0, 2, 1))
+        theta = np.matmul(inverse, (target + noise_target)[:, :, None])[:, :, 0]
+        # x^T M^-1 x, linear in the entries of M^-1: one product for all settings.
+        squared = inverse[:, upper[0], upper[1]] @ products.T
+        index = theta @ x.T + width[:, None] * np.sqrt(np.maximum(squared, 0.0))
         best = index.reshape(count, contexts, actions).argmax(axis=2)
         context = environment.draw_contexts(generator, int(edges[block + 1] - edges[block]))
         for setting in range(count):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from capri.errors import ConfigurationError
-from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger
 from capri.problem import PrivacyModel, Problem
 
@@ -154,7 +153,7 @@ def certify(problem: Problem, ledger: Ledger | None, *, private: bool) -> Certif
                 "sensitivity": event.sensitivity,
                 "noise": event.noise_scale,
                 "calibration": event.calibration,
-                "epsilon": delivered_epsilon(event.mu, ledger.budget.delta),
+                "epsilon": ledger.spent_in(event.epoch).epsilon,
             }
             for event in ledger.events
         ),

@@ -135,6 +135,9 @@ class OpenEpoch:
                 self._contexts[place], self._pool_index[place], self._action_index[place], rewards
             )
             self._status[place] = _DUPLICATE
+            # What is encoded is needed no more: forget it now rather than when the epoch closes.
+            self._contexts[place] = 0.0
+            self._pool_index[place] = self._action_index[place] = 0
             self._waiting -= len(place)
             # Alg. 1, lines 14-15.
             self._accumulator += self._gate.report(self.plan, total, reports=len(place))
@@ -158,7 +161,7 @@ class OpenEpoch:
 
     def check_process(self) -> None:
         """Refuse to go on in a forked child: parent and child would both release the same data."""
-        if os.getpid() != self._process:
+        if self._gate.private and os.getpid() != self._process:
             raise BudgetError(
                 "this policy was forked in the middle of an epoch, which stays with the parent: "
                 "load a saved policy in the child, or fork before the first decision"

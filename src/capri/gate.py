@@ -22,11 +22,14 @@ class Gate:
         self._ledger = ledger
 
     @property
+    def private(self) -> bool:
+        """Whether what passes here is protected: a budget, and noise that nobody can reproduce."""
+        return self._ledger is not None and self._noise.private
+
+    @property
     def _reports_are_noised(self) -> bool:
         """Private local runs. A simulation draws the sum of all reports' noise at the close."""
-        return (
-            self._ledger is not None and self._model is PrivacyModel.LOCAL and self._noise.private
-        )
+        return self.private and self._model is PrivacyModel.LOCAL
 
     def report(self, plan: EpochPlan, contributions: IntArray, reports: int) -> IntArray:
         """What may be summed: in the local model each report with noise (Alg. 1, line 14)."""

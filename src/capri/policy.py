@@ -174,7 +174,7 @@ class Capri:
     @property
     def private(self) -> bool:
         """Whether users are really protected: a budget, and noise that nobody can reproduce."""
-        return self._ledger is not None and self._streams.noise.private
+        return self._gate.private
 
     @property
     def ledger(self) -> Ledger:
