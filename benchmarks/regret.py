@@ -4,8 +4,8 @@
 
 Every row: fresh random functions (seeds 2000, 2001, ...), one run each, the same defaults
 everywhere; regret per round divided by that of uniform play. The rival's settings are picked per
-row on the very functions it is measured on; ``keep`` takes it from the last results. Writes results/regret.json, results/regret.md and
-docs/figures/regret.png.
+row on the very functions it is measured on; ``keep`` takes it from the last results. Writes
+results/regret.json, results/regret.md and docs/figures/regret.png.
 """
 
 import argparse
@@ -159,7 +159,7 @@ def line(row: dict[str, Any]) -> str:
 
 def table(results: dict[str, Any]) -> str:
     head = (
-        "| problem | setting | bar | mean | std. error | max | best private LinUCB | its setting |\n"
+        "| problem | setting | bar | mean | std. error | max | best private LinUCB | settings |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
     )
     return head + "".join(line(row) + "\n" for row in results["rows"])

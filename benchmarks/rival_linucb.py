@@ -1,9 +1,9 @@
 """The private rival: LinUCB of Shariff and Sheffet (2018, arXiv 1810.00068) on kernel features.
 
 Rounds are cut into blocks; after each, noisy sums of the joint statistics ``(x x^T, y x)`` are
-released and actions maximise ``theta^T x + bonus |x|_{M^-1}``, ``M = noisy sum of x x^T + shift I``.
-Two ways to release the sums, both (epsilon, delta) jointly private with the exact calibration that
-CAPRI uses:
+released and actions maximise ``theta^T x + bonus |x|_{M^-1}`` with ``M`` the noisy sum of ``x x^T``
+plus ``shift I``. Two ways to release the sums, both (epsilon, delta) jointly private with the exact
+calibration that CAPRI uses:
 
 - tree: a binary tree over equal blocks, as published. A user is in one node per level, so the
   vector of all nodes has sensitivity ``sqrt(levels)`` times that of one node; a prefix is the sum

@@ -215,7 +215,7 @@ def test_page_is_well_formed_holds_everything_and_fetches_nothing(policy: Any) -
     assert page.seen.count("tr") == 1 + len(told.releases)
     assert page.seen.count("th") == len(told.releases[0])
     assert page.seen.count("td") == len(told.releases[0]) * len(told.releases)
-    assert page.seen.count("li") == len(told.assumptions) + 6
+    assert page.seen.count("li") == len(told.assumptions) + 7
     text = "\n".join(page.text)
     for cell in cells(told):
         assert cell in text

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import capri
+import capri.forecast  # loaded before a test replaces what it imports
+from capri.audit import AttackResult, AuditResult, audit
 from capri.cli import app
 from capri.cli.contest import Run
-from capri.cli.findings import finding
+from capri.cli.findings import finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
 from capri.kernels.catalogue import KERNEL_NAMES
@@ -126,7 +129,24 @@ def test_json_to_a_device_leaves_the_device() -> None:
         ),
         (("simulate", "--json", "."), "cannot write .: it is a directory"),
         (("demo", "--epsilon", "nan"), "epsilon must be positive and finite, got nan"),
+        (("demo", "--local-epsilon", "0"), "epsilon must be positive and finite, got 0.0"),
         (("demo", "--output", "demo.gif"), "the picture must end in .png, .svg or .pdf"),
+        (("forecast", "--output", "f.gif"), "the picture must end in .png, .svg or .pdf"),
+        (("forecast", "--epsilon", "1;2"), "epsilon must be numbers with commas between them"),
+        (("forecast", "--epsilon", "0"), "epsilon must be positive and finite, got 0.0"),
+        (("forecast", "--rounds", "1.5"), "rounds must be whole numbers, got '1.5'"),
+        (("forecast", "--rounds", "1"), "horizon must be at least 2, got 1"),
+        (("forecast", "--detail", "3"), "detail must be one of the epsilons 0.1,1,4, got 3"),
+        (("forecast", "--contexts", "0"), "contexts must be a whole number of 1 or more, got 0"),
+        (("forecast", "--actions", "1"), "with a single action there is nothing to forecast"),
+        (("forecast", "--contexts-csv", "no.csv"), "cannot read no.csv: No such file"),
+        (("forecast", "--model", "global"), "model must be 'joint' or 'local', got 'global'"),
+        (("audit", "--trials", "5"), "an audit needs at least 100 trials, got 5"),
+        (("audit", "--confidence", "1"), "confidence must lie between 0 and 1, got 1.0"),
+        (("audit", "--preset", "best"), "preset must be 'practical' or 'paper', got 'best'"),
+        (("noise", "--delta", "0"), "delta must lie strictly between 0 and 1, got 0.0"),
+        (("noise", "--rounds", "1"), "rounds must be at least 2, got 1"),
+        (("noise", "--json", "no/such/folder.json"), "cannot write no/such/folder.json: the dir"),
         (("demo", "--output", "no/such/folder.png"), "cannot write no/such/folder.png: the dir"),
     ],
 )
@@ -137,6 +157,7 @@ def test_bad_options_end_with_one_line(
         raise AssertionError("the run must not start")
 
     monkeypatch.setattr("capri.simulation.simulate", play)
+    monkeypatch.setattr("capri.forecast.simulate", play)
     outcome = run(*arguments)
     assert outcome.exit_code == 2
     assert outcome.stdout == ""
@@ -182,15 +203,35 @@ def test_demo_draws_and_says_what_one_sees(tmp_path: Path) -> None:
         assert label in said
 
 
-def a_run(label: str, ratio: float, active_share: float, width: float) -> Run:
+def test_demo_of_the_practical_preset_learns(tmp_path: Path) -> None:
+    path = tmp_path / "demo.svg"
+    outcome = run("demo", "--rounds", "2500", "--output", path)
+    assert outcome.exit_code == 0, outcome.output
+    said = " ".join(outcome.stdout.split())
+    assert "Less regret than uniform play: CAPRI joint" in said
+    assert "Even at epsilon 4, trusting nobody costs" in said
+    assert "(4, 1e-05), noise" in said
+    assert path.read_bytes().startswith(b"<?xml")
+
+
+def a_run(
+    label: str,
+    ratio: float,
+    active_share: float = 1.0,
+    width: float = 0.1,
+    *,
+    predicted_error: float | None = None,
+    epsilon: float | None = None,
+) -> Run:
     result = library_run(0)
     records = tuple(
-        replace(record, width=width, active_share=active_share) for record in result.epochs
+        replace(record, width=width, active_share=active_share, predicted_error=predicted_error)
+        for record in result.epochs
     )
     rounds = 10_000
     regret = ratio * result.uniform_regret_per_round * np.arange(1.0, rounds + 1)
     result = replace(result, rounds=rounds, regret=regret, epochs=records)
-    return Run(label=label, promise="", result=result, errors=(), seconds=0.0)
+    return Run(label=label, promise="", result=result, errors=(), seconds=0.0, epsilon=epsilon)
 
 
 def test_the_finding_follows_the_records() -> None:
@@ -206,6 +247,182 @@ def test_the_finding_follows_the_records() -> None:
     )
     unlucky = a_run("unlucky", 1.3, 0.5, 0.1)
     assert finding([unlucky], 2.0) == "No better than uniform play: unlucky."
+
+
+def test_the_finding_follows_the_predicted_error() -> None:
+    """Below half of the mean gap, an error hides little: then no reason is given."""
+    gap = library_run(0).uniform_regret_per_round
+    blind = a_run("blind", 1.0, predicted_error=0.9 * gap)
+    assert finding([blind], 2.0) == (
+        "No better than uniform play: blind; the expected error of the estimate, never below "
+        f"{0.9 * gap:.2g}, hides the mean gap between an action and the best, {gap:.2g}."
+    )
+    unlucky = a_run("unlucky", 1.0, predicted_error=0.4 * gap)
+    assert finding([unlucky], 2.0) == "No better than uniform play: unlucky."
+
+
+def test_the_price_of_trust_is_computed() -> None:
+    joint, local = a_run("joint", 0.05, epsilon=1.0), a_run("local", 0.25, epsilon=4.0)
+    assert price_of_trust(joint, local) == (
+        "Even at epsilon 4, trusting nobody costs 5.0 times the regret of trusting the curator "
+        "at epsilon 1."
+    )
+    equal = replace(local, epsilon=1.0)
+    assert price_of_trust(joint, equal) == (
+        "At the same epsilon, trusting nobody costs 5.0 times the regret of trusting the curator."
+    )
+    assert price_of_trust(joint, a_run("local", 1.0, epsilon=0.5)) == (
+        "At epsilon 0.5, trusting nobody costs 20 times the regret of trusting the curator "
+        "at epsilon 1."
+    )
+    assert price_of_trust(joint, replace(joint, epsilon=4.0)) is None
+    assert price_of_trust(a_run("joint", 1.0, epsilon=1.0), local) is None
+
+
+FORECAST = (
+    "forecast", "--contexts", "6", "--actions", "5", "--functions", "2", "--rounds", "200,1e3",
+)  # fmt: skip
+
+
+def test_forecast_prints_draws_and_writes_the_numbers_of_the_library(tmp_path: Path) -> None:
+    picture, results = tmp_path / "forecast.png", tmp_path / "forecast.json"
+    outcome = run(*FORECAST, "--epsilon", "1,inf", "--json", results, "--output", picture)
+    assert outcome.exit_code == 0, outcome.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    document = json.loads(results.read_text())
+    environment = capri.environments.random_rkhs(
+        capri.kernels.Matern(nu=2.5, lengthscale=0.3), contexts=6, actions=5
+    )
+    expected = capri.Capri(
+        kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.3),
+        actions=environment.actions,
+        contexts=capri.ContextPool(environment.contexts),
+        budget=capri.Budget(epsilon=1.0, delta=1e-5),
+    ).forecast(horizons=(200, 1000), epsilons=(1.0, float("inf")), functions=2)
+    for entry, row in zip(document["rows"], expected.rows, strict=True):
+        assert entry["ratio"] == row.ratio
+        assert entry["verdict"] == row.verdict
+    assert document["rows"][2]["epsilon"] is None
+    row = expected.at(1.0, 1000)
+    said = outcome.stdout
+    assert f"{row.ratio:.3f} +- {row.ratio_standard_error:.3f}" in said
+    assert row.grade in said
+    assert "no privacy" in said
+    assert "Epochs at no privacy" in said
+
+
+def test_forecast_json_alone_on_standard_output(tmp_path: Path) -> None:
+    outcome = run(
+        *FORECAST, "--epsilon", "0.01", "--json", "-", "--output", tmp_path / "forecast.svg"
+    )
+    assert json.loads(outcome.stdout)["rows"][0]["epsilon"] == 0.01
+    assert "no epoch closes within 1,000 rounds" in outcome.stderr
+
+
+def test_forecast_of_rows_from_files(tmp_path: Path) -> None:
+    contexts, actions = tmp_path / "contexts.csv", tmp_path / "actions.csv"
+    contexts.write_text("age,income\n0.1,0.2\n0.5,0.6\n\n0.9,1\n")
+    actions.write_text('\ufeffprice\n0.1\n"0.9"\n')
+    outcome = run(
+        *FORECAST, "--epsilon", "2", "--preset", "paper",
+        "--contexts-csv", contexts, "--actions-csv", actions, "--output", tmp_path / "forecast.pdf",
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    assert "the pool of 3 contexts" in " ".join(outcome.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must have a header line and at least one row of numbers"),
+        ("price\n", "must have a header line and at least one row of numbers"),
+        ("0.1,0.2\n0.3,0.4\n", "must start with a header line that names its columns"),
+        ("a,b\n1,2\n3\n", "line 3: 2 columns are named in the header, got 1"),
+        ("a,b\n1,x\n", "line 2, column 'b': a finite number is needed, got 'x'"),
+        ("a\n1\ninf\n", "line 3, column 'a': a finite number is needed, got 'inf'"),
+        ("a\n\x00\xff\n", "column 'a': a finite number is needed"),
+    ],
+)
+def test_bad_files_are_named_with_their_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    outcome = run(*FORECAST, "--contexts-csv", path, "--output", tmp_path / "forecast.png")
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith(str(path))
+    assert message in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+    path.write_bytes(b"\xff\xfe\x00")
+    outcome = run(*FORECAST, "--actions-csv", path, "--output", tmp_path / "forecast.png")
+    assert outcome.stderr == f"cannot read {path}: it is not a CSV text file\n"
+
+
+@pytest.mark.parametrize(("model", "preset"), [("joint", "practical"), ("local", "paper")])
+def test_audit_prints_claim_and_proof(
+    tmp_path: Path, model: str, preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One attack of three: the others fork processes, which takes its time.
+    monkeypatch.setattr("capri.audit.audit", partial(audit, attacks=("release",)))
+    picture, results = tmp_path / "audit.png", tmp_path / "audit.json"
+    outcome = run(
+        "audit", "--model", model, "--preset", preset, "--trials", "100", "--epsilon", "8",
+        "--json", results, "--output", picture,
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    document = json.loads(results.read_text())
+    assert document["model"] == model
+    assert document["claimed"]["epsilon"] == 8.0
+    assert document["passed"] is True
+    assert [attack["name"] for attack in document["attacks"]] == ["release"]
+    assert f"{document['claimed']['mu']:.3f}" in outcome.stdout
+    assert "Passed" in outcome.stdout
+
+
+def test_audit_that_proves_too_much_ends_with_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = np.linspace(2.0, 4.0, 100)
+    attack = AttackResult(name="release", trials=100, low=-apart, high=apart, proven_mu=3.0)
+    broken = AuditResult(
+        model="joint",
+        epsilon=4.0,
+        delta=1e-5,
+        confidence=0.999,
+        claimed_mu=0.925,
+        attacks=(attack,),
+    )
+    monkeypatch.setattr("capri.audit.audit", lambda *_, **__: broken)
+    outcome = run("audit", "--json", "-", "--output", tmp_path / "audit.png")
+    assert outcome.exit_code == 1
+    assert json.loads(outcome.stdout)["passed"] is False
+    assert "FAILED: an attack proves more loss than is claimed" in outcome.stderr
+    assert (tmp_path / "audit.png").exists()
+
+
+def test_noise_table_has_the_figures_of_the_specification(tmp_path: Path) -> None:
+    """At epsilon 1, delta 1e-5, T = 1e4 the paper adds 18 times the noise and delivers 0.04."""
+    path = tmp_path / "noise.json"
+    outcome = run("noise", "--json", path)
+    assert outcome.exit_code == 0, outcome.output
+    rows = json.loads(path.read_text())["rows"]
+    assert len(rows) == 18
+    row = next(row for row in rows if (row["epsilon"], row["rounds"]) == (1.0, 10_000))
+    assert row["paper_noise"] / row["noise"] == pytest.approx(18.4, abs=0.1)
+    assert row["paper_epsilon"] == pytest.approx(0.041, abs=0.001)
+    assert row["epochs"] == 7
+    for row in rows:
+        assert row["noise"] < row["split_noise"] < row["paper_noise"]
+        assert row["paper_epsilon"] < row["split_epsilon"] < row["delivered_epsilon"]
+        assert row["delivered_epsilon"] == pytest.approx(row["epsilon"], abs=1e-6)
+        assert row["delivered_epsilon"] <= row["epsilon"] + 1e-6
+    assert "18.4" in outcome.stdout
+
+
+def test_noise_table_for_the_documents() -> None:
+    outcome = run("noise", "--markdown", "--epsilon", "1,2", "--rounds", "1e4")
+    lines = outcome.stdout.splitlines()
+    assert [line.count("|") for line in lines[2:]] == [10] * 4
+    assert json.loads(run("noise", "--epsilon", "1", "--json", "-").stdout)["delta"] == 1e-5
 
 
 def test_help_names_what_the_catalogues_know() -> None:

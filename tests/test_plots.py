@@ -1,6 +1,7 @@
 """The picture shows the numbers it was given, and its labels do not collide."""
 
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 import pytest
@@ -8,10 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capri import EpochRecord, SimulationResult
-from capri.plots import Contest, contest_figure, spread, to_bytes
+from capri.audit import AttackResult, AuditResult
+from capri.outlook import EpochOutlook, Forecast, Outlook
+from capri.plots import (
+    Contest,
+    audit_figure,
+    contest_figure,
+    forecast_figure,
+    spread,
+    to_bytes,
+)
 
 
-def contest(label: str, end: float, widths: tuple[float, ...] = ()) -> Contest:
+def contest(
+    label: str,
+    end: float,
+    widths: tuple[float, ...] = (),
+    predicted: tuple[float | None, ...] = (None, None),
+) -> Contest:
     records = tuple(
         EpochRecord(
             epoch=number,
@@ -23,6 +38,7 @@ def contest(label: str, end: float, widths: tuple[float, ...] = ()) -> Contest:
             width=width,
             active_share=1.0,
             seconds=0.0,
+            predicted_error=predicted[number - 1],
         )
         for number, width in enumerate(widths, 1)
     )
@@ -57,19 +73,57 @@ def test_curves_hold_the_results() -> None:
     np.testing.assert_allclose(errors.get_ydata(), [0.8, 0.4])
 
 
+PREDICTING = [
+    contest("one", 20.0, (8.0, 4.0), (0.5, 0.25)),
+    contest("two", 21.0, (3.0, 2.0), (0.3, 0.1)),
+    contest("three", 50.0),
+]
+
+
+def test_predicted_errors_stand_beside_true_ones() -> None:
+    """Not beside the width: that bounds every difference, the error is a root mean square."""
+    _, right = figure_of(PREDICTING).axes
+    predicted, true = right.lines[0], right.lines[1]
+    np.testing.assert_array_equal(predicted.get_ydata(), [0.5, 0.25])
+    np.testing.assert_allclose(true.get_ydata(), [0.8, 0.4])
+    np.testing.assert_array_equal(true.get_xdata(), [50, 100])
+    gap = right.lines[-1]
+    assert list(gap.get_ydata()) == [0.5, 0.5]
+    assert all("4 x width" not in text.get_text() for text in right.texts)
+
+
+def test_a_long_headline_makes_the_picture_taller() -> None:
+    """The panels keep their size, and their titles stay below the headline."""
+    heights = []
+    for lines in (2, 5):
+        figure = contest_figure(
+            RUNS, reward_range=2.0, headline="\n".join(["words"] * lines), footnote=""
+        )
+        figure.canvas.draw()
+        headline = figure.texts[0].get_window_extent()
+        titles = [text.get_window_extent() for axes in figure.axes for text in axes.texts]
+        assert all(title.y1 < headline.y0 for title in titles)
+        heights.append(figure.axes[0].get_window_extent().height)
+    assert heights[0] == pytest.approx(heights[1])
+
+
 def test_curves_that_coincide_stay_visible() -> None:
     below, above, reference = figure_of(RUNS).axes[0].lines
     assert below.get_linewidth() > above.get_linewidth() > reference.get_linewidth()
     assert reference.is_dashed()
 
 
-def test_labels_stay_inside_and_apart() -> None:
-    figure = figure_of(RUNS)
+@pytest.mark.parametrize("runs", [RUNS, PREDICTING])
+def test_labels_stay_inside_and_apart(runs: list[Contest]) -> None:
+    labels_stay_inside_and_apart(figure_of(runs))
+
+
+def labels_stay_inside_and_apart(figure) -> None:
     figure.canvas.draw()
     for axes in figure.axes:
         labels = [text for text in axes.texts if text.arrow_patch is not None]
         boxes = [text.get_window_extent() for text in labels]
-        assert len(boxes) >= 3
+        assert len(boxes) >= 2
         assert all(box.x1 <= figure.bbox.x1 for box in boxes)
         boxes.sort(key=lambda box: box.y0)
         assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
@@ -80,6 +134,108 @@ def test_labels_stay_inside_and_apart() -> None:
 )
 def test_file_kinds(kind: str, start: bytes) -> None:
     assert to_bytes(figure_of(RUNS), kind).startswith(start)
+
+
+def a_forecast() -> Forecast:
+    outlooks = tuple(
+        Outlook(
+            epsilon=epsilon,
+            rounds=rounds,
+            regret_per_round=0.3 * ratio,
+            regret_standard_error=0.01,
+            ratio=ratio,
+            ratio_standard_error=0.02,
+        )
+        for epsilon, ratios in ((0.1, (1.0, 0.95)), (1.0, (0.7, 0.3)), (inf, (0.2, 0.01)))
+        for rounds, ratio in zip((100, 1000), ratios, strict=True)
+    )
+    epochs = tuple(
+        EpochOutlook(
+            epsilon=epsilon,
+            epoch=epoch,
+            length=100,
+            rounds=100 * epoch,
+            width=0.5 / epoch,
+            predicted_error=0.1 / epoch,
+            gap=0.28 / epoch,
+            noise_share=0.8 / epoch,
+            sampling_share=1 - 0.8 / epoch,
+            active_share=0.5,
+            noise_scale=3.0,
+        )
+        for epsilon in (1.0, inf)
+        for epoch in (1, 2)
+    )
+    return Forecast(
+        model="joint",
+        preset="practical",
+        delta=1e-5,
+        functions=4,
+        noise=0.1,
+        seed=0,
+        contexts="the pool of 3 contexts",
+        uniform_regret_per_round=0.3,
+        rows=outlooks,
+        curves=outlooks,
+        epochs=epochs,
+    )
+
+
+def test_forecast_shows_its_numbers() -> None:
+    figure = forecast_figure(a_forecast())
+    ratio, gap, share = figure.axes
+    np.testing.assert_array_equal(ratio.lines[0].get_ydata(), [1.0, 0.95])
+    np.testing.assert_array_equal(ratio.lines[0].get_xdata(), [100, 1000])
+    # Epsilon 0.1 closes no epoch: two epsilons with a width and a gap each, and the mean gap.
+    assert len(gap.lines) == 5
+    np.testing.assert_array_equal(gap.lines[1].get_ydata(), [0.28, 0.14])
+    np.testing.assert_array_equal(share.lines[0].get_ydata(), [0.8, 0.4])
+    headline = " ".join(figure.texts[0].get_text().split())
+    assert headline == (
+        "Expected regret after 1,000 rounds, as a share of uniform play: 0.95 at epsilon 0.1 "
+        "(hopeless), 0.3 at epsilon 1 (learns), 0.01 without privacy (good)."
+    )
+    labels_stay_inside_and_apart(figure)
+
+
+def an_audit(proven_mu: float) -> AuditResult:
+    generator = np.random.default_rng(0)
+    low, high = generator.normal(-0.5, 1.0, 5000), generator.normal(0.5, 1.0, 5000)
+    attack = AttackResult(name="release", trials=5000, low=low, high=high, proven_mu=proven_mu)
+    return AuditResult(
+        model="local",
+        epsilon=4.0,
+        delta=1e-5,
+        confidence=0.999,
+        claimed_mu=1.0,
+        attacks=(attack,),
+    )
+
+
+def test_audit_shows_both_worlds_and_the_claim() -> None:
+    figure = audit_figure(an_audit(0.9), footnote="A note")
+    axes = figure.axes[0]
+    low, high, threshold = axes.lines
+    for curve, centre in ((low, -0.5), (high, 0.5)):
+        x, y = curve.get_xdata(), curve.get_ydata()
+        assert abs(x[np.argmax(y)] - centre) < 0.05
+        assert max(y) == pytest.approx((2 * np.pi) ** -0.5, rel=1e-2)
+    assert list(threshold.get_xdata()) == [0, 0]
+    # Histograms are densities, and the threshold lies between two bins.
+    bars = [axes.containers[0], axes.containers[1]]
+    for container in bars:
+        area = sum(bar.get_height() * bar.get_width() for bar in container)
+        assert area == pytest.approx(1.0)
+        assert min(abs(bar.get_x()) for bar in container) < 1e-9
+    headline = figure.texts[0].get_text()
+    assert headline.startswith("Passed. Local model, 99.9 % confidence")
+    assert "mu 1.000" in headline
+    assert "mu 0.900" in headline
+
+
+def test_a_failed_audit_says_so() -> None:
+    headline = audit_figure(an_audit(1.5), footnote="").texts[0].get_text()
+    assert headline.startswith("FAILED: an attack proves more loss than is claimed")
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12), st.floats(0.1, 50))

@@ -109,6 +109,11 @@ def audit(
     chosen = [name for name in dict.fromkeys(attacks) if name != "fork" or hasattr(os, "fork")]
     few = max(_FEWEST, trials // _SHARE)
     counts = {"release": trials, "difference": few, "fork": min(few, _FORKS)}
+    if policy.pending:
+        raise ConfigurationError(
+            "an epoch of this policy is under way, and auditing it could release it: "
+            "audit a policy of the same configuration that serves nobody"
+        )
     target = _Target(policy)
     budget = policy.ledger.budget
     error = (1 - confidence) / len(chosen)

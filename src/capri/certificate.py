@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from capri.errors import ConfigurationError
+from capri.privacy.calibration import noise_multiplier
 from capri.privacy.ledger import Ledger
 from capri.problem import PrivacyModel, Problem
 
@@ -20,7 +21,8 @@ _STATEMENTS = {
     ),
     PrivacyModel.LOCAL: (
         "Each report is made private before it is summed: whoever reads it could almost as "
-        "likely have read it had the person's data been different. Nobody is trusted."
+        "likely have read it had the person's data been different. Whoever receives reports "
+        "need not be trusted; the program that makes them sees the data."
     ),
 }
 
@@ -38,6 +40,8 @@ class Certificate:
     protects: str
     assumptions: tuple[str, ...]
     mechanism: str
+    calibration: str
+    noise_multiplier: float
     composition: str
     releases: tuple[dict[str, Any], ...]
     spent: dict[str, float]
@@ -63,6 +67,8 @@ class Certificate:
             f"- Neighbouring data: {self.neighbouring_relation}",
             f"- Protected: {self.protects}",
             f"- Mechanism: {self.mechanism}",
+            f"- Noise: {self.calibration}; standard deviation at least "
+            f"{self.noise_multiplier:.6g} times the sensitivity",
             f"- Composition: {self.composition}",
             f"- Spent so far: epsilon {self.spent['epsilon']:.6g} of {self.epsilon:g} "
             f"at delta {self.delta:g}",
@@ -144,6 +150,11 @@ def certify(problem: Problem, ledger: Ledger | None, *, private: bool) -> Certif
             "sum of contributions clipped in norm and rounded to an integer grid, plus discrete "
             "Gaussian noise from OpenDP drawn from the operating system's entropy"
         ),
+        calibration=(
+            "exact Gaussian mechanism (Balle and Wang 2018) at the replace-one sensitivity, with "
+            "the step from continuous to integer noise paid for; the paper's noise where larger"
+        ),
+        noise_multiplier=noise_multiplier(ledger.budget, 1, problem.composition) / 2,
         composition=composition,
         releases=tuple(
             {
@@ -161,6 +172,7 @@ def certify(problem: Problem, ledger: Ledger | None, *, private: bool) -> Certif
         versions={
             "capri-bandits": version("capri-bandits"),
             "opendp": version("opendp"),
+            "dp-accounting": version("dp-accounting"),
             "numpy": version("numpy"),
             "scipy": version("scipy"),
         },

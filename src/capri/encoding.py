@@ -132,7 +132,8 @@ def _within(rounded: FloatArray, norm_limit: int) -> IntArray:
     are settled in exact integers, and shrunk if they must be.
     """
     limit = norm_limit * norm_limit
-    doubtful = np.einsum("ij,ij->i", rounded, rounded) > limit * (1 - 1e-12)
+    certain = limit * (1 - (rounded.shape[1] + 4) * 2.0**-52)
+    doubtful = np.einsum("ij,ij->i", rounded, rounded) > certain
     if doubtful.any():
         for row in np.flatnonzero(doubtful):
             rounded[row] = _shrunk([int(number) for number in rounded[row]], norm_limit)

@@ -64,6 +64,8 @@ def forecast(
         )
     if isinstance(noise, bool) or not isinstance(noise, Real) or not (0 <= float(noise) < inf):
         raise ConfigurationError(f"noise must be zero or more and finite, got {noise!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigurationError(f"seed must be a whole number of 0 or more, got {seed!r}")
     if policy._problem.actions.count < 2:
         raise ConfigurationError("with a single action there is nothing to forecast")
     world = RandomFunctions.of(policy, float(noise), seed)

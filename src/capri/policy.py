@@ -177,6 +177,11 @@ class Capri:
         return self._gate.private
 
     @property
+    def pending(self) -> bool:
+        """Whether an epoch with decisions is under way."""
+        return self._open is not None and self._open.issued > 0
+
+    @property
     def ledger(self) -> Ledger:
         """What was spent, by whom, under which model."""
         if self._ledger is None:

@@ -21,7 +21,6 @@ from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from capri.outlook import Forecast
-    from capri.policy import Capri
 
 _SPACE_PANEL = "Spaces"
 _STYLES = {"good": "green", "learns": "green", "learns slowly": "yellow", "hopeless": "red"}
@@ -80,7 +79,13 @@ def forecast(
     from capri.cli.files import check_writable, write_atomically
     from capri.cli.progress import Meter
     from capri.cli.report import to_json
+    from capri.cli.tables import read_rows
+    from capri.environments import random_rkhs
+    from capri.kernels import kernel_by_name
     from capri.plots import to_bytes
+    from capri.policy import Capri
+    from capri.privacy.budget import Budget
+    from capri.spaces import ContextPool
 
     check_writable(output)
     if json is not None and json != "-":
@@ -88,11 +93,28 @@ def forecast(
     chosen = epsilons[len(epsilons) // 2] if detail is None else detail
     if chosen not in epsilons:
         raise ConfigurationError(f"detail must be one of the epsilons {epsilon}, got {chosen:g}")
-    policy = _policy(
-        kernel, lengthscale, _rows(contexts_csv, contexts, context_dimension, 2 * seed),
-        _rows(actions_csv, actions, action_dimension, 2 * seed + 1),
-        epsilons=epsilons, horizons=horizons, delta=delta, model=model, preset=preset, seed=seed,
-    )  # fmt: skip
+    chosen_kernel = kernel_by_name(kernel, lengthscale)
+    # The spaces that ``capri simulate`` draws under the same seed; its function is not used.
+    spaces = random_rkhs(
+        chosen_kernel,
+        contexts=contexts,
+        actions=actions,
+        context_dimension=context_dimension,
+        action_dimension=action_dimension,
+        seed=seed,
+    )
+    pool: Any = spaces.contexts if contexts_csv is None else read_rows(contexts_csv)
+    finite = next((one for one in epsilons if one != inf), None)
+    policy = Capri(
+        kernel=chosen_kernel,
+        actions=spaces.actions if actions_csv is None else read_rows(actions_csv),
+        contexts=ContextPool(pool),
+        budget=None if finite is None else Budget(epsilon=finite, delta=delta),
+        model=model,
+        preset=preset,
+        horizon=max(horizons),
+        simulation_seed=seed,
+    )
     with Meter("forecast", "rounds") as meter:
         found = policy.forecast(
             horizons=horizons, epsilons=epsilons, functions=functions, noise=noise, seed=seed,
@@ -108,54 +130,6 @@ def forecast(
     elif json is not None:
         write_atomically(Path(json), to_json(found.to_dict()).encode())
         console.print(f"Results: {json}", soft_wrap=True, markup=False)
-
-
-def _rows(path: Path | None, count: int, dimension: int, seed: int) -> Any:
-    """Rows of a file, or uniform ones in the unit cube."""
-    if path is not None:
-        from capri.cli.tables import read_rows
-
-        return read_rows(path)
-    import numpy as np
-
-    if count < 1 or dimension < 1:
-        raise ConfigurationError(
-            f"contexts and actions must be 1 or more, of 1 or more dimensions, "
-            f"got {count} of {dimension}"
-        )
-    return np.random.default_rng(seed).random((count, dimension))
-
-
-def _policy(
-    kernel: str,
-    lengthscale: float,
-    contexts: Any,
-    actions: Any,
-    *,
-    epsilons: list[float],
-    horizons: list[int],
-    delta: float,
-    model: str,
-    preset: str,
-    seed: int,
-) -> "Capri":
-    """The policy that is forecast; its own epsilon is the first finite one."""
-    from capri.kernels import kernel_by_name
-    from capri.policy import Capri
-    from capri.privacy.budget import Budget
-    from capri.spaces import ContextPool
-
-    finite = next((epsilon for epsilon in epsilons if epsilon != inf), None)
-    return Capri(
-        kernel=kernel_by_name(kernel, lengthscale),
-        actions=actions,
-        contexts=ContextPool(contexts),
-        budget=None if finite is None else Budget(epsilon=finite, delta=delta),
-        model=model,
-        preset=preset,
-        horizon=max(horizons),
-        simulation_seed=seed,
-    )
 
 
 def _grid(found: "Forecast") -> object:

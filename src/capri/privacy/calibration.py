@@ -52,8 +52,7 @@ def analytic_multiplier(budget: Budget) -> float:
     small, large = 0.0, 1.0
     while _delta_from_above(budget.epsilon, large) <= budget.delta:
         small, large = large, 2 * large
-    for _ in range(200):
-        middle = (small + large) / 2
+    while small < (middle := (small + large) / 2) < large:
         if _delta_from_above(budget.epsilon, middle) <= budget.delta:
             small = middle
         else:
@@ -76,8 +75,7 @@ def delivered_epsilon(mu: float, delta: float) -> float:
         return 0.0
     while _delta_from_above(large, mu) > delta:
         small, large = large, 2 * large
-    for _ in range(200):
-        middle = (small + large) / 2
+    while small < (middle := (small + large) / 2) < large:
         if _delta_from_above(middle, mu) > delta:
             small = middle
         else:

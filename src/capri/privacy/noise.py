@@ -6,6 +6,8 @@ source of its own, seeded and fast, that says of itself that it protects nobody.
 """
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -29,20 +31,24 @@ class SecureNoise(NoiseSource):
 
     def add(self, values: IntArray, scale: float, reports: int = 1) -> IntArray:
         """Draw every report's noise by itself: a sum of discrete Gaussians is not one."""
-        # Imported here: OpenDP takes over a second to load and only a release needs it.
-        from opendp.domains import atom_domain, vector_domain
-        from opendp.measurements import make_gaussian
-        from opendp.metrics import l2_distance
-        from opendp.mod import enable_features
-
-        enable_features("contrib")
-        measurement = make_gaussian(
-            vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=float(scale)
-        )
+        measurement = _discrete_gaussian(float(scale))
         noisy = [int(value) for value in values]
         for _ in range(reports):
             noisy = measurement(noisy)
         return np.array(noisy, dtype=np.int64)
+
+
+@lru_cache(maxsize=16)
+def _discrete_gaussian(scale: float) -> Any:
+    """OpenDP's measurement of this scale. It holds no state: every call draws anew."""
+    # Imported here: OpenDP takes over a second to load and only a release needs it.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=scale)
 
 
 class SimulatedNoise(NoiseSource):

@@ -1,0 +1,130 @@
+"""One change from the defaults at a time: what each option of the practical preset is worth.
+
+    python benchmarks/ablation.py [--functions 10]
+
+Regret per round divided by that of uniform play, joint model, epsilon 1, seeds 3000, 3001, ...
+Writes results/ablation.json and results/ablation.md; the table in docs/practical.md, between the
+two comments that say so, is replaced.
+"""
+
+import argparse
+from typing import Any
+
+import common
+import numpy as np
+from common import ROOT
+
+FIRST_SEED = 3000
+DOCUMENT = ROOT.parent / "docs" / "practical.md"
+OPENING, CLOSING = "<!-- ablation -->", "<!-- /ablation -->"
+
+CASES = [
+    ("matern", 10**4, "Matern 1e4"),
+    ("matern", 10**5, "Matern 1e5"),
+    ("contexts", 10**5, "200 x 20 1e5"),
+    ("hartmann", 10**5, "Hartmann 1e5"),
+]
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"exploration": "inverse-gap"},
+    {"exploration": "inverse-gap", "gap_scale": 3.0},
+    {"exploration": "inverse-gap", "gap_scale": 30.0},
+    {"exploration": "uniform"},
+    {"exploration": "uniform", "width_scale": 0.3},
+    {"exploration": "uniform", "widths": "rigorous"},
+    {"exploration": "uniform", "widths": "paper"},
+    {"thompson_scale": 0.3},
+    {"thompson_scale": 1.0},
+    {"draws": 16},
+    {"draws": 256},
+    {"residual": False},
+    {"clip_scale": 1.0},
+    {"clip_scale": 3.0},
+    {"moment_share": 0.05},
+    {"moment_share": 0.4},
+    {"tail_share": 0.03},
+    {"tail_share": 0.3},
+    {"pooling": False},
+    {"covariance": "copy"},
+    {"shape": "whitening"},
+    {"shape": "whitening", "tau": 1.0},
+    {"shape": "whitening", "tau": 100.0},
+    {"smoothness": 0.0},
+    {"smoothness": 1.0},
+    {"norm_bound": 0.3},
+    {"norm_bound": 3.0},
+    {"rank_tolerance": 1e-2},
+    {"rank_tolerance": 1e-4, "max_rank": 300},
+    {"max_rank": 20},
+    {"growth": 1.25},
+    {"growth": 2.0},
+    {"growth": 3.0},
+    {"first_epoch": 30},
+    {"first_epoch": 1000},
+]
+
+
+def name(variant: dict[str, Any]) -> str:
+    return ", ".join(f"`{key}={value!r}`" for key, value in variant.items()) or "defaults"
+
+
+def measure(functions: int) -> dict[str, Any]:
+    seeds = range(FIRST_SEED, FIRST_SEED + functions)
+    rows = []
+    for variant in VARIANTS:
+        calls = [
+            (problem, rounds, 1.0, seed, variant) for problem, rounds, _ in CASES for seed in seeds
+        ]
+        runs = common.in_parallel(common.play, calls)
+        ratios = np.array([run["ratio"] for run in runs]).reshape(len(CASES), len(seeds))
+        rows.append(
+            {
+                "options": variant,
+                "cases": {
+                    label: common.summary(values) | {"ratios": values.tolist()}
+                    for (_, _, label), values in zip(CASES, ratios, strict=True)
+                },
+                "seconds_per_run": float(np.median([run["seconds"] for run in runs])),
+            }
+        )
+        print(line(rows[-1], rows[0]), flush=True)
+    return {"seeds": [seeds[0], seeds[-1]], **common.about(), "rows": rows}
+
+
+def line(row: dict[str, Any], default: dict[str, Any]) -> str:
+    """Means with the standard error of the last digits; bold where clearly worse than default."""
+    cells = [name(row["options"])]
+    for label, found in row["cases"].items():
+        pairs = np.array(found["ratios"]) - np.array(default["cases"][label]["ratios"])
+        error = pairs.std(ddof=1) / np.sqrt(len(pairs)) if pairs.any() else 0.0
+        text = f"{found['mean']:.3f} ± {found['standard_error']:.3f}"
+        worse = pairs.mean() > 2.5 * error and pairs.mean() > 0
+        better = pairs.mean() < -2.5 * error and pairs.mean() < 0
+        cells.append(f"**{text}**" if worse else f"*{text}*" if better else text)
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(results: dict[str, Any]) -> str:
+    head = "| change | " + " | ".join(label for _, _, label in CASES) + " |\n"
+    head += "| --- |" + " --- |" * len(CASES) + "\n"
+    rows = results["rows"]
+    return head + "".join(line(row, rows[0]) + "\n" for row in rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--functions", type=int, default=10)
+    arguments = parser.parse_args()
+    results = measure(arguments.functions)
+    common.save_json("ablation", results)
+    text = table(results)
+    common.save_text("ablation.md", text)
+    if DOCUMENT.exists():
+        before, _, rest = DOCUMENT.read_text().partition(OPENING)
+        _, _, after = rest.partition(CLOSING)
+        DOCUMENT.write_text(f"{before}{OPENING}\n{text}{CLOSING}{after}")
+
+
+if __name__ == "__main__":
+    main()

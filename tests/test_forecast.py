@@ -1,0 +1,296 @@
+"""A forecast agrees with what then happens, and costs the policy nothing."""
+
+import json
+import math
+import pickle
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capri
+from builders import play_epoch, small_policy, snapshot
+from capri.environments import TabularEnvironment
+from capri.errors import ConfigurationError
+from capri.outlook import Outlook
+
+KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
+SPACES = np.random.default_rng(5).random((20, 1))
+CONTEXTS, ACTIONS = SPACES[:12], SPACES[12:]
+BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
+QUICK: dict[str, Any] = {"horizons": (300, 900), "functions": 2}
+
+
+def configured(**changes: Any) -> capri.Capri:
+    settings: dict[str, Any] = {
+        "kernel": KERNEL,
+        "actions": ACTIONS,
+        "contexts": capri.ContextPool(CONTEXTS),
+        "budget": BUDGET,
+    }
+    return capri.Capri(**(settings | changes))
+
+
+def fresh_function(seed: int) -> TabularEnvironment:
+    """As in the theory, drawn without the code under test: 30 centres anywhere in the square."""
+    generator = np.random.default_rng([seed, 77])
+    centres, weights = generator.random((30, 2)), generator.standard_normal(30)
+    weights /= math.sqrt(weights @ KERNEL(centres, centres) @ weights)
+    pairs = np.array([[*context, *action] for context in CONTEXTS for action in ACTIONS])
+    return TabularEnvironment(
+        name="fresh",
+        contexts=CONTEXTS,
+        weights=np.full(12, 1 / 12),
+        actions=ACTIONS,
+        means=(KERNEL(pairs, centres) @ weights).reshape(12, 8),
+        reward_bound=1.0,
+        noise=0.1,
+    )
+
+
+def test_forecast_and_simulation_agree_within_20_percent() -> None:
+    """On other functions, users and noise.
+
+    Regret varies between functions by about a quarter of its mean, so the difference of two means
+    of 90 functions has a standard error of 4 %. A false alarm at 20 % has probability 6e-7, or 2e-5
+    if the truth differs by 3 %, which is what 400 runs leave room for.
+    """
+    rounds, functions = 2000, 90
+    expected = configured().forecast(horizons=(rounds,), functions=functions, seed=1).rows[0]
+    simulated = np.array(
+        [
+            capri.simulate(
+                configured(horizon=rounds, simulation_seed=9000 + number),
+                fresh_function(number),
+                rounds,
+                seed=5000 + number,
+            ).regret_per_round
+            for number in range(functions)
+        ]
+    )
+    spread = math.hypot(
+        expected.regret_standard_error, simulated.std(ddof=1) / math.sqrt(functions)
+    )
+    assert spread < 0.045 * simulated.mean()  # else the test below would alarm by chance
+    assert abs(expected.regret_per_round / simulated.mean() - 1) < 0.2
+    assert 0.2 < expected.ratio < 0.6  # neither learnt at once nor hopeless: a real forecast
+
+
+def test_the_policy_is_not_touched(tmp_path: Path) -> None:
+    policy = small_policy(preset="practical", horizon=None)
+    play_epoch(policy)
+    policy.act_many([[0.0], [0.3]])  # decisions that still wait for their rewards
+    before = snapshot(policy, tmp_path)
+    policy.forecast(horizons=(200,), functions=2)
+    assert snapshot(policy, tmp_path) == before
+
+
+def test_a_private_policy_draws_and_releases_nothing() -> None:
+    policy = configured()
+    streams = [policy._streams.public, policy._streams.actions]
+    before = [stream.bit_generator.state for stream in streams]
+    policy.forecast(horizons=(400,), functions=2)
+    assert [stream.bit_generator.state for stream in streams] == before
+    assert policy.private
+    assert policy.epochs == ()
+    assert policy.ledger.events == ()
+
+
+def test_forecast_repeats_under_its_seed() -> None:
+    first, again = (configured().forecast(**QUICK, seed=4) for _ in range(2))
+    assert first == again
+    assert configured().forecast(**QUICK, seed=5).rows != first.rows
+
+
+def test_shorter_horizons_are_read_off_the_same_run() -> None:
+    """The last epoch of a run to 300 is longer than what is played of it, so nothing changes."""
+    together = configured().forecast(horizons=(300, 900), functions=2)
+    alone = configured().forecast(horizons=(300,), functions=2)
+    assert together.at(1.0, 300) == alone.at(1.0, 300)
+    rounds = [point.rounds for point in together.curve_of(1.0)]
+    assert rounds == sorted(set(rounds))
+    assert {300, 900} <= set(rounds)
+
+
+def test_preset_paper_is_played_once_per_horizon() -> None:
+    policy = configured(preset="paper", horizon=900)
+    together = policy.forecast(horizons=(900, 300), functions=2)
+    assert together.horizons == (300, 900)
+    for horizon in (300, 900):
+        alone = policy.forecast(horizons=(horizon,), functions=2)
+        assert together.at(1.0, horizon) == alone.at(1.0, horizon)
+    assert [epoch.length for epoch in together.epochs] == [30, 60, 120, 240, 450]
+    for epoch in together.epochs:
+        assert epoch.predicted_error is None
+        assert epoch.gap == 4 * epoch.width
+        variance = epoch.noise_scale**2
+        assert epoch.noise_share == pytest.approx(variance / (variance + 1), rel=0.02)
+    assert together.rows[-1].grade == "hopeless"
+
+
+def test_epochs_are_those_of_the_policy() -> None:
+    found = configured().forecast(horizons=(2000,), functions=3, epsilons=(1.0, 4.0))
+    for epsilon in (1.0, 4.0):
+        epochs = found.epochs_of(epsilon)
+        policy = configured(budget=capri.Budget(epsilon=epsilon, delta=1e-5))
+        lengths = [policy._schedule.length(epoch.epoch) for epoch in epochs]
+        assert [epoch.length for epoch in epochs] == lengths
+        assert [epoch.rounds for epoch in epochs] == np.cumsum(lengths).tolist()
+        assert epochs[-1].rounds <= 2000
+        for epoch in epochs:
+            assert epoch.gap == pytest.approx(2 * math.sqrt(2) * epoch.predicted_error)
+            assert epoch.noise_share + epoch.sampling_share == pytest.approx(1)
+            assert 0 < epoch.noise_share < 1
+            assert 0 < epoch.active_share <= 1
+    # The noise of the first epoch is fixed before any function is drawn.
+    first = [found.epochs_of(epsilon)[0].noise_scale for epsilon in (1.0, 4.0)]
+    assert first == pytest.approx([7.4613, 2.1623], rel=1e-3)
+
+
+def test_more_privacy_costs_more() -> None:
+    found = configured().forecast(
+        horizons=(1500,), functions=4, epsilons=(0.02, 1.0, math.inf), seed=2
+    )
+    hopeless, learning, free = (found.at(epsilon, 1500) for epsilon in found.epsilons)
+    assert hopeless.ratio > 0.9 > learning.ratio > free.ratio
+    assert hopeless.verdict == "hopeless: no better than uniform play"
+    assert found.epochs_of(0.02) == ()  # its first epoch is longer than the horizon
+    assert all(epoch.noise_share == 0 for epoch in found.epochs_of(math.inf))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "grade"),
+    [(0.0, "good"), (0.2, "good"), (0.21, "learns"), (0.5, "learns"), (0.6, "learns slowly"),
+     (0.9, "learns slowly"), (0.91, "hopeless"), (1.3, "hopeless")],
+)  # fmt: skip
+def test_grades(ratio: float, grade: str) -> None:
+    outlook = Outlook(
+        epsilon=1.0,
+        rounds=10,
+        regret_per_round=0.1,
+        regret_standard_error=0.0,
+        ratio=ratio,
+        ratio_standard_error=0.0,
+    )
+    assert outlook.grade == grade
+    assert outlook.verdict.startswith(f"{grade}: ")
+
+
+def test_regret_and_ratio_are_those_of_the_functions() -> None:
+    """Ratios are averaged function by function, so their mean is not the ratio of the means."""
+    found = configured().forecast(**QUICK)
+    row = found.at(1.0, 300)
+    assert row.ratio == pytest.approx(
+        row.regret_per_round / found.uniform_regret_per_round, rel=0.3
+    )
+    assert row.ratio_standard_error > 0
+    # Before the first epoch closes, play is uniform: 300 rounds of two functions, five standard
+    # errors of about 4 % each.
+    assert found.curve_of(1.0)[0].rounds == 30
+    assert row.ratio == pytest.approx(1.0, abs=0.2)
+
+
+def test_own_budget_is_the_default() -> None:
+    assert configured().forecast(**QUICK).epsilons == (1.0,)
+    free = configured(budget=None).forecast(**QUICK)
+    assert free.epsilons == (math.inf,)
+    assert free.delta is None
+    assert "no privacy" in str(free)
+
+
+def test_a_sampler_is_stood_for_and_it_is_said() -> None:
+    sampler = capri.ContextSampler(lambda generator, count: generator.random((count, 2)), 2)
+    found = configured(contexts=sampler).forecast(**QUICK)
+    assert found.contexts == "256 contexts drawn from the sampler stand for it"
+    assert 0 < found.at(1.0, 900).ratio < 1.2
+
+
+def test_a_large_pool_is_stood_for_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capri.random_functions._POOL_PAIRS", 48)
+    pool = capri.ContextPool(CONTEXTS, weights=[0.5, 0.5, *[0.0] * 10])
+    found = configured(contexts=pool).forecast(**QUICK)
+    assert found.contexts == "2 contexts stand for the pool of 12"
+
+
+def test_contexts_with_their_own_actions() -> None:
+    rows = np.random.default_rng(3).random((20, 1 + 4))
+    policy = configured(
+        actions=capri.VaryingActions(count=4, dimension=1), contexts=capri.ContextPool(rows)
+    )
+    assert policy.forecast(**QUICK).at(1.0, 900).regret_per_round > 0
+
+
+def test_users_who_come_back_cost_noise() -> None:
+    once = configured().forecast(horizons=(900,), functions=2)
+    often = configured(contributions_per_user=4).forecast(horizons=(900,), functions=2)
+    ratio = often.epochs[0].noise_scale / once.epochs[0].noise_scale
+    assert ratio == pytest.approx(2.0, rel=1e-6)
+
+
+def test_reward_bound_sets_the_scale() -> None:
+    """Functions, rewards and noise scale with the bound, so ratios stay and regret scales."""
+    one = configured().forecast(**QUICK)
+    ten = configured(reward_bound=10.0).forecast(**QUICK)
+    for row, scaled in zip(one.rows, ten.rows, strict=True):
+        assert scaled.regret_per_round == pytest.approx(10 * row.regret_per_round, rel=0.05)
+        assert scaled.ratio == pytest.approx(row.ratio, rel=0.05)
+
+
+def test_progress_counts_all_rounds() -> None:
+    told: list[tuple[int, int]] = []
+    configured().forecast(
+        horizons=(500,),
+        functions=2,
+        epsilons=(1.0, 4.0),
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert {total for _, total in told} == {2000}
+    assert told[-1] == (2000, 2000)
+    assert all(before[0] < after[0] for before, after in pairwise(told))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"horizons": ()}, "at least one horizon"),
+        ({"horizons": (1,)}, "horizon must be at least 2, got 1"),
+        ({"horizons": (10.5,)}, "horizon must be a whole number, got 10.5"),
+        ({"epsilons": ()}, "at least one epsilon"),
+        ({"epsilons": (0.0,)}, "epsilon must be positive and finite, got 0.0"),
+        ({"epsilons": (math.nan,)}, "epsilon must be positive and finite, got nan"),
+        ({"functions": 1}, "functions must be a whole number of 2 or more, got 1"),
+        ({"functions": 2.5}, "functions must be a whole number of 2 or more, got 2.5"),
+        ({"noise": -0.1}, "noise must be zero or more and finite, got -0.1"),
+        ({"noise": math.inf}, "noise must be zero or more and finite, got inf"),
+        ({"seed": -1}, "seed must be a whole number of 0 or more, got -1"),
+    ],
+)
+def test_bad_questions_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        configured().forecast(**changes)
+
+
+def test_questions_that_have_no_answer() -> None:
+    with pytest.raises(ConfigurationError, match="has no delta to go with an epsilon"):
+        configured(budget=None).forecast(epsilons=(1.0,))
+    with pytest.raises(ConfigurationError, match="single action"):
+        configured(actions=[[0.5]]).forecast()
+    found = configured().forecast(**QUICK)
+    with pytest.raises(ConfigurationError, match="holds epsilon 1 and horizons 300, 900"):
+        found.at(2.0, 300)
+
+
+def test_result_is_small_and_plain() -> None:
+    found = configured().forecast(horizons=(300, 20_000), functions=2)
+    assert len(pickle.dumps(found)) < 50_000
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["rows"][0]["verdict"] == found.rows[0].verdict
+    assert plain["epochs"][0]["gap"] == found.epochs[0].gap
+    assert plain["model"] == "joint"
+    text = str(found)
+    assert "epsilon 1" in text
+    assert f"{found.rows[1].ratio:.3f}" in text
+    figure = found.plot()
+    assert [axes.get_xscale() for axes in figure.axes] == ["log"] * 3
