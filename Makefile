@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint audit clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -25,6 +25,11 @@ lint: $(READY)
 test: lint  ## everything CI checks, in under five minutes on two cores
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" \
 		--cov --cov-report=term
+
+audit: $(READY)  ## attack the real pipeline, and broken ones that must be caught: about ten minutes
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow tests
+	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
+	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png
 
 clean:
 	rm -rf $(VENV) .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

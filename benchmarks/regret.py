@@ -95,6 +95,8 @@ def best_rival(problem: str, rounds: int, epsilon: float, seeds: range) -> dict[
 
 def kept_rivals(seeds: range) -> dict[tuple[str, int], dict[str, Any]]:
     """Rivals of the last results, if they were measured on the same functions."""
+    if not (common.RESULTS / "regret.json").exists():
+        return {}
     last = json.loads((common.RESULTS / "regret.json").read_text())
     if last["seeds"] != [seeds[0], seeds[-1]]:
         raise SystemExit("the last results are of other functions: measure the rival again")
@@ -104,6 +106,7 @@ def kept_rivals(seeds: range) -> dict[tuple[str, int], dict[str, Any]]:
 def measure(functions: int, rivals: str) -> dict[str, Any]:
     seeds = range(FIRST_SEED, FIRST_SEED + functions)
     kept = kept_rivals(seeds) if rivals == "keep" else {}
+    header = {"seeds": [seeds[0], seeds[-1]], "delta": common.DELTA, **common.about()}
     rows: list[dict[str, Any]] = []
     for problem, epsilon, rounds, bar in ROWS:
         runs = common.in_parallel(
@@ -127,7 +130,8 @@ def measure(functions: int, rivals: str) -> dict[str, Any]:
             row["rival"] = kept.get((problem, rounds))
         rows.append(row)
         print(line(row), flush=True)
-    return {"seeds": [seeds[0], seeds[-1]], "delta": common.DELTA, **common.about(), "rows": rows}
+        common.save_json("regret", header | {"rows": rows})
+    return header | {"rows": rows}
 
 
 def setting(row: dict[str, Any]) -> str:

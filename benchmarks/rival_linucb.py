@@ -37,9 +37,9 @@ SENSITIVITY = np.sqrt(4.5)
 
 
 def schedules(rounds: int) -> list[tuple[str, float]]:
-    """Ways to cut the rounds into blocks; 1024 blocks pay at a million rounds only."""
-    equal = (64, 256) if rounds < 1_000_000 else (64, 256, 1024)
-    return [*(("tree", float(size)) for size in equal), ("batches", 1.2), ("batches", 1.5)]
+    """Ways to cut the rounds into blocks: more blocks pay at longer horizons."""
+    equal = (64, 256) if rounds < 1_000_000 else (256, 1024)
+    return [*(("tree", float(size)) for size in equal), ("batches", 1.5)]
 
 
 class Noise:
@@ -137,6 +137,7 @@ def rival_ratios(
     width = bonus * (3 * np.sqrt(ridge) + 0.1 * np.sqrt(rank * np.log(rounds)))
     generator = np.random.default_rng([seed, features, int(tree), int(10 * schedule[1])])
     noise = Noise(count, rank, scale, tree, generator)
+    everyone = np.arange(contexts)
     upper = np.triu_indices(rank)
     products = x[:, upper[0]] * x[:, upper[1]] * np.where(upper[0] == upper[1], 1.0, 2.0)
     gram, target = np.zeros((count, rank, rank)), np.zeros((count, rank))
@@ -154,16 +155,14 @@ def rival_ratios(
         index = theta @ x.T + width[:, None] * np.sqrt(np.maximum(squared, 0.0))
         best = index.reshape(count, contexts, actions).argmax(axis=2)
         context = environment.draw_contexts(generator, int(edges[block + 1] - edges[block]))
+        often = np.bincount(context, minlength=contexts)
         for setting in range(count):
-            action = best[setting, context]
-            reward = environment.rewards(generator, context, action)
-            lost = environment.best(context) - environment.mean(context, action)
-            regret[setting] += lost.sum()
-            # Sums over the pairs that were played: one per context.
-            pair = np.arange(contexts) * actions + best[setting]
-            rows = x[pair]
-            often = np.bincount(context, minlength=contexts)
+            reward = environment.rewards(generator, context, best[setting, context])
             total = np.bincount(context, weights=reward, minlength=contexts)
+            # One action per context and block: sums over contexts are sums over rounds.
+            lost = environment.best(everyone) - environment.mean(everyone, best[setting])
+            regret[setting] += often @ lost
+            rows = x[everyone * actions + best[setting]]
             gram[setting] += (rows * often[:, None]).T @ rows
             target[setting] += rows.T @ total
     return np.asarray(regret / rounds / environment.uniform_regret())

@@ -38,3 +38,13 @@ def test_links_lead_somewhere(page: Path) -> None:
             headings = re.findall(r"^#+ (.+)$", file.read_text(), flags=re.MULTILINE)
             slugs = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
             assert anchor in slugs, target
+
+
+def test_noise_table_is_what_the_command_prints() -> None:
+    from typer.testing import CliRunner
+
+    from capri.cli import app
+
+    printed = CliRunner().invoke(app, ["noise", "--markdown"])
+    assert printed.exit_code == 0
+    assert printed.stdout.strip() in (ROOT / "docs/privacy.md").read_text()

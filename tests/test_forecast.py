@@ -277,6 +277,8 @@ def test_questions_that_have_no_answer() -> None:
         configured(budget=None).forecast(epsilons=(1.0,))
     with pytest.raises(ConfigurationError, match="single action"):
         configured(actions=[[0.5]]).forecast()
+    with pytest.raises(ConfigurationError, match="all actions are equally good"):
+        configured(actions=[[0.5], [0.5]]).forecast()
     found = configured().forecast(**QUICK)
     with pytest.raises(ConfigurationError, match="holds epsilon 1 and horizons 300, 900"):
         found.at(2.0, 300)

@@ -78,6 +78,8 @@ def forecast(
     for number in range(functions):
         environment = world.environment(number)
         uniform.append(environment.uniform_regret())
+        if uniform[-1] == 0:
+            raise ConfigurationError("all actions are equally good: there is no regret to forecast")
         for epsilon, budget in budgets.items():
             for length in lengths:
                 contender = world.policy(budget, None if anytime else length, number)

@@ -223,9 +223,7 @@ def test_prior_expects_a_tenth_of_the_squared_bound(
     """``E f^2 = sum_j lambda_j D_j = 0.1 (scale B)^2``, and ``D_j / D_k = (l_j / l_k)^s``."""
     prior = prior_variance(SPECTRUM, scale, smoothness, norm_bound)
     assert SPECTRUM @ prior == pytest.approx(0.1 * (scale * norm_bound) ** 2, rel=1e-12)
-    np.testing.assert_allclose(
-        prior / prior[0], (SPECTRUM / SPECTRUM[0]) ** smoothness, rtol=1e-12
-    )
+    np.testing.assert_allclose(prior / prior[0], (SPECTRUM / SPECTRUM[0]) ** smoothness, rtol=1e-12)
 
 
 # -- the variance of the reward noise -------------------------------------------------------------

@@ -50,24 +50,25 @@ def audit(
     policy = _policy(model, epsilon, delta, preset)
     with Meter("audit", "runs") as meter:
         result = attack(policy, trials=trials, confidence=confidence, progress=meter)
-    console = Console(stderr=json == "-", highlight=False)
     setting = (
         f"{policy.guarantee}, preset {preset}, {_SIDE} contexts x {_SIDE} actions, Matern-5/2, "
         f"{trials:,} trials in each world"
     )
+    # Files first: they are there even if nobody reads the tables to their end.
+    write_atomically(output, to_bytes(audit_figure(result, footnote=f"Audit of {setting}."), kind))
+    text = to_json(_document(result, preset, trials))
+    if json is not None and json != "-":
+        write_atomically(Path(json), text.encode())
+    console = Console(stderr=json == "-", highlight=False)
     console.print(f"[bold]CAPRI audit[/bold]: {setting}.")
     console.print(_summary(result))
     console.print(_attacks(result))
     console.print(_verdict(result))
-    write_atomically(output, to_bytes(audit_figure(result, footnote=f"Audit of {setting}."), kind))
     console.print(f"Picture: {output}", soft_wrap=True, markup=False)
-    if json is not None:
-        text = to_json(_document(result, preset, trials))
-        if json == "-":
-            typer.echo(text, nl=False)
-        else:
-            write_atomically(Path(json), text.encode())
-            console.print(f"Results: {json}", soft_wrap=True, markup=False)
+    if json == "-":
+        typer.echo(text, nl=False)
+    elif json is not None:
+        console.print(f"Results: {json}", soft_wrap=True, markup=False)
     if not result.passed:
         raise typer.Exit(FAILED)
 

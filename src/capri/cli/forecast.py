@@ -120,15 +120,17 @@ def forecast(
             horizons=horizons, epsilons=epsilons, functions=functions, noise=noise, seed=seed,
             progress=meter,
         )  # fmt: skip
+    # Files first: they are there even if nobody reads the tables to their end.
+    write_atomically(output, to_bytes(found.plot(), kind))
+    if json is not None and json != "-":
+        write_atomically(Path(json), to_json(found.to_dict()).encode())
     console = Console(stderr=json == "-", highlight=False)
     console.print(_grid(found))
     console.print(_epochs(found, chosen))
-    write_atomically(output, to_bytes(found.plot(), kind))
     console.print(f"Picture: {output}", soft_wrap=True, markup=False)
     if json == "-":
         typer.echo(to_json(found.to_dict()), nl=False)
     elif json is not None:
-        write_atomically(Path(json), to_json(found.to_dict()).encode())
         console.print(f"Results: {json}", soft_wrap=True, markup=False)
 
 

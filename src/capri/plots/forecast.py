@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capri.outlook import VERDICTS, Forecast
-from capri.plots.style import COLOURS, QUIET, REFERENCE, label_right, new_figure, prepare
+from capri.plots.style import COLOURS, REFERENCE, label_right, new_figure, prepare
 
-_BANDS = ("#DDEFE3", "#EDF6EA", "#FBF5E3", "#F8E8E4")
+_BANDS = ("#D3EBDC", "#EAF5E4", "#FBF3DC", "#F8E1DB")
 
 
 def forecast_figure(forecast: Forecast) -> Figure:
@@ -84,15 +84,15 @@ def _draw_ratio(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[fl
         values += ratio.tolist()
     low, high = min(0.15, min(values) / 1.6), max(values) * 1.25
     axes.set_ylim(low, high)
-    below = low
-    for (limit, name), band in zip(VERDICTS, _BANDS, strict=True):
+    below, bands = low, []
+    for (limit, name), colour in zip(VERDICTS, _BANDS, strict=True):
         top = min(limit, high)
-        axes.axhspan(below, top, color=band, linewidth=0, zorder=0)
-        axes.annotate(
-            name, (1, top), xytext=(-5, -3), va="top", ha="right", size=9, color=QUIET,
-            xycoords=axes.get_yaxis_transform(), textcoords="offset points",
-        )  # fmt: skip
+        bands.append(axes.axhspan(below, top, color=colour, linewidth=0, zorder=0, label=name))
         below = top
+    # Curves start at the top and fall to the right: this corner is theirs last.
+    axes.legend(
+        handles=bands[::-1], loc="lower left", fontsize=9, framealpha=0.9, edgecolor="#CCCCCC"
+    )
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("rounds played")
     label_right(figure, axes, labels)
@@ -142,7 +142,7 @@ def _draw_shares(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[f
             color=colour, linewidth=2, marker="o", markersize=4,
         )  # fmt: skip
         labels.append((epochs[-1].noise_share, name_of(epsilon), colour))
-    axes.set_ylim(-0.03, 1.03)
+    axes.set_ylim(-0.03, 1.12)  # room for labels of lines that end at 100 %
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_xlabel("rounds played when the epoch closed")
     label_right(figure, axes, labels)

@@ -1,0 +1,529 @@
+"""What a plan predicts of its release, against releases of the real policy under that very plan."""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+import capri
+from capri.learners.base import Lesson
+from capri.learners.planning import Design
+from capri.learners.practical import PracticalLearner
+from capri.plan import EpochPlan, Release
+from capri.privacy.calibration import noise_multiplier
+
+CONTEXTS = np.array([[0.0], [0.2], [0.45], [0.7], [1.0]])
+WEIGHTS = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
+ACTIONS = np.linspace(0.0, 1.0, 4)[:, None]
+PAIRS = np.array([[*c, *x] for c in CONTEXTS for x in ACTIONS]).reshape(5, 4, 2)
+HUGE = capri.Budget(epsilon=200.0, delta=1e-5)
+ONE = capri.Budget(epsilon=1.0, delta=1e-5)
+
+
+def make_policy(**changes: Any) -> capri.Capri:
+    """Rewards far inside their bound of 10, so that nothing need be clipped."""
+    options: dict[str, Any] = {
+        "kernel": capri.kernels.Matern(nu=2.5, lengthscale=0.5),
+        "actions": ACTIONS,
+        "contexts": capri.ContextPool(CONTEXTS, weights=WEIGHTS),
+        "budget": ONE,
+        "reward_bound": 10.0,
+        "norm_bound": 1.0,
+        "first_epoch": 100,
+        "growth": 1.0 + 1e-9,
+        "simulation_seed": 3,
+    }
+    return capri.Capri(**(options | changes))
+
+
+def learner_of(policy: capri.Capri) -> PracticalLearner:
+    learner = policy._learner
+    assert isinstance(learner, PracticalLearner)
+    return learner
+
+
+def values_of(policy: capri.Capri, theta: np.ndarray) -> np.ndarray:
+    """``f = v^T theta`` on the pool, a function inside the span of the basis."""
+    flat = PAIRS.reshape(-1, 2)
+    return (learner_of(policy)._basis.coordinates(flat) @ theta).reshape(5, 4)
+
+
+def play(
+    policy: capri.Capri, values: np.ndarray, deviation: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One epoch with rewards ``f +- deviation``; returns contexts, actions and rewards."""
+    count = policy.remaining
+    context = rng.choice(5, size=count, p=WEIGHTS)
+    decisions = policy.act_many(CONTEXTS[context])
+    rewards = values[context, decisions.action_index]
+    rewards = rewards + deviation * rng.choice([-1.0, 1.0], size=count)
+    policy.update_many(decisions, rewards)
+    return context, decisions.action_index, rewards
+
+
+@dataclass
+class Rehearsed:
+    """A policy frozen under one plan: every epoch repeats it, and releases are only collected."""
+
+    policy: capri.Capri
+    plan: EpochPlan
+    design: Design
+    releases: list[Release]
+
+    @property
+    def learner(self) -> PracticalLearner:
+        return learner_of(self.policy)
+
+    def posterior_draw(self, rng: np.random.Generator) -> np.ndarray:
+        state = self.learner._posterior
+        return state.mean + state.factor @ rng.standard_normal(state.factor.shape[1])
+
+    def decoded(self, release: Release) -> np.ndarray:
+        return release.vector[: self.plan.features.rank] / self.design.main_share
+
+    @property
+    def noise_variance(self) -> float:
+        return self.learner._belief.noise_variance(10.0)
+
+
+def frozen(monkeypatch: pytest.MonkeyPatch, warm_up: int, **changes: Any) -> Rehearsed:
+    """Play ``warm_up`` real epochs, then let the learner plan once more and repeat that plan."""
+    policy = make_policy(**changes)
+    learner = learner_of(policy)
+    rng = np.random.default_rng(17)
+    truth = np.sqrt(0.1 / len(learner._spectrum) / learner._spectrum) * rng.standard_normal(
+        len(learner._spectrum)
+    )
+    for _ in range(warm_up):
+        play(policy, values_of(policy, truth), 0.2, rng)
+    plan = learner.plan(warm_up + 1, policy.remaining, np.random.default_rng(0))
+    design = learner._design
+    assert design is not None
+    releases: list[Release] = []
+
+    def collect(release: Release, generator: np.random.Generator) -> Lesson:
+        releases.append(release)
+        return Lesson(width=0.0, active_share=1.0)
+
+    monkeypatch.setattr(
+        learner, "plan", lambda epoch, length, generator: replace(plan, epoch=epoch)
+    )
+    monkeypatch.setattr(learner, "learn", collect)
+    return Rehearsed(policy, plan, design, releases)
+
+
+def sampling_correction(rehearsed: Rehearsed) -> np.ndarray:
+    """The plan takes second moments where a covariance would subtract ``n E[z psi] E[z psi]^T``.
+
+    Over truths from the posterior that is ``H (P + d d^T) H^T / n``, ``d`` the mean of ``theta -
+    baseline``: the plan is on the safe side by just so much.
+    """
+    state, observation = rehearsed.learner._posterior, rehearsed.design.observation
+    offset = state.mean - observation.baseline
+    second = state.factor @ state.factor.T + np.outer(offset, offset)
+    return observation.design @ second @ observation.design.T / rehearsed.plan.length
+
+
+MONTE_CARLO = [
+    pytest.param({"budget": HUGE, "clip_scale": 9.0}, 1, True, id="residuals, little noise"),
+    pytest.param(
+        {"budget": ONE, "clip_scale": 6.0, "first_epoch": 1500}, 3, True, id="residuals, epsilon 1"
+    ),
+    pytest.param({"budget": HUGE}, 0, False, id="first epoch, little noise"),
+    pytest.param({"budget": ONE, "residual": False}, 2, False, id="rewards, epsilon 1"),
+    pytest.param({"budget": ONE, "model": "local"}, 0, False, id="local, epsilon 1"),
+    pytest.param({"budget": HUGE, "model": "local"}, 0, False, id="local, little noise"),
+    pytest.param(
+        {"budget": HUGE, "clip_scale": 9.0, "exploration": "uniform", "shape": "whitening"},
+        1,
+        True,
+        id="whitening",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "warm_up", "residual"), MONTE_CARLO)
+def test_release_has_the_predicted_mean_and_covariance(
+    changes: dict[str, Any], warm_up: int, residual: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1200 epochs of 100 or 1500 real decisions, truths from the posterior, noise as believed.
+
+    With ``u`` the whitened difference between release and prediction: ``N |mean u|^2`` is
+    chi-squared (false alarm 1e-5); the mean of ``|u|^2`` has standard error about
+    ``sqrt(2 rank / N)``, and 7 of them are allowed, as are 7 of ``1/sqrt(N)`` for each product of
+    two coordinates, since truths are mixed. A covariance wrong by 20 % is 8 standard errors away.
+    """
+    rehearsed = frozen(monkeypatch, warm_up, **changes)
+    assert rehearsed.design.residual is residual
+    assert (rehearsed.plan.baseline is not None) is residual
+    rng = np.random.default_rng(5)
+    deviation = sqrt(rehearsed.noise_variance)
+    observation = rehearsed.design.observation
+    epochs, largest, differences = 1200, 0.0, []
+    for _ in range(epochs):
+        theta = rehearsed.posterior_draw(rng)
+        values = values_of(rehearsed.policy, theta)
+        play(rehearsed.policy, values, deviation, rng)
+        expected = observation.design @ (theta - observation.baseline)
+        differences.append(rehearsed.decoded(rehearsed.releases[-1]) - expected)
+        offset = values - values_of(rehearsed.policy, observation.baseline)
+        largest = max(largest, float(np.abs(offset).max()) + deviation)
+    assert len(rehearsed.releases) == epochs
+    assert largest < rehearsed.plan.value_bound, "premise: nothing is clipped"
+    covariance = observation.covariance - sampling_correction(rehearsed)
+    white = np.linalg.solve(np.linalg.cholesky(covariance), np.array(differences).T)
+    rank = len(covariance)
+    assert epochs * float(np.sum(white.mean(axis=1) ** 2)) < chi2(rank).isf(1e-5)
+    size = float(np.mean(np.sum(white**2, axis=0)))
+    assert size == pytest.approx(rank, abs=7 * sqrt(2 * rank / epochs))
+    products = white @ white.T / epochs
+    off_diagonal = products[~np.eye(rank, dtype=bool)]
+    assert np.abs(off_diagonal).max(initial=0.0) < 7 / sqrt(epochs)
+
+
+@pytest.mark.parametrize("changes", [{}, {"model": "local"}, {"budget": HUGE}], ids=str)
+@pytest.mark.parametrize("warm_up", [0, 2])
+def test_noise_the_learner_expects_is_what_the_gate_adds(
+    changes: dict[str, Any], warm_up: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard deviation of the decoded vector; in the local model that of all reports together."""
+    rehearsed = frozen(monkeypatch, warm_up, **changes)
+    reports = rehearsed.plan.length if changes.get("model") == "local" else 1
+    added = rehearsed.plan.noise_scale * sqrt(reports) / rehearsed.design.main_share
+    assert rehearsed.design.noise == pytest.approx(added, rel=1e-3)
+    budget = changes.get("budget", ONE)
+    multiplier = noise_multiplier(budget, rehearsed.plan.dimension, 1.0)
+    assert rehearsed.plan.noise_scale == pytest.approx(
+        multiplier * rehearsed.plan.value_bound, rel=1e-3
+    )
+
+
+def test_expected_design_is_the_mean_over_the_law_worked_out_pair_by_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rehearsed = frozen(monkeypatch, 2, budget=HUGE, clip_scale=9.0)
+    learner, length = rehearsed.learner, rehearsed.plan.length
+    law = learner.probabilities(CONTEXTS)
+    design = np.zeros_like(rehearsed.design.observation.design)
+    covariance = rehearsed.design.noise**2 * np.eye(len(design))
+    state = learner._posterior
+    mean_square = 0.0
+    for c in range(5):
+        for x in range(4):
+            probability = WEIGHTS[c] * law[c, x]
+            v = learner._basis.coordinates(PAIRS[c, x][None])[0]
+            psi = rehearsed.plan.features.whitened(PAIRS[c, x][None])[0]
+            assert probability == 0 or np.linalg.norm(psi) <= 1 + 1e-9
+            design += length * probability * np.outer(psi, v)
+            square = float(v @ state.factor @ state.factor.T @ v)
+            mean_square += probability * square
+            covariance += (
+                length * probability * (square + rehearsed.noise_variance) * np.outer(psi, psi)
+            )
+    np.testing.assert_allclose(rehearsed.design.observation.design, design, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        rehearsed.design.observation.covariance, covariance, rtol=1e-8, atol=1e-8
+    )
+    assert rehearsed.design.signal_variance == pytest.approx(mean_square, rel=1e-9)
+    # B_r is clip_scale predicted standard deviations of a residual.
+    expected = 9.0 * sqrt(mean_square + rehearsed.noise_variance)
+    assert rehearsed.plan.value_bound == pytest.approx(expected, rel=1e-9)
+
+
+def test_copies_average_to_the_expected_covariance() -> None:
+    """``covariance="copy"``: 400 plans; each entry of the mean within 6 standard errors."""
+    expected = make_policy(budget=HUGE)
+    learner_of(expected).plan(1, 100, np.random.default_rng(0))
+    copies = make_policy(budget=HUGE, covariance="copy")
+    designs = []
+    generator = np.random.default_rng(1)
+    for _ in range(400):
+        learner_of(copies).plan(1, 100, generator)
+        design = learner_of(copies)._design
+        assert design is not None
+        designs.append(design.observation.design)
+    exact = learner_of(expected)._design
+    assert exact is not None
+    deviation = np.std(designs, axis=0) / sqrt(len(designs))
+    assert (deviation > 0).all()
+    error = np.mean(designs, axis=0) - exact.observation.design
+    assert (np.abs(error) < 6 * deviation).all()
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exploration", ["thompson", "uniform", "inverse-gap"])
+@pytest.mark.parametrize("bound", [0.3, 1.0])
+@pytest.mark.parametrize("clip_scale", [0.5, 1.5, 40.0])
+def test_value_bound_is_never_above_the_reward_bound(
+    exploration: str, bound: float, clip_scale: float
+) -> None:
+    policy = make_policy(
+        reward_bound=bound,
+        norm_bound=None,
+        budget=HUGE,
+        exploration=exploration,
+        clip_scale=clip_scale,
+        growth=1.5,
+        horizon=2000,
+    )
+    plans = []
+    rng = np.random.default_rng(0)
+    values = np.sin(5 * PAIRS.sum(axis=2)) * 0.7 * bound
+    while policy.remaining:
+        policy.act_many(CONTEXTS[:1])
+        plans.append(policy._open.plan)  # type: ignore[union-attr]
+        play(policy, values, 0.3 * bound, rng)
+        if policy.pending:  # the first decision of the epoch has no reward
+            policy.close_epoch()
+    assert len(plans) == len(policy.epochs) > 3
+    for plan in plans:
+        assert 0 < plan.value_bound <= bound
+        assert (plan.baseline is not None) == (plan.value_bound < bound)
+    assert any(plan.value_bound < bound for plan in plans) == (clip_scale < 10)
+
+
+@pytest.fixture(scope="module", params=["thompson", "uniform"])
+def open_residual_policy(request: pytest.FixtureRequest) -> capri.Capri:
+    """In its third epoch, encoding residuals, with room for many decisions."""
+    policy = make_policy(
+        first_epoch=200,
+        growth=60.0,
+        budget=HUGE,
+        reward_bound=1.0,
+        norm_bound=None,
+        exploration=request.param,
+    )
+    rng = np.random.default_rng(2)
+    values = 0.5 * np.sin(5 * PAIRS.sum(axis=2))
+    for _ in range(2):
+        play(policy, values, 0.1, rng)
+    policy.act(CONTEXTS[0])
+    assert policy._open is not None
+    assert policy._open.plan.baseline is not None, "premise: residuals are encoded"
+    return policy
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+contexts = st.one_of(
+    st.sampled_from([float(row[0]) for row in CONTEXTS]),
+    st.floats(-2.0, 3.0),
+    st.floats(-1e100, 1e100),
+)
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(context=contexts, reward=st.one_of(st.floats(-1.5, 1.5), numbers))
+def test_message_is_within_its_bound_for_any_reward_and_any_context(
+    open_residual_policy: capri.Capri, context: float, reward: float
+) -> None:
+    """In exact integers: what one user adds to the secret sum."""
+    policy = open_residual_policy
+    assert policy._open is not None
+    before = policy._open._accumulator.copy()
+    policy.update(policy.act([context]), reward)
+    added = [int(unit) for unit in policy._open._accumulator - before]
+    grid = policy._open.plan.grid
+    assert sum(unit * unit for unit in added) <= grid.norm_limit**2
+    assert grid.norm_limit * grid.step >= policy._open.plan.value_bound
+
+
+def test_loudest_message_nearly_reaches_the_bound(open_residual_policy: capri.Capri) -> None:
+    """The bound is not slack: for some pool context and reward it is met to one part in 100."""
+    policy = open_residual_policy
+    assert policy._open is not None
+    largest = 0
+    for context in np.repeat(CONTEXTS, 12, axis=0):
+        for reward in (-1e9, 1e9):
+            before = policy._open._accumulator.copy()
+            policy.update(policy.act(context), reward)
+            added = policy._open._accumulator - before
+            largest = max(largest, sum(int(unit) ** 2 for unit in added))
+    assert sqrt(largest) > 0.99 * policy._open.plan.grid.norm_limit
+
+
+# -- what is encoded is read back -----------------------------------------------------------------
+
+
+def test_residual_encoding_is_added_back_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release without any error moves the belief by exactly the information times the truth."""
+    policy = make_policy(budget=HUGE, clip_scale=9.0)
+    learner = learner_of(policy)
+    rng = np.random.default_rng(4)
+    truth = 0.3 * rng.standard_normal(learner._basis.rank)
+    play(policy, values_of(policy, truth), 0.2, rng)
+    before = learner._belief
+    plan = learner.plan(2, 100, rng)
+    design = learner._design
+    assert design is not None
+    assert plan.baseline is not None
+    assert np.abs(design.observation.baseline).max() > 0.01
+    vector = np.zeros(plan.dimension)
+    rank = plan.features.rank
+    observation = design.observation
+    vector[:rank] = design.main_share * observation.design @ (truth - observation.baseline)
+    vector[rank] = 0.0
+    vector[rank + 1 :] = -plan.tail_share * plan.value_bound * plan.length  # nothing cut off
+    learner.learn(Release(plan=plan, vector=vector, event=None), rng)
+    gained = learner._belief.information - before.information
+    assert np.abs(gained).max() > 0
+    np.testing.assert_allclose(
+        learner._belief.vector - before.vector, gained @ truth, rtol=1e-9, atol=1e-7
+    )
+
+
+def test_baseline_subtracted_from_rewards_is_the_one_added_back(
+    open_residual_policy: capri.Capri,
+) -> None:
+    """``k(w)^T weights`` on the devices is ``v(w)^T baseline`` in the learner."""
+    policy = open_residual_policy
+    assert policy._open is not None
+    learner, plan = learner_of(policy), policy._open.plan
+    assert plan.baseline is not None
+    assert learner._design is not None
+    flat = PAIRS.reshape(-1, 2)
+    expected = learner._basis.coordinates(flat) @ learner._design.observation.baseline
+    np.testing.assert_allclose(plan.baseline(flat), expected, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(policy.estimate(CONTEXTS).ravel(), expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("clip_scale", [9.0, 1.0])
+def test_release_without_noise_is_the_sum_of_encoded_residuals(
+    clip_scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every coordinate, worked out by hand from who came, what was played and what they said:
+    ``t psi``, ``2 t^2 - 1`` for the size of residuals and ``2 e - 1`` for what clipping cut off."""
+    rehearsed = frozen(monkeypatch, 1, budget=None, clip_scale=clip_scale)
+    plan, design = rehearsed.plan, rehearsed.design
+    assert plan.baseline is not None
+    rng = np.random.default_rng(8)
+    context, action, rewards = play(rehearsed.policy, 0.5 * np.cos(4 * PAIRS.sum(axis=2)), 0.4, rng)
+    pairs = PAIRS[context, action]
+    residuals = rewards - plan.baseline(pairs)
+    bound = plan.value_bound
+    clipped = np.clip(residuals, -bound, bound)
+    assert (clipped != residuals).any() == (clip_scale == 1.0), "premise: clipping or none"
+    excess = (np.abs(residuals) - np.abs(clipped)) / 10.0
+    psi = plan.features.whitened(pairs)
+    psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+    release = rehearsed.releases[-1]
+    rank = plan.features.rank
+    tolerance = 100 * plan.grid.step
+    np.testing.assert_allclose(rehearsed.decoded(release), clipped @ psi, rtol=0, atol=tolerance)
+    moment = plan.moment_share * bound * np.sum(2 * (clipped / bound) ** 2 - 1)
+    assert release.vector[rank] == pytest.approx(moment, abs=tolerance)
+    tail = plan.tail_share * bound * np.sum(2 * excess - 1)
+    assert release.vector[rank + 1] == pytest.approx(tail, abs=tolerance)
+    assert design.main_share**2 + plan.moment_share**2 + plan.tail_share**2 == pytest.approx(1.0)
+    # What the learner reads from the moment coordinate: the mean square less the signal's part.
+    measured, precision = rehearsed.learner._measured_noise(plan, release.vector[rank], design)
+    assert measured + design.signal_variance == pytest.approx(np.mean(clipped**2), rel=1e-6)
+    assert precision > 0
+
+
+def test_moment_coordinate_measures_the_noise_of_rewards() -> None:
+    """Noise of standard deviation 0.2 has variance 0.04. After two long private epochs the belief
+    says so: it is read plus one standard error, so it may be up to 0.02 above, and below only by
+    privacy noise, which moves it by less than 0.002 (6 deviations)."""
+    policy = make_policy(first_epoch=20_000, budget=ONE, reward_bound=1.0, norm_bound=None)
+    rng = np.random.default_rng(9)
+    values = 0.5 * np.sin(5 * PAIRS.sum(axis=2))
+    for _ in range(2):
+        play(policy, values, 0.2, rng)
+    found = learner_of(policy)._belief.noise_variance(1.0)
+    assert 0.038 < found < 0.06
+
+
+# -- a plan is public -----------------------------------------------------------------------------
+
+
+def same(first: Any, second: Any) -> bool:
+    """Equal to the last bit, arrays and nested parts included."""
+    if isinstance(first, np.ndarray):
+        return bool(np.array_equal(first, second))
+    if hasattr(first, "__dataclass_fields__"):
+        return all(
+            same(getattr(first, name), getattr(second, name)) for name in first.__dataclass_fields__
+        )
+    return bool(first == second)
+
+
+@pytest.mark.parametrize("exploration", ["thompson", "uniform", "inverse-gap"])
+@pytest.mark.parametrize("covariance", ["expected", "copy"])
+def test_plan_is_a_function_of_releases_and_public_randomness_alone(
+    exploration: str, covariance: str
+) -> None:
+    """Two runs with other users, other rewards and other noise, but given the same releases."""
+    options = {"exploration": exploration, "covariance": covariance, "growth": 1.5}
+    first, second = make_policy(**options), make_policy(**options)
+    rng = np.random.default_rng(1)
+    values = 0.5 * np.sin(5 * PAIRS.sum(axis=2))
+    for _ in range(4):
+        for policy in (first, second):
+            policy.act(CONTEXTS[rng.integers(5)])
+        assert first._open is not None
+        assert second._open is not None
+        assert same(first._open.plan, second._open.plan)
+        np.testing.assert_array_equal(
+            learner_of(first).probabilities(CONTEXTS), learner_of(second).probabilities(CONTEXTS)
+        )
+        # The second run's users differ in everything; its own release is thrown away.
+        decisions = second.act_many(CONTEXTS[rng.integers(5, size=second.remaining)])
+        second.update_many(decisions, rng.uniform(-9, 9, size=len(decisions)))
+        decisions = first.act_many(CONTEXTS[rng.integers(5, size=first.remaining)])
+        first.update_many(decisions, values[0, decisions.action_index])
+        release = first._open.release()
+        for policy in (first, second):
+            lesson = learner_of(policy).learn(release, policy._streams.public)
+            policy._records.append(blank_record(release.plan, lesson))
+            policy._open = None
+    np.testing.assert_array_equal(first.estimate(CONTEXTS), second.estimate(CONTEXTS))
+    assert np.abs(first.estimate(CONTEXTS)).max() > 0
+
+
+def blank_record(plan: EpochPlan, lesson: Lesson) -> capri.EpochRecord:
+    return capri.EpochRecord(
+        epoch=plan.epoch,
+        length=plan.length,
+        rank=plan.features.rank,
+        tau=plan.tau,
+        sigma_max=plan.sigma_max,
+        noise_scale=plan.noise_scale,
+        width=lesson.width,
+        active_share=lesson.active_share,
+        seconds=0.0,
+    )
+
+
+def test_premise_other_releases_give_other_plans() -> None:
+    plans = []
+    for level in (-0.5, 0.5):
+        policy = make_policy()
+        play(policy, np.full((5, 4), level), 0.1, np.random.default_rng(0))
+        policy.act(CONTEXTS[0])
+        assert policy._open is not None
+        plans.append(policy._open.plan)
+    assert not same(plans[0], plans[1])
+
+
+def test_first_epoch_is_long_enough_for_the_noise() -> None:
+    """40 noise multipliers in the joint model, 10 squared ones in the local, at least 50."""
+    for epsilon in (0.1, 1.0, 10.0):
+        budget = capri.Budget(epsilon=epsilon, delta=1e-5)
+        multiplier = noise_multiplier(budget, 1, 1.0)
+        joint = make_policy(budget=budget, first_epoch=None)
+        assert joint.remaining == max(50, int(40 * multiplier))
+        local = make_policy(budget=budget, first_epoch=None, model="local")
+        assert local.remaining == max(50, int(10 * multiplier**2))
+    assert make_policy(budget=None, first_epoch=None).remaining == 50
