@@ -247,6 +247,10 @@ class Capri:
             progress=progress,
         )
 
+    def probabilities(self, contexts: object) -> FloatArray:
+        """The public law actions are drawn from now, ``(n, n_actions)``; rows sum to 1."""
+        return self._learner.probabilities(as_contexts(contexts, self._problem.contexts.dimension))
+
     # -- deciding ---------------------------------------------------------------------------------
 
     def act(self, context: object, *, user: UserId | None = None) -> Decision:

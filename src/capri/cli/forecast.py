@@ -199,12 +199,16 @@ def _epochs(found: "Forecast", epsilon: float) -> object:
         table.add_row(
             str(epoch.epoch),
             f"{epoch.rounds:,}",
-            f"{epoch.width:.3g}",
-            "-" if error is None else f"{error:.2g}",
-            f"{epoch.gap:.2g}",
+            _short(epoch.width),
+            "-" if error is None else _short(error),
+            _short(epoch.gap),
             f"{epoch.noise_share:.0%}",
             f"{epoch.sampling_share:.0%}",
             f"{epoch.active_share:.0%}",
-            f"{epoch.noise_scale:.3g}",
+            _short(epoch.noise_scale),
         )
     return table
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"

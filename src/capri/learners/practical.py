@@ -177,7 +177,9 @@ class PracticalLearner(Learner):
             width=self._tests[-1].width,
             active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
             predicted_error=predicted,
-            noise_share=design.noise**2 * len(covariance) / float(np.trace(covariance)),
+            noise_share=0.0
+            if self._problem.budget is None
+            else design.noise**2 * len(covariance) / float(np.trace(covariance)),
         )
 
     def _measured_noise(

@@ -20,7 +20,7 @@ def forecast_figure(forecast: Forecast) -> Figure:
     left, middle, right = figure.subplots(1, 3)
     for axes in (left, middle, right):
         axes.set_xscale("log")
-        axes.set_xlim(forecast.curves[0].rounds, forecast.horizons[-1])
+        axes.set_xlim(_first_round(forecast), forecast.horizons[-1])
     colours = dict(zip(forecast.epsilons, _cycle(len(forecast.epsilons)), strict=True))
     _draw_ratio(figure, left, forecast, colours)
     _draw_gap(figure, middle, forecast, colours)
@@ -28,6 +28,14 @@ def forecast_figure(forecast: Forecast) -> Figure:
     for axes in (left, middle, right):
         axes.xaxis.set_major_formatter("{x:,.0f}")
     return figure
+
+
+def _first_round(forecast: Forecast) -> int:
+    """Where the curves start: at the first point, or at an epoch before it."""
+    rounds = [point.rounds for point in forecast.curves]
+    if forecast.preset == "paper":  # one point per horizon, and epochs long before the first
+        rounds += [epoch.rounds for epoch in forecast.epochs]
+    return min(rounds)
 
 
 def name_of(epsilon: float) -> str:
@@ -82,7 +90,7 @@ def _draw_ratio(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[fl
         )  # fmt: skip
         labels.append((float(ratio[-1]), f"{name_of(epsilon)}: {ratio[-1]:.2g}", colour))
         values += ratio.tolist()
-    low, high = min(0.15, min(values) / 1.6), max(values) * 1.25
+    low, high = min(0.09, min(values) / 1.6), max(values) * 1.25
     axes.set_ylim(low, high)
     below, bands = low, []
     for (limit, name), colour in zip(VERDICTS, _BANDS, strict=True):
@@ -93,20 +101,29 @@ def _draw_ratio(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[fl
     axes.legend(
         handles=bands[::-1], loc="lower left", fontsize=9, framealpha=0.9, edgecolor="#CCCCCC"
     )
-    axes.yaxis.set_major_formatter("{x:g}")
+    _plain_ticks(axes)
     axes.set_xlabel("rounds played")
     label_right(figure, axes, labels)
 
 
+def _plain_ticks(axes: Axes) -> None:
+    """Decades as plain numbers, nothing between them."""
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.yaxis.set_minor_formatter("")
+
+
 def _draw_gap(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[float, str]) -> None:
+    predicted = all(epoch.predicted_error is not None for epoch in forecast.epochs)
+    meaning = "two standard deviations" if predicted else "4 x width, as in the paper"
     prepare(
         axes,
         "Gap that can be told apart",
-        "between two actions: two standard deviations\n"
-        "dotted: width of the test that drops actions",
+        f"between two actions: {meaning}\ndotted: width of the test that drops actions",
     )
     axes.set_yscale("log")
     gap = forecast.uniform_regret_per_round
+    values = [gap, *(value for epoch in forecast.epochs for value in (epoch.gap, epoch.width))]
+    axes.set_ylim(min(values) / 1.6, max(values) * 1.6)
     labels = [(gap, f"mean gap: {gap:.2g}", REFERENCE)]
     for epsilon, colour in colours.items():
         epochs = forecast.epochs_of(epsilon)
@@ -120,7 +137,7 @@ def _draw_gap(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[floa
         )  # fmt: skip
         labels.append((epochs[-1].gap, name_of(epsilon), colour))
     axes.axhline(gap, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
-    axes.yaxis.set_major_formatter("{x:g}")
+    _plain_ticks(axes)
     axes.set_xlabel("rounds played when the epoch closed")
     label_right(figure, axes, labels)
 
