@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint audit clean
+.PHONY: demo test lint audit clean bench ablation
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -30,6 +30,13 @@ audit: $(READY)  ## attack the real pipeline, and broken ones that must be caugh
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png
+
+bench: $(READY)  ## regret, rivals, time and memory, under twenty minutes on two idle cores
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/regret.py --functions 10
+
+ablation: $(READY)  ## what each option of the practical preset is worth
+	$(BIN)/python benchmarks/ablation.py
 
 clean:
 	rm -rf $(VENV) .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

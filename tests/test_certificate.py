@@ -83,14 +83,14 @@ def test_every_field_of_the_issue_is_there_and_true(model: str, calibration: str
 
 
 def test_trust_is_told_apart() -> None:
-    """Joint: the curator is trusted. Local: nobody is, if reports are noised at their source."""
+    """Joint: the curator is trusted. Local: only the process that makes the reports."""
     joint, local = (
         small_policy(simulation_seed=None, model=m).certificate() for m in ("joint", "local")
     )
     assert "trusted" in joint.statement
     assert "curator sees the data" in joint.statement
     assert "before it is summed" in local.statement
-    assert "noised where the data are" in " ".join(local.assumptions)
+    assert "runs on the user's device" in " ".join(local.assumptions)
     assert joint.assumptions != local.assumptions
 
 

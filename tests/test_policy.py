@@ -622,7 +622,7 @@ def test_noise_does_not_depend_on_the_data() -> None:
 def test_policy_says_what_it_promises() -> None:
     assert small_policy(simulation_seed=None).guarantee == "(1, 1e-05)-joint privacy"
     assert small_policy(simulation_seed=None, model="local").guarantee == (
-        "(1, 1e-05)-local privacy"
+        "(1, 1e-05)-local privacy of reports"
     )
     assert "no privacy claim" in small_policy().guarantee
     for seed in (None, 3):
@@ -1021,7 +1021,7 @@ def test_rewards_must_match_decisions(count: int, tmp_path: Path) -> None:
     assert snapshot(policy, tmp_path) == before
 
 
-@pytest.mark.parametrize("decision", [0, None, "a"])
+@pytest.mark.parametrize("decision", [1.5, None, "a", 2**70])
 def test_something_that_is_no_decision_is_refused(decision: Any) -> None:
     policy = _in_second_epoch()
     with pytest.raises((capri.CapriError, TypeError)):

@@ -533,8 +533,9 @@ def test_failed_save_leaves_the_old_file_as_it_was(
     policy = small_policy(budget=BUDGET)
     with monkeypatch.context() as patched:
         patched.setattr(zipfile.ZipFile, "writestr", full_disk)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(StorageError, match="No space left"):
             policy.save(saved)
+    assert list(saved.parent.glob("*.partial")) == []
     assert saved.read_bytes() == before
     assert len(Capri.load(saved).epochs) == 1
     policy.save(saved)  # and what the failure left behind is no obstacle

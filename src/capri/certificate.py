@@ -27,6 +27,19 @@ _STATEMENTS = {
 }
 
 
+_NOISE = (
+    "discrete Gaussian noise from OpenDP's cryptographic generator, seeded by the operating system"
+)
+_MECHANISMS = {
+    PrivacyModel.JOINT: (
+        "sum of contributions, each clipped in norm and rounded to an integer grid, plus " + _NOISE
+    ),
+    PrivacyModel.LOCAL: (
+        "each contribution, clipped in norm and rounded to an integer grid, plus " + _NOISE
+    ),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """What is promised, to whom, under which assumptions, and what was done to keep it."""
@@ -142,14 +155,12 @@ def certify(problem: Problem, ledger: Ledger | None, *, private: bool) -> Certif
             once,
             "the context pool or sampler, the kernel and all settings are public and were chosen "
             "without looking at the data protected here",
+            "the policy runs in one process at a time and is always loaded from its newest file",
             "the curator's memory, timing and machine are out of an attacker's sight"
             if problem.model is PrivacyModel.JOINT
-            else "reports are noised where the data are, before anyone else sees them",
+            else "the process that makes the reports is trusted, or runs on the user's device",
         ),
-        mechanism=(
-            "sum of contributions clipped in norm and rounded to an integer grid, plus discrete "
-            "Gaussian noise from OpenDP drawn from the operating system's entropy"
-        ),
+        mechanism=_MECHANISMS[problem.model],
         calibration=(
             "exact Gaussian mechanism (Balle and Wang 2018) at the replace-one sensitivity, with "
             "the step from continuous to integer noise paid for; the paper's noise where larger"

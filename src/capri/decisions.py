@@ -1,14 +1,14 @@
 """Decisions, and the open epoch: the only place that holds what users did."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import overload
 
 import numpy as np
 
 from capri.encoder import Encoder
-from capri.errors import BudgetError, ConfigurationError
+from capri.errors import ConfigurationError
 from capri.gate import Gate
 from capri.plan import EpochPlan, Release
 from capri.problem import Problem
@@ -39,7 +39,21 @@ class Decisions:
     def __len__(self) -> int:
         return len(self.id)
 
-    def __getitem__(self, position: int) -> Decision:
+    @overload
+    def __getitem__(self, position: int) -> Decision: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> "Decisions": ...
+
+    def __getitem__(self, position: int | slice) -> "Decision | Decisions":
+        if isinstance(position, slice):
+            return Decisions(
+                self.id[position],
+                self.epoch,
+                self.action_index[position],
+                self.action[position],
+                self.propensity[position],
+            )
         return Decision(
             int(self.id[position]),
             self.epoch,
@@ -52,13 +66,16 @@ class Decisions:
         return (self[position] for position in range(len(self)))
 
 
-def decision_ids(decisions: Decisions | Sequence[Decision]) -> IntArray:
-    """The numbers of some decisions."""
+def decision_ids(decisions: Decisions | Sequence[Decision | int]) -> IntArray:
+    """The numbers of some decisions, given as such or by number."""
     if isinstance(decisions, Decisions):
         return decisions.id
-    if not all(isinstance(decision, Decision) for decision in decisions):
-        raise ConfigurationError("a reward needs the Decision that policy.act gave for it")
-    return np.array([decision.id for decision in decisions], dtype=np.int64)
+    if isinstance(decisions, Decision):
+        raise ConfigurationError("update_many takes a sequence of decisions: use update for one")
+    ids = [each.id if isinstance(each, Decision) else each for each in decisions]
+    if not all(isinstance(each, int | np.integer) and abs(int(each)) < 2**63 for each in ids):
+        raise ConfigurationError("a reward needs the decision that policy.act gave, or its id")
+    return np.array(ids, dtype=np.int64)
 
 
 class RewardStatus(IntEnum):
@@ -85,7 +102,6 @@ class OpenEpoch:
     ) -> None:
         gate.check(plan)
         self.plan = plan
-        self._process = os.getpid()
         self._origin = origin  # number of the policy's very first decision
         self.first_id = first_id
         self.issued = 0
@@ -124,7 +140,6 @@ class OpenEpoch:
 
     def reward(self, ids: IntArray, rewards: FloatArray) -> IntArray:
         """Add the rewards that are awaited; returns a :class:`RewardStatus` code for each."""
-        self.check_process()
         statuses = self._statuses(ids)
         if statuses.any():
             accepted = statuses == _ACCEPTED
@@ -159,17 +174,8 @@ class OpenEpoch:
             result[repeated & (result == _ACCEPTED)] = _DUPLICATE
         return result
 
-    def check_process(self) -> None:
-        """Refuse to go on in a forked child: parent and child would both release the same data."""
-        if self._gate.private and os.getpid() != self._process:
-            raise BudgetError(
-                "this policy was forked in the middle of an epoch, which stays with the parent: "
-                "load a saved policy in the child, or fork before the first decision"
-            )
-
     def release(self) -> Release:
         """Pass the sum through the gate. A missing reward counts as a reward of 0."""
-        self.check_process()
         missing = np.flatnonzero(self._status[: self.issued] == _ACCEPTED)
         total = self._accumulator + self._encoder.total(
             self._contexts[missing],

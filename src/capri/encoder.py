@@ -10,8 +10,9 @@ from capri.problem import Problem
 from capri.spaces import ContextPool, context_chunks
 from capri.typing import FloatArray, IntArray
 
-# Features of all pool pairs are kept up to this many numbers (32 MB), else computed when needed.
-_TABLE_ELEMENTS = 1 << 22
+# Features of all pairs of a pool are kept up to this many pairs and numbers (128 MB), else computed
+# when needed.
+_TABLE_PAIRS, _TABLE_ELEMENTS = 1 << 16, 1 << 24
 # Contributions encoded at once: bounds the temporary (rows x dimension) matrix.
 _BATCH_ELEMENTS = 1 << 19
 
@@ -83,7 +84,7 @@ class Encoder:
         if not isinstance(pool, ContextPool):
             return None
         rows = pool.size * actions.count
-        if rows * self._plan.features.rank > _TABLE_ELEMENTS:
+        if rows > _TABLE_PAIRS or rows * self._plan.features.rank > _TABLE_ELEMENTS:
             return None
         whitened, baseline = np.empty((rows, self._plan.features.rank)), np.zeros(rows)
         for part in context_chunks(pool.size, actions.count):

@@ -133,10 +133,13 @@ def _within(rounded: FloatArray, norm_limit: int) -> IntArray:
     """
     limit = norm_limit * norm_limit
     certain = limit * (1 - (rounded.shape[1] + 4) * 2.0**-52)
-    doubtful = np.einsum("ij,ij->i", rounded, rounded) > certain
-    if doubtful.any():
-        for row in np.flatnonzero(doubtful):
-            rounded[row] = _shrunk([int(number) for number in rounded[row]], norm_limit)
+    settled = np.einsum("ij,ij->i", rounded, rounded) <= certain
+    if not settled.all():
+        for row in np.flatnonzero(~settled):
+            if np.isfinite(rounded[row]).all():
+                rounded[row] = _shrunk([int(number) for number in rounded[row]], norm_limit)
+            else:  # not a number at all: it contributes nothing
+                rounded[row] = 0.0
     return rounded.astype(np.int64)
 
 

@@ -35,7 +35,3 @@ class StorageError(CapriError, ValueError):
 
 class RewardIgnoredWarning(UserWarning):
     """A late, duplicate or unknown reward arrived and changed nothing."""
-
-
-class SimulationWarning(UserWarning):
-    """Something was asked of a simulation that only a private run can give."""

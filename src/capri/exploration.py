@@ -2,7 +2,8 @@
 
 Any such law keeps the guarantee, as long as the plan's covariance is taken under the same law. A
 law maps the pairs of some contexts, ``(n, actions, d)``, and the actions still active in each to
-probabilities ``(n, actions)``.
+probabilities ``(n, actions)``. The law of one context does not depend on the others, to the last
+bit: they are other people's.
 """
 
 from abc import ABC, abstractmethod
@@ -45,10 +46,10 @@ class ThompsonLaw(Law):
 
     def probabilities(self, pairs: FloatArray, active: BoolArray) -> FloatArray:
         """Share of the draws under which each active action is the best."""
-        contexts, actions, dimension = pairs.shape
+        contexts, actions, _ = pairs.shape
         weights = self.basis.transform @ self.draws
-        kernel = self.basis.kernel(pairs.reshape(-1, dimension), self.basis.pivots)
-        values = (kernel @ weights).reshape(contexts, actions, -1)
+        # One product per context: what one gets must not depend on those beside it, to the bit.
+        values = self.basis.kernel_rows(pairs) @ weights
         values[~active] = -np.inf
         best = values.argmax(axis=1)
         count = self.draws.shape[1]

@@ -38,7 +38,7 @@ class ProjectedFeatures(ABC):
 
     @abstractmethod
     def whitened(self, pairs: FloatArray) -> FloatArray:
-        """``psi(w)``, one row per pair."""
+        """``psi(w)``, one row per pair. A row does not depend on the rows beside it, to the bit."""
 
     @abstractmethod
     def whitened_block(self, pairs: FloatArray) -> FloatArray:
@@ -70,14 +70,24 @@ class Basis:
         """Number of coordinates."""
         return int(self.transform.shape[1])
 
+    def kernel_rows(self, pairs: FloatArray) -> FloatArray:
+        """``k_pivots(w)`` for pairs of any leading shape."""
+        rows = self.kernel(pairs.reshape(-1, pairs.shape[-1]), self.pivots)
+        return np.asarray(rows.reshape(*pairs.shape[:-1], len(self.pivots)))
+
     def coordinates(self, pairs: FloatArray) -> FloatArray:
-        """``v(w)``, one row per pair."""
-        return np.asarray(self.kernel(pairs, self.pivots) @ self.transform)
+        """``v(w)`` for pairs of any leading shape.
+
+        Pairs given as ``(contexts, actions, d)`` are multiplied one context at a time: BLAS rounds
+        a product by its size, and what one context gets must not depend on those beside it.
+        """
+        return np.asarray(self.kernel_rows(pairs) @ self.transform)
 
     def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
         """``k(w, w) - |v(w)|^2 >= 0``: the part of ``phi(w)`` outside the span."""
-        inside = np.einsum("ij,ij->i", coordinates, coordinates)
-        return np.asarray(np.maximum(self.kernel.diagonal(pairs) - inside, 0.0))
+        inside = np.einsum("...j,...j->...", coordinates, coordinates)
+        diagonal = self.kernel.diagonal(pairs.reshape(-1, pairs.shape[-1]))
+        return np.asarray(np.maximum(diagonal.reshape(inside.shape) - inside, 0.0))
 
 
 def greedy_basis(kernel: Kernel, points: FloatArray, *, tolerance: float, max_rank: int) -> Basis:
@@ -254,12 +264,13 @@ class DenseFeatures(ProjectedFeatures):
         return np.asarray(left @ np.linalg.solve(inner, left.T))
 
     def whitened(self, pairs: FloatArray) -> FloatArray:
-        """``psi(w) = (K_SR K_RS + tau K_SS)^-1/2 k_S(w)``."""
-        return np.asarray(self.kernel(pairs, self.basis_copy) @ self._inverse_root)
+        """``psi(w) = (K_SR K_RS + tau K_SS)^-1/2 k_S(w)``, row by row."""
+        row = self.kernel(pairs, self.basis_copy)
+        return np.asarray(np.matmul(row[:, None, :], self._inverse_root)[:, 0, :])
 
     def whitened_block(self, pairs: FloatArray) -> FloatArray:
-        """The same as :meth:`whitened`: the reference takes no short cuts."""
-        return self.whitened(pairs)
+        """``psi(w)`` by one product."""
+        return np.asarray(self.kernel(pairs, self.basis_copy) @ self._inverse_root)
 
     def decoder(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``weights = M^-1/2 vector`` on the draws of ``S``."""

@@ -6,7 +6,9 @@ every report before anybody sums it. The integers and the noise are the same, th
 
 import numpy as np
 
+from capri.errors import BudgetError
 from capri.plan import EpochPlan, Release
+from capri.privacy.calibration import RESOLUTION
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.noise import NoiseSource
 from capri.problem import PrivacyModel
@@ -41,6 +43,11 @@ class Gate:
         """Refuse a plan whose release the budget would not cover, before any data are in."""
         if self._ledger is not None:
             self._ledger.check(self._event(plan))
+            if plan.grid.noise_scale < RESOLUTION * (1 - 1e-9):
+                raise BudgetError(
+                    f"the noise must be at least {RESOLUTION} grid units wide for its account to "
+                    f"hold, got {plan.grid.noise_scale:g}"
+                )
 
     def _event(self, plan: EpochPlan) -> ReleaseEvent:
         return ReleaseEvent(
@@ -60,12 +67,14 @@ class Gate:
         """
         if self._ledger is None:
             return Release(plan=plan, vector=np.asarray(total * plan.grid.step), event=None)
+        self.check(plan)
         event = self._event(plan)
-        self._ledger.record(event)
         if self._model is PrivacyModel.JOINT:
             reports = 1  # Alg. 1, line 17
         else:
             # A missing reward counts as 0, and its report carries noise like any other.
             reports = missing if self._reports_are_noised else plan.length
         noisy = self._noise.add(total, plan.grid.noise_scale, reports=reports)
+        # Recorded as late as possible: an interrupt while noise is drawn has published nothing.
+        self._ledger.record(event)
         return Release(plan=plan, vector=np.asarray(noisy * plan.grid.step), event=event)

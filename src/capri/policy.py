@@ -1,5 +1,6 @@
 """The curator: decides, collects rewards, and lets one noisy vector per epoch out of the gate."""
 
+import os
 import secrets
 import warnings
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from capri.errors import (
 from capri.exploration import LawTable
 from capri.gate import Gate
 from capri.kernels import Kernel, from_dict
-from capri.plan import EpochRecord
+from capri.plan import EpochRecord, Release
 from capri.presets import build, checked_horizon, checked_options
 from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger
@@ -80,13 +81,15 @@ class Capri:
         Number of decisions. None for a run without end, which preset "paper" cannot do.
     model:
         "joint": a trusted curator adds noise once per epoch. "local": noise is added to every
-        single report before it is summed.
+        single report before it is summed. This class sees contexts and rewards either way: the
+        local model protects users from everyone who sees the reports, not from this process.
     preset:
         "practical", which learns at horizons people run, or "paper", Algorithm 1 with its printed
         constants.
     contributions_per_user, contributions_per_epoch:
         None: each user comes once, no ids are kept. A number: users carry ids, contribute at most
-        so often in all and per epoch, and the noise covers all of a user's contributions together.
+        so often in all and per epoch (once by default), and the noise covers all of a user's
+        contributions together.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -107,13 +110,18 @@ class Capri:
         model: str = "joint",
         preset: str = "practical",
         contributions_per_user: int | None = None,
-        contributions_per_epoch: int = 1,
+        contributions_per_epoch: int | None = None,
         simulation_seed: int | None = None,
         **options: Any,
     ) -> None:
         limit = None
         if contributions_per_user is not None:
-            limit = UserLimit(total=contributions_per_user, per_epoch=contributions_per_epoch)
+            limit = UserLimit(total=contributions_per_user, per_epoch=contributions_per_epoch or 1)
+        elif contributions_per_epoch is not None:
+            raise ConfigurationError(
+                "contributions_per_epoch needs contributions_per_user: without user ids every user "
+                "comes once"
+            )
         self._problem = checked_problem(
             kernel=kernel,
             actions=actions,
@@ -147,8 +155,10 @@ class Capri:
         self._open: OpenEpoch | None = None
         self._table: LawTable | None = None
         self._plan_seconds = 0.0
+        self._unlearnt: Release | None = None
         # Servers call from many threads; a decision or a reward must be counted once.
         self._lock = RLock()
+        self._process = os.getpid()
 
     # -- what is public ---------------------------------------------------------------------------
 
@@ -162,6 +172,8 @@ class Capri:
         if budget is None:
             return "no privacy: runs without noise"
         promise = f"({budget.epsilon:g}, {budget.delta:g})-{self._problem.model} privacy"
+        if self._problem.model is PrivacyModel.LOCAL:
+            promise += " of reports"
         if self._streams.simulated:
             return f"simulation of {promise}: seeded noise, no privacy claim"
         return promise
@@ -179,7 +191,8 @@ class Capri:
     @property
     def pending(self) -> bool:
         """Whether an epoch with decisions is under way."""
-        return self._open is not None and self._open.issued > 0
+        with self._lock:
+            return self._open is not None and self._open.issued > 0
 
     @property
     def ledger(self) -> Ledger:
@@ -208,17 +221,23 @@ class Capri:
     @property
     def remaining(self) -> int:
         """Decisions that the next call of :meth:`act_many` may ask for; 0 at the horizon."""
-        if self._open is not None and self._open.remaining:
-            return self._open.remaining
-        closed = len(self._records) + (self._open is not None)
-        return self._schedule.length(closed + 1)
+        with self._lock:
+            if self._open is not None and self._open.remaining:
+                return self._open.remaining
+            return self._schedule.length(self._next_epoch)
+
+    @property
+    def _next_epoch(self) -> int:
+        """Number of the epoch that a decision would open once the present one is full."""
+        under_way = self._open is not None or self._unlearnt is not None
+        return len(self._records) + 1 + under_way
 
     def estimate(self, contexts: object) -> FloatArray:
         """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
         return self._learner.estimate(as_contexts(contexts, self._problem.contexts.dimension))
 
     def active(self, contexts: object) -> BoolArray:
-        """Which actions are still in play, ``(n, n_actions)`` of True and False."""
+        """Which actions no test has ruled out, ``(n, n_actions)`` of True and False."""
         return self._learner.active(as_contexts(contexts, self._problem.contexts.dimension))
 
     def forecast(
@@ -267,7 +286,16 @@ class Capri:
         with self._lock:
             return self._decide(rows, users)
 
+    def _check_process(self) -> None:
+        """A private policy stays in its process: a forked copy would count users and data twice."""
+        if self.private and os.getpid() != self._process:
+            raise BudgetError(
+                "this policy belongs to the process that built it, and was forked: "
+                "build or load a policy in the child, for users of its own"
+            )
+
     def _decide(self, rows: FloatArray, users: Sequence[UserId] | None) -> Decisions:
+        self._check_process()
         if self._problem.kernel.constant_diagonal is None:
             try:
                 self._problem.check_kernel(rows)
@@ -280,12 +308,15 @@ class Capri:
             raise ConfigurationError(
                 "user ids are needed with contributions_per_user, and only then"
             )
+        if isinstance(users, str | bytes):
+            raise ConfigurationError("users must be a sequence of ids, got a single string")
         if users is not None and len(users) != len(rows):
             raise ShapeError(f"one user id per context is needed: {len(rows)}, got {len(users)}")
         if self._participation is not None and users is not None:
             # Checked before anything changes: asking for a decision may close an epoch.
-            full = self._open is not None and self._open.remaining == 0
-            self._participation.check(users, len(self._records) + 1 + full)
+            room = self._open is not None and self._open.remaining > 0
+            number = len(self._records) + 1 if room else self._next_epoch
+            self._participation.check(users, number)
         epoch = self._epoch_with_room()
         if self._participation is not None and users is not None:
             self._participation.add(users, epoch.plan.epoch)
@@ -342,11 +373,13 @@ class Capri:
 
     # -- rewards ----------------------------------------------------------------------------------
 
-    def update(self, decision: Decision, reward: float) -> RewardStatus:
-        """Add the reward of one decision; says what became of it."""
+    def update(self, decision: Decision | int, reward: float) -> RewardStatus:
+        """Add the reward of one decision, given as such or by its id; says what became of it."""
         return RewardStatus(self._reward([decision], [reward])[0])
 
-    def update_many(self, decisions: Decisions | Sequence[Decision], rewards: object) -> IntArray:
+    def update_many(
+        self, decisions: Decisions | Sequence[Decision | int], rewards: object
+    ) -> IntArray:
         """Add many rewards and return :class:`RewardStatus` codes.
 
         Late, duplicate and unknown rewards change nothing and raise a
@@ -354,7 +387,7 @@ class Capri:
         """
         return self._reward(decisions, rewards)
 
-    def _reward(self, decisions: Decisions | Sequence[Decision], rewards: object) -> IntArray:
+    def _reward(self, decisions: Decisions | Sequence[Decision | int], rewards: object) -> IntArray:
         ids = decision_ids(decisions)
         values = as_numbers(rewards, "a reward must be a finite number")
         if values.shape != ids.shape:
@@ -373,6 +406,7 @@ class Capri:
         return statuses
 
     def _count(self, ids: IntArray, values: FloatArray) -> IntArray:
+        self._check_process()
         if self._open is None:
             known = (ids >= self._origin) & (ids < self._origin + self._decided)
             return np.where(known, RewardStatus.LATE, RewardStatus.UNKNOWN).astype(np.int64)
@@ -386,6 +420,7 @@ class Capri:
     def close_epoch(self) -> None:
         """Close an epoch whose decisions are all taken without waiting for missing rewards."""
         with self._lock:
+            self._check_process()
             if self._open is None:
                 return
             if self._open.remaining:
@@ -397,10 +432,9 @@ class Capri:
 
     def _epoch_with_room(self) -> OpenEpoch:
         """The open epoch, after closing one whose decisions are all taken."""
-        if self._open is not None:
-            self._open.check_process()
-            if self._open.remaining == 0:
-                self._close(self._open)
+        self._learn()
+        if self._open is not None and self._open.remaining == 0:
+            self._close(self._open)
         if self._open is None:
             started = perf_counter()
             number = len(self._records) + 1
@@ -429,29 +463,35 @@ class Capri:
 
     def _close(self, epoch: OpenEpoch) -> None:
         """Release the epoch, forget it, and learn from the release."""
-        release = epoch.release()
+        self._unlearnt = epoch.release()
         self._open = None
+        self._learn()
+
+    def _learn(self) -> None:
+        """Learn from a release. If that is interrupted, the next call makes up for it."""
+        if self._unlearnt is None:
+            return
         # Timed from here: how long the noise took depends on how many rewards were missing.
         started = perf_counter()
         # Alg. 1, lines 18-20.
         with one_blas_thread():
-            lesson = self._learner.learn(release, self._streams.public)
-        plan = epoch.plan
-        self._records.append(
-            EpochRecord(
-                epoch=plan.epoch,
-                length=plan.length,
-                rank=plan.features.rank,
-                tau=plan.tau,
-                sigma_max=plan.sigma_max,
-                noise_scale=plan.noise_scale,
-                width=lesson.width,
-                active_share=lesson.active_share,
-                predicted_error=lesson.predicted_error,
-                noise_share=lesson.noise_share,
-                seconds=self._plan_seconds + perf_counter() - started,
-            )
+            lesson = self._learner.learn(self._unlearnt, self._streams.public)
+        plan = self._unlearnt.plan
+        record = EpochRecord(
+            epoch=plan.epoch,
+            length=plan.length,
+            rank=plan.features.rank,
+            tau=plan.tau,
+            sigma_max=plan.sigma_max,
+            noise_scale=plan.noise_scale,
+            width=lesson.width,
+            active_share=lesson.active_share,
+            predicted_error=lesson.predicted_error,
+            noise_share=lesson.noise_share,
+            seconds=self._plan_seconds + perf_counter() - started,
         )
+        self._records.append(record)
+        self._unlearnt = None
 
     # -- storage ----------------------------------------------------------------------------------
 
@@ -463,7 +503,9 @@ class Capri:
         dropped decisions contribute nothing. Save when an epoch has just closed to lose nothing.
         """
         with self._lock:
-            write_bundle(path, *self._state())
+            self._learn()
+            # Digests of user ids can be guessed from: only the owner may read such a file.
+            write_bundle(path, *self._state(), confidential=self._participation is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Let simulations be copied and pickled; two copies of private data would both release."""
@@ -483,6 +525,8 @@ class Capri:
         values, arrays = read_bundle(path)
         with damage_as_storage_error(path):
             if "contexts" in arrays:
+                if contexts is not None:
+                    raise StorageError("this file holds its context pool: load it without contexts")
                 contexts = ContextPool(arrays["contexts"], weights=arrays["weights"])
             if contexts is None:
                 raise StorageError(
@@ -493,7 +537,8 @@ class Capri:
                     f"this policy was saved with contexts of {values['context_dimension']} "
                     f"numbers, the sampler gives {contexts.dimension}"
                 )
-            budget, limit = values["budget"], values["limit"] or {"total": None, "per_epoch": 1}
+            budget = values["budget"]
+            limit = values["limit"] or {"total": None, "per_epoch": None}
             policy = cls(
                 kernel=from_dict(values["kernel"]),
                 actions=arrays["actions"]

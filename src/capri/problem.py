@@ -40,6 +40,16 @@ class Problem:
             return 1.0
         return self.limit.composition(local=self.model is PrivacyModel.LOCAL)
 
+    @property
+    def pairs(self) -> int | None:
+        """``|W|``, the number of pairs, or None when contexts cannot be counted."""
+        contexts = self.contexts.size
+        return None if contexts is None else contexts * self.actions.count
+
+    def reports(self, length: int) -> int:
+        """Noise vectors in the sum of an epoch: one (joint), or one per decision (local)."""
+        return length if self.model is PrivacyModel.LOCAL else 1
+
     def check_kernel(self, contexts: FloatArray) -> None:
         """Refuse contexts at which ``k(w, w)`` exceeds 1 for some action."""
         for part in context_chunks(len(contexts), self.actions.count):
@@ -75,6 +85,10 @@ def checked_problem(
         or not (isfinite(reward_bound) and reward_bound > 0)
     ):
         raise ConfigurationError(f"reward_bound must be positive and finite, got {reward_bound!r}")
+    if not 1e-50 <= float(reward_bound) <= 1e50:
+        raise ConfigurationError(
+            f"reward_bound must lie within 1e-50 and 1e50, got {reward_bound!r}: scale the rewards"
+        )
     if model not in tuple(PrivacyModel):
         raise ConfigurationError(f"model must be 'joint' or 'local', got {model!r}")
     if kernel.constant_diagonal is not None and kernel.constant_diagonal > 1 + 1e-9:

@@ -30,9 +30,12 @@ def as_rows(values: object, name: str, dimension: int | None = None) -> FloatArr
     (2, 1)
     """
     try:
-        rows = np.array(values, dtype=np.float64)
+        rows = np.array(values)
     except (TypeError, ValueError):
-        raise ShapeError(f"{name} must be a matrix of numbers, one row each") from None
+        rows = np.array(None)
+    if rows.dtype.kind not in "biuf":
+        raise ShapeError(f"{name} must be a matrix of numbers, one row each")
+    rows = rows.astype(np.float64)
     if rows.ndim == 1:
         rows = rows[:, None]
     if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] == 0:
@@ -72,6 +75,11 @@ def as_contexts(values: object, dimension: int) -> FloatArray:
         raise DataError(f"a context must be finite and within +-{_LARGEST_CONTEXT:g}")
     rows += 0.0
     return rows
+
+
+def _whole(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 class Contexts(ABC):
@@ -172,8 +180,7 @@ class ContextSampler(Contexts):
     def __post_init__(self) -> None:
         if not callable(self.sample):
             raise ConfigurationError("sample must be a function (generator, count) -> rows")
-        if self.dimension < 1:
-            raise ConfigurationError(f"dimension must be at least 1, got {self.dimension}")
+        _whole("dimension", self.dimension)
 
     @property
     def size(self) -> None:
@@ -298,10 +305,8 @@ class VaryingActions(Actions):
     dimension: int
 
     def __post_init__(self) -> None:
-        if self.count < 1 or self.dimension < 1:
-            raise ConfigurationError(
-                f"count and dimension must be at least 1, got {self.count} and {self.dimension}"
-            )
+        _whole("count", self.count)
+        _whole("dimension", self.dimension)
 
     def _own(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Context features ``(n, d)`` and action rows ``(n, count, dimension)``."""

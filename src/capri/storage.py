@@ -8,6 +8,7 @@ from dataclasses import asdict
 from io import BytesIO
 from os import PathLike, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -25,17 +26,32 @@ VERSION = 1
 Arrays = dict[str, Any]
 
 
-def write_bundle(path: str | PathLike[str], values: dict[str, Any], arrays: Arrays) -> None:
-    """Write atomically: a crash leaves the old file or the new one, never half of one."""
+def write_bundle(
+    path: str | PathLike[str],
+    values: dict[str, Any],
+    arrays: Arrays,
+    *,
+    confidential: bool = False,
+) -> None:
+    """Write atomically: a crash leaves the old file or the new one, never half of one.
+
+    A confidential file can be read by its owner only; others get the usual permissions.
+    """
     packed = BytesIO()
     np.savez(packed, **arrays)
     target = Path(path)
-    temporary = target.with_name(target.name + ".partial")
-    with zipfile.ZipFile(temporary, "w") as bundle:
-        head = {"format": FORMAT, "version": VERSION, **values}
-        bundle.writestr("state.json", json.dumps(head, default=_plain))
-        bundle.writestr("arrays.npz", packed.getvalue())
-    replace(temporary, target)
+    temporary = target.with_name(f".{target.name}.{token_hex(4)}.partial")
+    head = {"format": FORMAT, "version": VERSION, **values}
+    try:
+        temporary.touch(mode=0o600 if confidential else 0o666)
+        with zipfile.ZipFile(temporary, "w") as bundle:
+            bundle.writestr("state.json", json.dumps(head, default=_plain))
+            bundle.writestr("arrays.npz", packed.getvalue())
+        replace(temporary, target)
+    except OSError as problem:
+        raise StorageError(f"cannot write {path}: {problem.strerror}") from problem
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _plain(value: Any) -> Any:

@@ -166,44 +166,6 @@ def test_water_filling_is_better_on_average_than_the_best_whitening() -> None:
     assert np.mean(ratios) < 1.0
 
 
-@pytest.mark.xfail(reason=NOT_THE_MAXIMUM, strict=True)
-def test_water_filling_is_never_much_worse_than_the_best_whitening() -> None:
-    """5 % in any of 200 random problems."""
-    for seed in range(200):
-        case = make_case(seed)
-        assert case.predicted(case.water_filling()) <= 1.05 * best_whitening(case)
-
-
-@pytest.mark.xfail(reason=NOT_THE_MAXIMUM, strict=True)
-def test_water_filling_is_never_much_worse_in_the_epochs_of_a_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The cases a policy really meets, at epsilon 1."""
-    cases: list[Case] = []
-
-    def spy(
-        features: np.ndarray, weights: np.ndarray, posterior: Posterior, **epoch: Any
-    ) -> np.ndarray:
-        cases.append(Case(features, weights, posterior, **epoch))
-        return water_filling(features, weights, posterior, **epoch)
-
-    monkeypatch.setattr("capri.learners.planning.water_filling", spy)
-    kernel = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
-    environment = capri.environments.random_rkhs(kernel, contexts=12, actions=12, seed=5)
-    policy = capri.Capri(
-        kernel=kernel,
-        actions=environment.actions,
-        contexts=capri.ContextPool(environment.contexts),
-        budget=capri.Budget(epsilon=1.0, delta=1e-5),
-        horizon=8000,
-        simulation_seed=5,
-    )
-    capri.simulate(policy, environment, 8000, seed=5)
-    assert len(cases) == len(policy.epochs) > 4
-    for case in cases:
-        assert case.predicted(case.water_filling()) <= 1.05 * best_whitening(case)
-
-
 def closed_form(spread: np.ndarray, value: np.ndarray, multiplier: float) -> np.ndarray:
     """``a_j = (sqrt(b_j g) - 1)_+ / b_j``, from the docstring."""
     return np.maximum(np.sqrt(value * multiplier) - 1.0, 0.0) / value

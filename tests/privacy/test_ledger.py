@@ -117,8 +117,8 @@ def test_open_epoch_cannot_be_released_twice(model: str) -> None:
         policy.close_epoch()
 
 
-def test_failure_in_the_noise_leaves_the_epoch_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorded first, noised second: a crash in between costs the data, never the budget."""
+def test_failure_in_the_noise_publishes_and_spends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded when the noise is there: a crash before that can be made up for, once."""
     policy = small_policy()
     policy.act_many(np.zeros((policy.remaining, 1)))
 
@@ -129,10 +129,31 @@ def test_failure_in_the_noise_leaves_the_epoch_spent(monkeypatch: pytest.MonkeyP
         patch.setattr(SimulatedNoise, "add", fail)
         with pytest.raises(OSError, match="out of entropy"):
             policy.close_epoch()
-    assert len(policy.ledger.events) == 1
+    assert policy.ledger.events == ()
     assert policy.epochs == ()
-    with pytest.raises(BudgetError, match="released before"):
-        policy.close_epoch()
+    policy.close_epoch()
+    assert len(policy.ledger.events) == len(policy.epochs) == 1
+
+
+def test_failure_in_learning_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The release is out and recorded; the policy learns from it with the next call."""
+    policy, twin = small_policy(), small_policy()
+    for each in (policy, twin):
+        each.act_many(np.zeros((each.remaining, 1)))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError("no room to learn")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(policy._learner), "learn", fail)
+        with pytest.raises(MemoryError, match="no room"):
+            policy.close_epoch()
+    assert len(policy.ledger.events) == 1
+    twin.close_epoch()
+    assert policy.remaining == twin.remaining
+    assert policy.act([0.3]).action_index == twin.act([0.3]).action_index
+    assert len(policy.epochs) == 1
+    assert policy.estimate([[0.3]]).tolist() == twin.estimate([[0.3]]).tolist()
 
 
 def test_copy_of_a_private_policy_cannot_release_the_same_data() -> None:

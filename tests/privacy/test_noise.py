@@ -168,30 +168,32 @@ def test_simulation_is_not_reseeded_by_a_fork(stream: str) -> None:
     assert in_child(draw) == in_child(draw) == draw()
 
 
-def test_private_actions_differ_between_forked_children() -> None:
-    """The policy as a whole: 3 actions, 8 decisions in an epoch, 4 epochs, by hand over 60 draws.
+def test_private_policies_of_forked_children_differ() -> None:
+    """Built after the fork: 3 actions over 36 uniform decisions agree with probability 3^-36."""
 
-    Uniform play of 3 actions over 36 decisions: two children agree with probability 3^-36.
-    """
-    policy = small_policy(simulation_seed=None, horizon=1296)
-    contexts = np.zeros((policy.remaining, 1))
-    assert len(contexts) == 36
+    def play() -> list[float]:
+        policy = small_policy(simulation_seed=None, horizon=1296)
+        decisions = play_epoch(policy)
+        return [*decisions.action_index.tolist(), *policy.estimate([[0.3]])[0].tolist()]
 
-    def draw() -> list[int]:
-        return policy.act_many(contexts).action_index.tolist()
-
-    assert in_child(draw) != in_child(draw)
+    first, second = in_child(play), in_child(play)
+    assert first[:36] != second[:36]
+    assert first[36:] != second[36:]
 
 
-def test_releases_of_forked_children_differ() -> None:
-    """The same seed of everything else: the noise alone tells the children apart."""
+def test_private_policy_stays_in_its_process() -> None:
+    """A forked copy would give out the same decision numbers and count users a second time."""
     policy = small_policy(simulation_seed=None)
 
-    def release() -> list[float]:
-        play_epoch(policy)
-        return policy.estimate([[0.3]])[0].tolist()
+    def refused() -> list[float]:
+        try:
+            policy.act([0.3])
+        except capri.BudgetError:
+            return [1.0]
+        return [0.0]
 
-    assert in_child(release) != in_child(release)
+    assert in_child(refused) == [1.0]
+    policy.act([0.3])
 
 
 # -- where noise comes from, statically -----------------------------------------------------------

@@ -65,22 +65,28 @@ class PracticalOptions:
             ridge(self.tau)
         if self.norm_bound is not None:
             positive("norm_bound", self.norm_bound)
-        if not (isfinite(self.smoothness) and 0 <= self.smoothness <= 4):
-            raise ConfigurationError(f"smoothness must lie in [0, 4], got {self.smoothness}")
-        if not 0 < self.failure_probability < 1:
-            raise ConfigurationError(
-                "failure_probability must lie strictly between 0 and 1, "
-                f"got {self.failure_probability}"
-            )
+            between("norm_bound", self.norm_bound, 1e-50, 1e50)
+        between("smoothness", self.smoothness, 0, 4)
+        between("failure_probability", self.failure_probability, 0, 1, open_ends=True)
         for name in ("moment_share", "tail_share"):
-            if not 0 < getattr(self, name) <= 0.5:
-                raise ConfigurationError(f"{name} must lie in (0, 0.5], got {getattr(self, name)}")
-        if not (isfinite(self.growth) and self.growth > 1):
+            positive(name, getattr(self, name))
+            between(name, getattr(self, name), 0, 0.5)
+        between("rank_tolerance", self.rank_tolerance, 0, 1, open_ends=True)
+        positive("growth", self.growth)
+        if not self.growth > 1:
             raise ConfigurationError(f"growth must be above 1, got {self.growth}")
         for name in ("draws", "max_rank", "first_epoch"):
             value = getattr(self, name)
             if value is not None:
                 whole(name, value)
+        if not isinstance(self.pooling, bool):
+            raise ConfigurationError(f"pooling must be True or False, got {self.pooling!r}")
+        if self.residual is not None and not isinstance(self.residual, bool):
+            raise ConfigurationError(f"residual must be True, False or None, got {self.residual!r}")
+        if self.tau != "auto" and self.shape != "whitening":
+            raise ConfigurationError("tau is the ridge of shape='whitening': choose that, too")
+        if self.widths == "rigorous" and self.covariance == "copy":
+            raise ConfigurationError("rigorous widths need covariance='expected'")
         if self.widths == "rigorous" and self.residual:
             raise ConfigurationError(
                 "rigorous widths cannot bound what clipping residuals costs: "
@@ -108,6 +114,15 @@ def positive(name: str, value: object) -> None:
         or not (isfinite(value) and float(value) > 0)
     ):
         raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")
+
+
+def between(name: str, value: object, low: float, high: float, *, open_ends: bool = False) -> None:
+    """A number in an interval."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    inside = number and (low < value < high if open_ends else low <= value <= high)  # type: ignore[operator]
+    if not inside:
+        where = "strictly between" if open_ends else "between"
+        raise ConfigurationError(f"{name} must lie {where} {low:g} and {high:g}, got {value!r}")
 
 
 def whole(name: str, value: object) -> None:

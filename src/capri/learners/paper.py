@@ -11,14 +11,13 @@ import numpy as np
 
 from capri.confidence import paper_width
 from capri.encoding import make_grid
-from capri.errors import ConfigurationError
 from capri.features import DenseFeatures, LowRankFeatures, ProjectedFeatures
 from capri.learners.base import Learner, Lesson, State
-from capri.learners.options import one_of, positive, ridge, whole
+from capri.learners.options import between, one_of, positive, ridge, whole
 from capri.plan import EpochPlan, Release
 from capri.predictor import Predictor
 from capri.privacy.calibration import paper_noise_scale
-from capri.problem import PrivacyModel, Problem
+from capri.problem import Problem
 from capri.spaces import context_chunks
 from capri.typing import BoolArray, FloatArray
 
@@ -45,12 +44,7 @@ class PaperOptions:
 
     def __post_init__(self) -> None:
         ridge(self.tau)
-        positive("failure_probability", self.failure_probability)
-        if not 0 < self.failure_probability < 1:
-            raise ConfigurationError(
-                "failure_probability must lie strictly between 0 and 1, "
-                f"got {self.failure_probability}"
-            )
+        between("failure_probability", self.failure_probability, 0, 1, open_ends=True)
         one_of("calibration", self.calibration, ("paper", "analytic"))
         one_of("features", self.features, ("low-rank", "dense"))
         if self.rank_tolerance != 0:
@@ -133,7 +127,7 @@ class PaperLearner(Learner):
             horizon=self._horizon,
             pairs=self._pairs(),
             failure_probability=options.failure_probability,
-            reports=plan.length if problem.model is PrivacyModel.LOCAL else 1,
+            reports=problem.reports(plan.length),
         )
         # |psi(w)| <= sqrt(k(w,w) / tau) bounds the range of the estimate by 2 |g| / sqrt(tau).
         spread = 2 * float(np.linalg.norm(release.vector)) / np.sqrt(plan.tau)

@@ -40,12 +40,14 @@ class Design:
     spread: FloatArray
     second_moment: FloatArray
     left_out: float
+    tau: float | None
 
 
 def first_epoch_length(problem: Problem) -> int:
     """Long enough for the first release to rise above its noise: 40 times the noise multiplier.
 
-    In the local model the noise of ``n`` reports grows as ``sqrt(n)``, so it is squared.
+    In the local model the noise of ``n`` reports grows as ``sqrt(n)``, so the length goes with the
+    square: 10 times the squared multiplier. At least 50 rounds in any case.
     """
     if problem.budget is None:
         return 50
@@ -87,7 +89,7 @@ def design_epoch(
     mean_total = float(weights @ total)
     main_share = sqrt(1 - options.moment_share**2 - residual * options.tail_share**2)
     noise = _coordinate_noise(problem, basis.rank, value_bound, length) / main_share
-    shape = _shape(options, state, support, length, noise, mean_total)
+    shape, tau = _shape(options, state, support, length, noise, mean_total)
     psi = features @ shape
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
     expectation = weights
@@ -110,6 +112,7 @@ def design_epoch(
         spread=(features * weights[:, None]).T @ features,
         second_moment=length * (psi * weights[:, None]).T @ psi,
         left_out=float(weights @ basis.residual(support.pairs, features)),
+        tau=tau,
     )
 
 
@@ -118,9 +121,9 @@ def _coordinate_noise(problem: Problem, rank: int, value_bound: float, length: i
     if problem.budget is None:
         # Not zero: the shape needs some noise to weigh directions against each other.
         return 1e-3 * value_bound * sqrt(length)
+    # At most the basis rank, plus the moment and the tail coordinate.
     multiplier = noise_multiplier(problem.budget, rank + 2, problem.composition)
-    reports = length if problem.model is PrivacyModel.LOCAL else 1
-    return multiplier * value_bound * sqrt(reports)
+    return multiplier * value_bound * sqrt(problem.reports(length))
 
 
 def _shape(
@@ -130,9 +133,10 @@ def _shape(
     length: int,
     noise: float,
     residual_variance: float,
-) -> FloatArray:
+) -> tuple[FloatArray, float | None]:
+    """The shape, and its ridge if it has one: of several, the one of smallest predicted error."""
     if options.shape == "water-filling":
-        return water_filling(
+        shape = water_filling(
             support.features,
             support.weights,
             state,
@@ -140,6 +144,7 @@ def _shape(
             noise=noise,
             residual_variance=residual_variance,
         )
+        return shape, None
     ridges = _RIDGES if options.tau == "auto" else [float(options.tau)]
     candidates = [
         whitening(support.features, support.weights, length=length, tau=float(tau))
@@ -157,7 +162,8 @@ def _shape(
         )
         for shape in candidates
     ]
-    return candidates[int(np.argmin(errors))]
+    best = int(np.argmin(errors))
+    return candidates[best], float(ridges[best])
 
 
 def sigma_max(basis: Basis, support: Support, length: int, tau: float) -> float:

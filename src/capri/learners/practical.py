@@ -20,7 +20,7 @@ from capri.learners.belief import Belief, Posterior, posterior, prior_variance
 from capri.learners.options import PracticalOptions
 from capri.learners.planning import Design, design_epoch, sigma_max
 from capri.learners.practical_state import pack, unpack
-from capri.learners.support import Stage, support_of
+from capri.learners.support import SUPPORT_PAIRS, Stage, fits_whole, support_of
 from capri.learners.widths import (
     CommonWidth,
     EliminationTest,
@@ -31,7 +31,7 @@ from capri.learners.widths import (
 )
 from capri.plan import EpochPlan, Release
 from capri.predictor import Predictor
-from capri.problem import PrivacyModel, Problem
+from capri.problem import Problem
 from capri.spaces import context_chunks
 from capri.typing import BoolArray, FloatArray
 
@@ -52,13 +52,18 @@ class PracticalLearner(Learner):
             raise ConfigurationError(
                 f"{options.widths} widths need a finite ContextPool: their union bound counts pairs"
             )
+        if options.widths == "rigorous" and not fits_whole(problem):
+            raise ConfigurationError(
+                "rigorous widths need exact expectations over the pool: "
+                f"at most {SUPPORT_PAIRS:,} pairs, got {problem.pairs:,}"
+            )
         self._problem = problem
         self._options = options
         self._norm_bound = options.norm_bound or problem.reward_bound
         self._basis, self._spectrum = self._build_basis(generator)
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
-        self._posterior = self._infer()
+        self._posterior = self._infer(self._belief)
         self._law: Law = UniformLaw()
         self._tests: list[EliminationTest] = []
         self._stage = Stage.draw(problem, generator)
@@ -90,9 +95,9 @@ class PracticalLearner(Learner):
         pairs = actions.pairs(contexts[chosen])
         return Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
 
-    def _infer(self) -> Posterior:
+    def _infer(self, belief: Belief) -> Posterior:
         return posterior(
-            self._belief,
+            belief,
             self._spectrum,
             smoothness=self._options.smoothness,
             norm_bound=self._norm_bound,
@@ -115,7 +120,7 @@ class PracticalLearner(Learner):
             generator=generator,
         )
         self._design = design
-        tau = self._ridge(design.residual_variance)
+        tau = design.tau or self._ridge(design.residual_variance)
         return EpochPlan(
             epoch=epoch,
             length=length,
@@ -139,8 +144,6 @@ class PracticalLearner(Learner):
 
     def _ridge(self, residual_variance: float) -> float:
         """The ``tau`` of kernel ridge regression that the prior amounts to: noise over prior."""
-        if self._options.tau != "auto":
-            return float(self._options.tau)
         prior = prior_variance(
             self._spectrum, self._posterior.scale, self._options.smoothness, self._norm_bound
         )
@@ -161,20 +164,21 @@ class PracticalLearner(Learner):
         rank = release.plan.features.rank
         released = release.vector[:rank] / design.main_share
         if self._cuts_off_too_much(release, design):
-            self._belief = before.start_again()
+            belief = before.start_again()
         else:
             moment = self._measured_noise(release.plan, float(release.vector[rank]), design)
-            self._belief = before.observe(design.observation, released, moment)
-        self._posterior = self._infer()
-        image = self._posterior.factor.T @ design.spread @ self._posterior.factor
-        predicted = sqrt(float(np.trace(image)))
-        self._tests = self._next_tests(release.plan, design, released, predicted, generator)
-        self._law = self._next_law(predicted, generator)
-        self._stage = Stage.draw(self._problem, generator)
-        self._design = None
+            belief = before.observe(design.observation, released, moment)
+        state = self._infer(belief)
+        predicted = sqrt(float(np.trace(state.factor.T @ design.spread @ state.factor)))
+        tests = self._next_tests(release.plan, design, released, belief, state, generator)
+        law = self._next_law(state, predicted, generator)
+        stage = Stage.draw(self._problem, generator)
+        # All or nothing: what failed half-way can be learnt again from the same release.
+        self._belief, self._posterior, self._tests, self._law = belief, state, tests, law
+        self._stage, self._design = stage, None
         covariance = design.observation.covariance
         return Lesson(
-            width=self._tests[-1].width,
+            width=tests[-1].width,
             active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
             predicted_error=predicted,
             noise_share=0.0
@@ -185,9 +189,11 @@ class PracticalLearner(Learner):
     def _measured_noise(
         self, plan: EpochPlan, moment: float, design: Design
     ) -> tuple[float, float]:
-        """Variance of the reward noise from the last coordinate, and its precision.
+        """Variance of the reward noise from the moment coordinate, and its precision.
 
         ``E[z^2] = B_r^2 (coordinate / (B_r s n) + 1) / 2`` minus what the belief expected of ``f``.
+        The privacy noise gives it the deviation ``B_r sigma / (2 s n)``; the belief's expectation
+        is trusted to 70 %, so that early, rough ones weigh little.
         """
         share, bound, length = self._options.moment_share, plan.value_bound, plan.length
         square = bound**2 * (moment / (bound * share * length) + 1) / 2
@@ -198,7 +204,8 @@ class PracticalLearner(Learner):
     def _cuts_off_too_much(self, release: Release, design: Design) -> bool:
         """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
 
-        The tail coordinate measures ``E[(|z| - B_r)_+] = B (coordinate / (B_r q n) + 1) / 2``.
+        The tail coordinate measures ``E[(|z| - B_r)_+] = B (coordinate / (B_r q n) + 1) / 2``; the
+        measure must exceed its limit by 2.5 standard deviations of the privacy noise.
         """
         plan, share = release.plan, release.plan.tail_share
         if share == 0:
@@ -209,8 +216,8 @@ class PracticalLearner(Learner):
         deviation = bound * design.noise * design.main_share / (2 * unit)
         return cut_off > _HEAVY_TAILS * plan.value_bound + 2.5 * deviation
 
-    def _next_law(self, predicted: float, generator: np.random.Generator) -> Law:
-        options, state = self._options, self._posterior
+    def _next_law(self, state: Posterior, predicted: float, generator: np.random.Generator) -> Law:
+        options = self._options
         if options.exploration == "uniform":
             return UniformLaw()
         if options.exploration == "inverse-gap":
@@ -225,7 +232,8 @@ class PracticalLearner(Learner):
         plan: EpochPlan,
         design: Design,
         released: FloatArray,
-        predicted: float,
+        belief: Belief,
+        state: Posterior,
         generator: np.random.Generator,
     ) -> list[EliminationTest]:
         """The tests in force after this release."""
@@ -233,11 +241,11 @@ class PracticalLearner(Learner):
         failure = epoch_failure(options.failure_probability, plan.epoch)
         if options.widths == "calibrated":
             quantile = options.width_scale * self._rehearsal.quantile(
-                self._belief, self._posterior, failure, generator
+                belief, state, failure, generator
             )
             # The pooled belief contains all earlier releases, so one test is enough.
-            return [calibrated_test(self._basis, self._posterior, quantile, predicted)]
-        pairs = (problem.contexts.size or 0) * problem.actions.count
+            return [calibrated_test(self._basis, state, quantile, design.spread)]
+        pairs = problem.pairs or 0
         test: EliminationTest
         if options.widths == "paper":
             width = options.width_scale * paper_width(
@@ -248,9 +256,10 @@ class PracticalLearner(Learner):
                 horizon=max(3, plan.length),
                 pairs=pairs,
                 failure_probability=failure,
-                reports=plan.length if problem.model is PrivacyModel.LOCAL else 1,
+                reports=problem.reports(plan.length),
             )
-            test = CommonWidth(self._predictor(self._posterior.mean), width)
+            # The lemma is about the estimate of one epoch; on the pooled one it is only a rule.
+            test = CommonWidth(self._predictor(state.mean), width)
         else:
             test = rigorous_test(
                 basis=self._basis,
@@ -336,6 +345,6 @@ class PracticalLearner(Learner):
         parts = unpack(state, self._problem)
         self._basis, self._spectrum = parts.basis, parts.spectrum
         self._rehearsal, self._belief = parts.rehearsal, parts.belief
-        self._posterior = self._infer()
+        self._posterior = self._infer(self._belief)
         self._law, self._tests = parts.law, parts.tests
         self._stage, self._design = parts.stage, parts.design

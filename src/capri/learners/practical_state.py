@@ -27,6 +27,7 @@ _DESIGN_VALUES = (
     "signal_variance",
     "residual_variance",
     "left_out",
+    "tau",
 )
 
 

@@ -14,7 +14,12 @@ _SAMPLE_CONTEXTS = 2048
 # A pool of up to this many pairs is walked through whole.
 _POOL_PAIRS = 1 << 20
 # Pairs with positive probability whose features are held at once (150 coordinates: 80 MB).
-_SUPPORT_PAIRS = 1 << 16
+SUPPORT_PAIRS = 1 << 16
+
+
+def fits_whole(problem: Problem) -> bool:
+    """Whether expectations under any law are exact: a pool small enough to need no sampling."""
+    return problem.pairs is not None and problem.pairs <= SUPPORT_PAIRS
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +70,8 @@ def support_of(
     if not present.all():
         contexts, weights, law = contexts[present], weights[present], law[present]
     used = np.count_nonzero(law)
-    if used > _SUPPORT_PAIRS:
-        fewer = max(1, int(len(contexts) * _SUPPORT_PAIRS / used))
+    if used > SUPPORT_PAIRS:
+        fewer = max(1, int(len(contexts) * SUPPORT_PAIRS / used))
         kept = generator.choice(len(contexts), size=fewer, p=weights)
         contexts, law = contexts[kept], law[kept]
         weights = np.full(fewer, 1.0 / fewer)

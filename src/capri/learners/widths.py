@@ -69,17 +69,15 @@ class DifferenceTest(EliminationTest):
 
     def compare(self, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``mu(c, best) - mu(c, x)`` and the width of that difference."""
-        contexts, actions, dimension = pairs.shape
-        flat = pairs.reshape(-1, dimension)
-        v = self.basis.coordinates(flat)
-        values = (v @ self.coefficients).reshape(contexts, actions)
-        rows, best = np.arange(contexts), values.argmax(axis=1)
-        width = np.zeros((contexts, actions))
+        v = self.basis.coordinates(pairs)  # products below are one per context as well
+        values = np.einsum("caj,j->ca", v, self.coefficients)
+        rows, best = np.arange(len(pairs)), values.argmax(axis=1)
+        width = np.zeros_like(values)
         for root in self.roots:
-            image = (v @ root).reshape(contexts, actions, -1)
+            image = v @ root
             width += np.linalg.norm(image - image[rows, best][:, None], axis=2)
         if self.outside:
-            left_out = np.sqrt(self.basis.residual(flat, v)).reshape(contexts, actions)
+            left_out = np.sqrt(self.basis.residual(pairs, v))
             width += self.outside * (left_out + left_out[rows, best][:, None])
         return values[rows, best][:, None] - values, width
 
@@ -151,12 +149,16 @@ class Rehearsal:
 
 
 def calibrated_test(
-    basis: Basis, state: Posterior, quantile: float, typical_deviation: float
+    basis: Basis, state: Posterior, quantile: float, spread: FloatArray
 ) -> DifferenceTest:
     """Posterior deviation of each difference, times the rehearsed quantile and its margin."""
     quantile *= ADAPTIVITY
     return DifferenceTest(
-        basis, state.mean, (quantile * state.factor,), 0.0, quantile * typical_deviation
+        basis,
+        state.mean,
+        (quantile * state.factor,),
+        0.0,
+        quantile * sqrt(float(np.trace(state.factor.T @ spread @ state.factor))),
     )
 
 

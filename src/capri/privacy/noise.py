@@ -1,7 +1,7 @@
 """Where noise comes from.
 
-A private run adds discrete Gaussian noise from OpenDP, exact to the last bit and drawn from the
-operating system's entropy: no seed, no NumPy generator, no floating point. A simulation has a
+A private run adds discrete Gaussian noise from OpenDP, exact to the last bit and drawn from a
+cryptographic generator that the operating system seeds: no seed of ours, no NumPy generator, no floating point. A simulation has a
 source of its own, seeded and fast, that says of itself that it protects nobody.
 """
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
+from numbers import Integral
 from typing import Any
 
 from capri.errors import BudgetError, ConfigurationError
@@ -29,8 +30,10 @@ class UserLimit:
     def __post_init__(self) -> None:
         for name in ("total", "per_epoch"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigurationError(f"{name} contributions must be at least 1, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise ConfigurationError(
+                    f"{name} contributions must be a whole number of at least 1, got {value!r}"
+                )
         if self.per_epoch > self.total:
             raise ConfigurationError(
                 f"per_epoch contributions ({self.per_epoch}) cannot exceed the total ({self.total})"
@@ -40,9 +43,10 @@ class UserLimit:
         """How much more noise such a user needs than one who contributes once.
 
         ``a_e`` contributions to epoch ``e`` have sensitivity ``a_e`` times that of one, and
-        Gaussian releases compose as ``mu^2 = sum_e (a_e mu_1)^2`` (Dong, Roth & Su 2019, Cor. 3.3,
-        adaptive). The worst split of ``total`` under ``a_e <= per_epoch`` fills epochs to the
-        brim. In the local model every report carries noise of its own: ``sqrt(total)``.
+        Gaussian releases compose as ``mu^2 = sum_e (a_e mu_1)^2`` (Dong, Roth & Su 2019, Cor. 3.3;
+        with ``a_e`` chosen as one goes: Smith & Thakurta 2022, arXiv 2210.17520). The worst split
+        of ``total`` under ``a_e <= per_epoch`` fills epochs to the brim. In the local model every
+        report carries noise of its own: ``sqrt(total)``.
         """
         if local:
             return sqrt(self.total)
@@ -68,12 +72,16 @@ class Participation:
         return f"Participation({self.limit})"
 
     def _digest(self, user: UserId) -> str:
+        if isinstance(user, Integral) and not isinstance(user, bool):
+            user = int(user)  # NumPy's integers are the same users as Python's
         if isinstance(user, bool) or not isinstance(user, str | int):
             raise ConfigurationError(
                 f"a user id must be a string or an integer, got {type(user).__name__}"
             )
-        text = f"{type(user).__name__}:{user}".encode()
-        return hashlib.blake2b(text, key=self.salt, digest_size=16).hexdigest()
+        text = f"{'int' if isinstance(user, int) else 'str'}:{user}"
+        # "surrogatepass": any string is an id, and no error may carry one.
+        data = text.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(data, key=self.salt, digest_size=16).hexdigest()
 
     def check(self, users: Iterable[UserId], epoch: int) -> Counter[str]:
         """Refuse users who would exceed the limit; returns contributions by digest."""
