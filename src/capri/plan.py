@@ -65,9 +65,10 @@ class EpochRecord:
     """What may be said of a closed epoch. All of it is public.
 
     ``width`` is ``Delta_r`` (paper) or a typical width over the pairs in play; ``active_share`` the
-    share of pairs that the next epoch may play; ``seconds`` the time spent on planning and on closing the epoch. Where the learner
-    predicts it: the root-mean-square error of the estimate over the pairs in play, and the share of
-    privacy noise in the variance of the released vector.
+    share of pairs that the next epoch may play; ``seconds`` the time spent on planning the epoch
+    and on learning from it. Where the learner predicts it: the root-mean-square error of the
+    estimate over the pairs in play, and the share of privacy noise in the variance of the released
+    vector.
     """
 
     epoch: int

@@ -22,11 +22,10 @@ from capri.errors import (
     HorizonError,
     RewardIgnoredWarning,
     ShapeError,
-    StorageError,
 )
 from capri.exploration import LawTable
 from capri.gate import Gate
-from capri.kernels import Kernel, from_dict
+from capri.kernels import Kernel
 from capri.plan import EpochRecord, Release
 from capri.presets import build, checked_horizon, checked_options
 from capri.privacy.budget import Budget
@@ -37,8 +36,6 @@ from capri.problem import PrivacyModel, checked_problem
 from capri.spaces import (
     ContextPool,
     Contexts,
-    FixedActions,
-    VaryingActions,
     as_contexts,
     as_numbers,
     context_chunks,
@@ -49,6 +46,8 @@ from capri.storage import (
     ledger_state,
     plan_from_state,
     plan_state,
+    problem_arguments,
+    problem_state,
     read_bundle,
     write_bundle,
 )
@@ -524,34 +523,10 @@ class Capri:
         """Read a saved policy. A context sampler is code and must be given again."""
         values, arrays = read_bundle(path)
         with damage_as_storage_error(path):
-            if "contexts" in arrays:
-                if contexts is not None:
-                    raise StorageError("this file holds its context pool: load it without contexts")
-                contexts = ContextPool(arrays["contexts"], weights=arrays["weights"])
-            if contexts is None:
-                raise StorageError(
-                    "this policy samples its contexts: load it with contexts=sampler"
-                )
-            if contexts.dimension != values["context_dimension"]:
-                raise StorageError(
-                    f"this policy was saved with contexts of {values['context_dimension']} "
-                    f"numbers, the sampler gives {contexts.dimension}"
-                )
-            budget = values["budget"]
-            limit = values["limit"] or {"total": None, "per_epoch": None}
             policy = cls(
-                kernel=from_dict(values["kernel"]),
-                actions=arrays["actions"]
-                if "actions" in arrays
-                else VaryingActions(**values["varying_actions"]),
-                contexts=contexts,
-                reward_bound=values["reward_bound"],
-                budget=None if budget is None else Budget(**budget),
+                **problem_arguments(values["problem"], arrays, contexts),
                 horizon=values["horizon"],
-                model=values["model"],
                 preset=values["preset"],
-                contributions_per_user=limit["total"],
-                contributions_per_epoch=limit["per_epoch"],
                 simulation_seed=0 if values["simulated"] else None,
                 **values["options"],
             )
@@ -559,20 +534,15 @@ class Capri:
         return policy
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        problem, contexts = self._problem, self._problem.contexts
+        problem_values, problem_arrays = problem_state(self._problem)
         learner_values, learner_arrays = self._learner.state()
         values: dict[str, Any] = {
-            "kernel": problem.kernel.to_dict(),
-            "reward_bound": problem.reward_bound,
-            "budget": None if problem.budget is None else asdict(problem.budget),
-            "limit": None if problem.limit is None else asdict(problem.limit),
+            "problem": problem_values,
             "horizon": self._horizon,
-            "model": str(problem.model),
             "preset": self._preset,
             "options": asdict(self._options),
             "simulated": self._streams.simulated,
             "streams": self._streams.state(),
-            "context_dimension": contexts.dimension,
             "decided": self._decided,
             "epochs": [record.to_dict() for record in self._records],
             "ledger": None if self._ledger is None else ledger_state(self._ledger),
@@ -580,13 +550,7 @@ class Capri:
             "learner": learner_values,
             "open": None,
         }
-        arrays: dict[str, Any] = dict(learner_arrays)
-        if isinstance(problem.actions, FixedActions):
-            arrays["actions"] = problem.actions.rows
-        elif isinstance(problem.actions, VaryingActions):
-            values["varying_actions"] = asdict(problem.actions)
-        if isinstance(contexts, ContextPool):
-            arrays |= {"contexts": contexts.rows, "weights": contexts.weights}
+        arrays: dict[str, Any] = learner_arrays | problem_arrays
         if self._open is not None:
             plan_values, plan_arrays = plan_state(self._open.plan)
             values["open"] = {

@@ -16,10 +16,13 @@ import numpy as np
 from capri.encoding import Grid
 from capri.errors import BudgetError, StorageError
 from capri.features import Basis, DenseFeatures, LowRankFeatures
-from capri.kernels import Kernel
+from capri.kernels import Kernel, from_dict
 from capri.plan import EpochPlan
 from capri.predictor import Predictor
+from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.problem import Problem
+from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 
 FORMAT = "capri-policy"
 VERSION = 1
@@ -97,6 +100,60 @@ def damage_as_storage_error(path: str | PathLike[str]) -> Iterator[None]:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, BudgetError) as problem:
         raise StorageError(f"{path} is damaged: {type(problem).__name__}") from problem
+
+
+def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
+    """What a policy was built for, as JSON values and arrays."""
+    contexts, actions, budget, limit = (
+        problem.contexts,
+        problem.actions,
+        problem.budget,
+        problem.limit,
+    )
+    values: dict[str, Any] = {
+        "kernel": problem.kernel.to_dict(),
+        "reward_bound": problem.reward_bound,
+        "budget": None if budget is None else asdict(budget),
+        "model": str(problem.model),
+        "limit": None if limit is None else asdict(limit),
+        "context_dimension": contexts.dimension,
+        "varying_actions": asdict(actions) if isinstance(actions, VaryingActions) else None,
+    }
+    arrays: Arrays = {}
+    if isinstance(actions, FixedActions):
+        arrays["actions"] = actions.rows
+    if isinstance(contexts, ContextPool):
+        arrays |= {"contexts": contexts.rows, "weights": contexts.weights}
+    return values, arrays
+
+
+def problem_arguments(
+    values: dict[str, Any], arrays: Arrays, contexts: Contexts | None
+) -> dict[str, Any]:
+    """The arguments to build a policy with again; a sampler of contexts must be given."""
+    if "contexts" in arrays:
+        if contexts is not None:
+            raise StorageError("this file holds its context pool: load it without contexts")
+        contexts = ContextPool(arrays["contexts"], weights=arrays["weights"])
+    if contexts is None:
+        raise StorageError("this policy samples its contexts: load it with contexts=sampler")
+    if contexts.dimension != values["context_dimension"]:
+        raise StorageError(
+            f"this policy was saved with contexts of {values['context_dimension']} numbers, "
+            f"the sampler gives {contexts.dimension}"
+        )
+    varying, budget = values["varying_actions"], values["budget"]
+    limit = values["limit"] or {"total": None, "per_epoch": None}
+    return {
+        "kernel": from_dict(values["kernel"]),
+        "actions": arrays["actions"] if varying is None else VaryingActions(**varying),
+        "contexts": contexts,
+        "reward_bound": values["reward_bound"],
+        "budget": None if budget is None else Budget(**budget),
+        "model": values["model"],
+        "contributions_per_user": limit["total"],
+        "contributions_per_epoch": limit["per_epoch"],
+    }
 
 
 def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:

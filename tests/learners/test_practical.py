@@ -18,7 +18,7 @@ from capri.kernels import RBF, Linear, Matern
 from capri.learners.options import PracticalOptions
 from capri.memory import PeakMemory
 
-CONTEXTS = np.linspace(0.0, 1.0, 7)[:, None]
+CONTEXTS = np.linspace(0.0, 1.0, 8)[:, None]
 ACTIONS = np.linspace(0.0, 1.0, 5)[:, None]
 STYLES = [
     {"exploration": exploration, "widths": widths}
@@ -116,7 +116,7 @@ def test_estimate_comes_nearer_the_truth_from_epoch_to_epoch() -> None:
     targets, falls to a tenth, and the predicted error is of its size."""
     policy = make_policy(budget=None, exploration="uniform", width_scale=1e6)
     pairs = np.array([[*c, *x] for c in CONTEXTS for x in ACTIONS])
-    truth = mean_reward(pairs[:, :1], pairs[:, 1:]).reshape(7, 5)
+    truth = mean_reward(pairs[:, :1], pairs[:, 1:]).reshape(8, 5)
     errors = []
     for seed in range(9):
         play(policy, seed=seed)
@@ -129,10 +129,11 @@ def test_estimate_comes_nearer_the_truth_from_epoch_to_epoch() -> None:
 
 @pytest.mark.parametrize("dimension", [1, 5, 20])
 def test_continuous_contexts_are_learnt_from(dimension: int) -> None:
-    """No context comes twice. In the last of six epochs the mean reward is at least halfway from
-    uniform play to the best; 3000 rewards of deviation below 0.5 make that 20 standard errors."""
+    """No context comes twice, and the best action depends on one of its numbers. In the last of
+    six epochs the mean reward is within a tenth of the best; chance has mean 0. 3000 rewards of
+    deviation below 0.3: a standard error of 0.006."""
     policy = make_policy(
-        kernel=RBF(lengthscale=1.0 * np.sqrt(dimension)),
+        kernel=RBF(lengthscale=0.5 * np.sqrt(dimension)),
         contexts=uniform_sampler(dimension),
         budget=None,
         first_epoch=400,
@@ -141,18 +142,15 @@ def test_continuous_contexts_are_learnt_from(dimension: int) -> None:
     for _ in range(6):
         contexts = rng.random((policy.remaining, dimension))
         decisions = policy.act_many(contexts)
-        direction = contexts.mean(axis=1) > 0.5
-        values = np.where(direction, 0.6, -0.6) * (decisions.action[:, 0] - 0.5)
-        policy.update_many(decisions, values)
-    best = 0.3
-    assert values.mean() > 0.5 * best
-    assert abs(policy.estimate(contexts[:5])).max() <= 2.0
+        values = 2 * (contexts[:, 0] - 0.5) * (decisions.action[:, 0] - 0.5)
+        policy.update_many(decisions, values + rng.uniform(-0.1, 0.1, size=len(values)))
+    assert values.mean() > 0.9 * np.abs(contexts[:, 0] - 0.5).mean()
 
 
 def test_contexts_outside_the_pool_are_played_and_learnt_from() -> None:
-    """The pool is a sample; the contexts that come lie between its rows. What is learnt there is
-    right, and their propensities are those of their own law."""
-    policy = make_policy(budget=None)
+    """The pool is a sample; the contexts that come lie between its 16 rows. What is learnt there
+    is right, and their propensities are those of their own law."""
+    policy = make_policy(budget=None, contexts=capri.ContextPool(np.linspace(0, 1, 16)))
     between = np.linspace(0.05, 0.95, 31)[:, None]
     for seed in range(7):
         play(policy, seed=seed, rows=between)
@@ -174,8 +172,8 @@ def test_contexts_outside_the_pool_are_played_and_learnt_from() -> None:
 def test_run_without_horizon_equals_one_with_it_until_the_last_epoch(
     style: dict[str, str], tmp_path: Path
 ) -> None:
-    """Epochs of 60, 90 and 135; at a horizon of 300 the third stops after 150, of 400 the fourth:
-    the first three are the same to the last bit, and so are all decisions."""
+    """Epochs of 60, 90 and 135, then 202 or, at a horizon of 400, what is left: the first three are
+    the same to the last bit, and so are all decisions."""
     endless, ending = make_policy(**style), make_policy(**style, horizon=400)
     for seed in range(3):
         np.testing.assert_array_equal(play(endless, seed=seed), play(ending, seed=seed))
@@ -208,6 +206,22 @@ def test_saved_simulation_continues_bit_for_bit(
         np.testing.assert_array_equal(loaded.active(CONTEXTS), policy.active(CONTEXTS))
         policy = loaded
     assert policy.epochs[-1].epoch == 2
+
+
+@pytest.mark.xfail(
+    reason="a pool normalises its weights again when it is loaded, which moves their last bit",
+    strict=True,
+)
+def test_pool_of_any_size_continues_bit_for_bit(tmp_path: Path) -> None:
+    """Seven weights of 1/7 do not sum to 1 in floating point."""
+    rows = np.linspace(0, 1, 7)[:, None]
+    policy = make_policy(contexts=capri.ContextPool(rows))
+    play(policy, seed=1)
+    policy.save(tmp_path / "policy.capri")
+    loaded = capri.Capri.load(tmp_path / "policy.capri")
+    for each in (policy, loaded):
+        play(each, 400, seed=2)
+    assert snapshot(loaded, tmp_path) == snapshot(policy, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +293,9 @@ def test_other_units_of_reward_change_the_estimates_alone(
             scaled.estimate(CONTEXTS), factor * plain.estimate(CONTEXTS), rtol=1e-9, atol=1e-12
         )
         np.testing.assert_array_equal(scaled.active(CONTEXTS), plain.active(CONTEXTS))
-    assert scaled.epochs[-1].width == pytest.approx(factor * plain.epochs[-1].width, rel=1e-9)
+    if style["widths"] != "paper":  # its constants hold a term without B, sqrt(24 tau)
+        expected = factor * plain.epochs[-1].width
+        assert scaled.epochs[-1].width == pytest.approx(expected, rel=1e-9)
 
 
 class Chosen:
@@ -313,7 +329,7 @@ def estimates_under_uniform_play(
     rng = np.random.default_rng(7)
     for _ in range(3):
         count = policy.remaining
-        contexts, physical = CONTEXTS[rng.integers(7, size=count)], rng.integers(5, size=count)
+        contexts, physical = CONTEXTS[rng.integers(8, size=count)], rng.integers(5, size=count)
         chosen.next = position[physical]
         decisions = policy.act_many(contexts)
         np.testing.assert_array_equal(decisions.action, ACTIONS[physical])
@@ -330,11 +346,11 @@ def test_numbering_of_actions_and_pool_rows_does_not_matter() -> None:
         actions=ACTIONS[order], pool=capri.ContextPool(CONTEXTS), order=order
     )
     np.testing.assert_allclose(other, straight[:, order], atol=1e-6)
-    rows = [6, 2, 0, 1, 5, 4, 3]
+    rows = [6, 2, 0, 1, 7, 5, 4, 3]
     other = estimates_under_uniform_play(actions=ACTIONS, pool=capri.ContextPool(CONTEXTS[rows]))
     np.testing.assert_allclose(other, straight, atol=1e-6)
     more = np.concatenate([CONTEXTS, [[0.123], [0.77]]])
-    weights = np.array([1 / 7] * 7 + [0.0, 0.0])
+    weights = np.array([1 / 8] * 8 + [0.0, 0.0])
     other = estimates_under_uniform_play(
         actions=ACTIONS, pool=capri.ContextPool(more, weights=weights)
     )
@@ -346,7 +362,7 @@ def test_numbering_of_actions_and_pool_rows_does_not_matter() -> None:
 
 @every_style
 def test_context_of_weight_zero_is_served_all_the_same(style: dict[str, str]) -> None:
-    weights = np.array([0.5, 0.0, 0.1, 0.1, 0.1, 0.1, 0.1])
+    weights = np.array([0.25, 0.0, 0.125, 0.125, 0.125, 0.125, 0.125, 0.125])
     policy = make_policy(**style, contexts=capri.ContextPool(CONTEXTS, weights=weights))
     for seed in range(3):
         play(policy, seed=seed)  # among them the context that was never expected
@@ -381,17 +397,17 @@ def test_single_context_finds_its_best_action(style: dict[str, str]) -> None:
 def test_kernel_of_low_rank_is_no_obstacle(
     style: dict[str, str], budget: capri.Budget | None
 ) -> None:
-    """``k(w, w') = <w, w'> / 2`` has rank 2 on 35 pairs, one of which is the origin."""
+    """``k(w, w') = <w, w'> / 2`` has rank 2 on 40 pairs, one of which is the origin."""
     policy = make_policy(**style, kernel=Linear(variance=0.5), budget=budget, norm_bound=2.0)
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        contexts = CONTEXTS[rng.integers(7, size=policy.remaining)]
+        contexts = CONTEXTS[rng.integers(8, size=policy.remaining)]
         decisions = policy.act_many(contexts)
         policy.update_many(decisions, 0.6 * decisions.action[:, 0] - 0.3 * contexts[:, 0])
     assert max(record.rank for record in policy.epochs) <= 2
     estimate = policy.estimate(CONTEXTS)
     truth = 0.6 * ACTIONS[:, 0] - 0.3 * CONTEXTS
-    assert np.abs(estimate - truth).max() < (0.02 if budget is None else 0.5)
+    assert np.abs(estimate - truth).max() < (0.03 if budget is None else 0.5)
 
 
 def test_duplicate_actions_and_contexts_are_no_obstacle() -> None:
@@ -490,18 +506,21 @@ def test_private_run_stores_nothing_secret(style: dict[str, str], tmp_path: Path
         ({"tau": 1e-12}, "tau must be at least 1e-9"),
         ({"tau": "small"}, "tau must be positive and finite, got 'small'"),
         ({"norm_bound": -2.0}, "norm_bound must be positive and finite, got -2.0"),
-        ({"smoothness": 5.0}, r"smoothness must lie in \[0, 4\], got 5.0"),
-        ({"smoothness": float("nan")}, r"smoothness must lie in \[0, 4\], got nan"),
+        ({"smoothness": 5.0}, "smoothness must lie between 0 and 4, got 5.0"),
+        ({"smoothness": float("nan")}, "smoothness must lie between 0 and 4, got nan"),
         ({"failure_probability": 1.0}, "failure_probability must lie strictly between 0 and 1"),
-        ({"moment_share": 0.0}, r"moment_share must lie in \(0, 0.5\], got 0.0"),
-        ({"moment_share": 0.9}, r"moment_share must lie in \(0, 0.5\], got 0.9"),
+        ({"moment_share": 0.0}, "moment_share must be positive and finite, got 0.0"),
+        ({"moment_share": 0.9}, "moment_share must lie between 0 and 0.5, got 0.9"),
         ({"growth": 1.0}, "growth must be above 1, got 1.0"),
-        ({"growth": float("inf")}, "growth must be above 1, got inf"),
+        ({"growth": float("inf")}, "growth must be positive and finite, got inf"),
         ({"draws": 0}, "draws must be a whole number >= 1, got 0"),
         ({"draws": 2.5}, "draws must be a whole number >= 1, got 2.5"),
         ({"max_rank": True}, "max_rank must be a whole number >= 1, got True"),
         ({"first_epoch": 0}, "first_epoch must be a whole number >= 1, got 0"),
+        ({"tail_share": 0.7}, "tail_share must lie between 0 and 0.5, got 0.7"),
+        ({"tau": 2.0}, "tau is the ridge of shape='whitening': choose that, too"),
         ({"widths": "rigorous", "residual": True}, "rigorous widths cannot bound what clipping"),
+        ({"widths": "rigorous", "covariance": "copy"}, "rigorous widths need covariance='expec"),
         ({"nonsense": 1}, "unknown option nonsense; preset 'practical' takes exploration, "),
     ],
 )

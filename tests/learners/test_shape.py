@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import capri
 from capri.learners.belief import Posterior
 from capri.learners.shape import predicted_variance, water_filling, whitening
 
@@ -152,9 +150,6 @@ def best_whitening(case: Case) -> float:
         case.predicted(whitening(case.features, case.weights, length=case.length, tau=float(tau)))
         for tau in 10.0 ** np.arange(-2.0, 7.0, 0.5)
     )
-
-
-NOT_THE_MAXIMUM = "water-filling bounds the mean norm, but the largest is what it is scaled by"
 
 
 def test_water_filling_is_better_on_average_than_the_best_whitening() -> None:

@@ -1,8 +1,9 @@
 """Where noise comes from.
 
 A private run adds discrete Gaussian noise from OpenDP, exact to the last bit and drawn from a
-cryptographic generator that the operating system seeds: no seed of ours, no NumPy generator, no floating point. A simulation has a
-source of its own, seeded and fast, that says of itself that it protects nobody.
+cryptographic generator that the operating system seeds: no seed of ours, no NumPy generator, no
+floating point. A simulation has a source of its own, seeded and fast, that says of itself that it
+protects nobody.
 """
 
 from abc import ABC, abstractmethod
