@@ -36,27 +36,36 @@ class Encoder:
         rewards: FloatArray,
     ) -> IntArray:
         """Sum of the contributions of these decisions."""
-        plan = self._plan
-        total = np.zeros(plan.dimension, dtype=np.int64)
-        step = max(1, _BATCH_ELEMENTS // plan.dimension)
+        if len(rewards) == 1:  # the usual call of a service
+            return np.asarray(self._units(contexts, pool_index, action_index, rewards)[0])
+        total = np.zeros(self._plan.dimension, dtype=np.int64)
+        step = max(1, _BATCH_ELEMENTS // self._plan.dimension)
         for start in range(0, len(rewards), step):
             part = slice(start, start + step)
-            whitened, baseline = self._features(
-                contexts[part], pool_index[part], action_index[part]
-            )
-            bound = self._problem.reward_bound
-            units = encode(
-                whitened,
-                np.minimum(np.maximum(rewards[part], -bound), bound) - baseline,
-                value_bound=plan.value_bound,
-                clip_norm=plan.clip_norm,
-                grid=plan.grid,
-                moment_share=plan.moment_share,
-                tail_share=plan.tail_share,
-                tail_bound=bound,
-            )
+            units = self._units(contexts[part], pool_index[part], action_index[part], rewards[part])
             total += units.sum(axis=0)
         return total
+
+    def _units(
+        self,
+        contexts: FloatArray,
+        pool_index: IntArray,
+        action_index: IntArray,
+        rewards: FloatArray,
+    ) -> IntArray:
+        """Each decision's contribution: reward clipped, last estimate subtracted, encoded."""
+        plan, bound = self._plan, self._problem.reward_bound
+        whitened, baseline = self._features(contexts, pool_index, action_index)
+        return encode(
+            whitened,
+            np.minimum(np.maximum(rewards, -bound), bound) - baseline,
+            value_bound=plan.value_bound,
+            clip_norm=plan.clip_norm,
+            grid=plan.grid,
+            moment_share=plan.moment_share,
+            tail_share=plan.tail_share,
+            tail_bound=bound,
+        )
 
     def _features(
         self, contexts: FloatArray, pool_index: IntArray, action_index: IntArray

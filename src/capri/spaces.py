@@ -141,7 +141,8 @@ class ContextPool(Contexts):
             raise ConfigurationError(
                 f"weights must be finite, non-negative and sum to 1, got sum {total}"
             )
-        array /= total
+        if abs(total - 1.0) > 1e-12:  # else a saved pool would change its last bits when loaded
+            array /= total
         array.flags.writeable = False
         return array
 

@@ -208,10 +208,6 @@ def test_saved_simulation_continues_bit_for_bit(
     assert policy.epochs[-1].epoch == 2
 
 
-@pytest.mark.xfail(
-    reason="a pool normalises its weights again when it is loaded, which moves their last bit",
-    strict=True,
-)
 def test_pool_of_any_size_continues_bit_for_bit(tmp_path: Path) -> None:
     """Seven weights of 1/7 do not sum to 1 in floating point."""
     rows = np.linspace(0, 1, 7)[:, None]
