@@ -3,8 +3,7 @@
     python benchmarks/ablation.py [--functions 10]
 
 Regret per round divided by that of uniform play, joint model, epsilon 1, seeds 3000, 3001, ...
-Writes results/ablation.json and results/ablation.md; the table in docs/practical.md, between the
-two comments that say so, is replaced.
+Writes results/ablation.json and the table in docs/practical.md.
 """
 
 import argparse
@@ -12,11 +11,8 @@ from typing import Any
 
 import common
 import numpy as np
-from common import ROOT
 
 FIRST_SEED = 3000
-DOCUMENT = ROOT.parent / "docs" / "practical.md"
-OPENING, CLOSING = "<!-- ablation -->", "<!-- /ablation -->"
 
 CASES = [
     ("matern", 10**4, "Matern 1e4"),
@@ -118,12 +114,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = measure(arguments.functions)
     common.save_json("ablation", results)
-    text = table(results)
-    common.save_text("ablation.md", text)
-    if DOCUMENT.exists():
-        before, _, rest = DOCUMENT.read_text().partition(OPENING)
-        _, _, after = rest.partition(CLOSING)
-        DOCUMENT.write_text(f"{before}{OPENING}\n{text}{CLOSING}{after}")
+    common.publish("practical.md", "ablation", table(results))
 
 
 if __name__ == "__main__":

@@ -251,9 +251,14 @@ def save_json(name: str, values: object) -> None:
     (RESULTS / f"{name}.json").write_text(json.dumps(values, indent=1) + "\n")
 
 
-def save_text(name: str, text: str) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / name).write_text(text)
+def publish(page: str, name: str, text: str) -> None:
+    """Replace what stands between ``<!-- name -->`` and ``<!-- /name -->`` on a page of docs/."""
+    path = ROOT.parent / "docs" / page
+    before, opening, rest = path.read_text().partition(f"<!-- {name} -->")
+    _, closing, after = rest.partition(f"<!-- /{name} -->")
+    if not (opening and closing):
+        raise SystemExit(f"docs/{page} has no place for the table {name}")
+    path.write_text(f"{before}{opening}\n{text}{closing}{after}")
 
 
 def save_figure(figure: Any, name: str) -> None:

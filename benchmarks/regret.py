@@ -5,7 +5,7 @@
 Every row: fresh random functions (seeds 2000, 2001, ...), one run each, the same defaults
 everywhere; regret per round divided by that of uniform play. The rival's settings are picked per
 row on the very functions it is measured on; ``keep`` takes it from the last results. Writes
-results/regret.json, results/regret.md and docs/figures/regret.png.
+results/regret.json, docs/figures/regret.png and the table in docs/performance.md.
 """
 
 import argparse
@@ -209,7 +209,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = measure(arguments.functions, arguments.rival)
     common.save_json("regret", results)
-    common.save_text("regret.md", table(results))
+    common.publish("performance.md", "regret", table(results))
     common.save_figure(draw(results), "regret")
 
 

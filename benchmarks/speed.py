@@ -4,8 +4,8 @@
 
 Every measurement is a process of its own, so that memory is that of the measurement alone and the
 number of BLAS threads can be chosen. Repeats are interleaved with the product and the best of them
-counts: other processes only ever add time. Writes results/speed.json, results/speed.md and
-docs/figures/speed.png.
+counts: other processes only ever add time. Writes results/speed.json, docs/figures/speed.png and
+the table in docs/performance.md.
 """
 
 import argparse
@@ -427,7 +427,7 @@ def main() -> None:
     started = perf_counter()
     results = everything(arguments.quick)
     common.save_json("speed", results)
-    common.save_text("speed.md", table(results))
+    common.publish("performance.md", "speed", table(results))
     common.save_figure(draw(results), "speed")
     print(table(results), f"\nall of it: {(perf_counter() - started) / 60:.1f} minutes")
     print("T = " + ", ".join(power(size) for size in results["sizes"]["rounds"]))

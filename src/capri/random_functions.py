@@ -1,13 +1,13 @@
 """The configuration of a policy against random functions of the RKHS ball it assumes."""
 
 from dataclasses import asdict, dataclass
-from math import sqrt
 from typing import Any
 
 import numpy as np
 
 from capri.decisions import Decisions
 from capri.environments import TabularEnvironment
+from capri.kernels import random_coefficients
 from capri.learners.options import PracticalOptions
 from capri.plan import EpochRecord
 from capri.policy import Capri
@@ -86,9 +86,7 @@ class RandomFunctions:
         generator = np.random.default_rng(self.seed_of(number))
         rows, index = self.pool.draw(generator, _CENTRES)
         centres = actions.chosen(rows[index], generator.integers(actions.count, size=_CENTRES))
-        weights = generator.standard_normal(_CENTRES)
-        squared = float(weights @ kernel(centres, centres) @ weights)
-        weights *= self.norm / sqrt(max(squared, 1e-300))
+        weights = random_coefficients(kernel, centres, self.norm, generator)
         means = np.empty((self.pool.size, actions.count))
         for part in context_chunks(self.pool.size, actions.count):
             pairs = actions.pairs(self.pool.rows[part])

@@ -13,8 +13,7 @@ from capri.environments.base import (
     unit_cube,
 )
 from capri.errors import ConfigurationError
-from capri.kernels import Kernel
-from capri.typing import FloatArray
+from capri.kernels import Kernel, random_coefficients
 
 
 def random_rkhs(
@@ -50,7 +49,7 @@ def random_rkhs(
     context_rows = unit_cube(rng, "contexts", contexts, context_dimension)
     action_rows = unit_cube(rng, "actions", actions, action_dimension)
     centre_rows = unit_cube(rng, "centres", centres, context_dimension + action_dimension)
-    coefficients = _with_norm(rng.standard_normal(centres), kernel(centre_rows, centre_rows), norm)
+    coefficients = random_coefficients(kernel, centre_rows, norm, rng)
     return TabularEnvironment(
         name="rkhs",
         contexts=context_rows,
@@ -68,9 +67,3 @@ def random_rkhs(
             "seed": seed,
         },
     )
-
-
-def _with_norm(coefficients: FloatArray, gram: FloatArray, norm: float) -> FloatArray:
-    """``a * norm / sqrt(a^T K a)``."""
-    squared = float(coefficients @ gram @ coefficients)
-    return coefficients * (norm / math.sqrt(squared))

@@ -15,6 +15,7 @@ True
 
 from capri.kernels.algebra import ContextAction, Kernel, Product, Sum, check_bounded
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
+from capri.kernels.functions import random_coefficients
 from capri.kernels.linear import Linear
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 
@@ -32,4 +33,5 @@ __all__ = [
     "check_bounded",
     "from_dict",
     "kernel_by_name",
+    "random_coefficients",
 ]

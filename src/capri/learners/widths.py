@@ -13,6 +13,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtri
 
 from capri.features import Basis
+from capri.kernels import random_coefficients
 from capri.learners.belief import Belief, Posterior, posterior
 from capri.learners.planning import Design
 from capri.predictor import Predictor
@@ -107,9 +108,7 @@ class Rehearsal:
         coefficients = np.empty((basis.rank, count))
         for number in range(count):
             chosen = generator.choice(len(flat), size=min(centres, len(flat)), replace=False)
-            weights = generator.standard_normal(len(chosen))
-            gram = basis.kernel(flat[chosen], flat[chosen])
-            weights *= norm_bound / sqrt(max(float(weights @ gram @ weights), 1e-300))
+            weights = random_coefficients(basis.kernel, flat[chosen], norm_bound, generator)
             functions[:, number] = basis.kernel(flat, flat[chosen]) @ weights
             coefficients[:, number] = v[chosen].T @ weights
         shape = pairs.shape[:2]
