@@ -95,7 +95,7 @@ class EpochOutlook:
         return asdict(self)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Forecast:
     """Everything a forecast found; ``print(forecast)`` shows the grid of epsilon and horizon.
 
@@ -167,6 +167,9 @@ class Forecast:
                 error = row.ratio_standard_error
                 lines.append(f"{horizon:>13,} rounds  {row.ratio:.3f} +- {error:.3f}  {row.grade}")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from capri.simulation import SimulationResult
 
-PRIVACY_CLAIM = "none: this is a simulation with seeded noise"
+PRIVACY_CLAIM = "none: this is a seeded simulation"
 
 # What the numbers of a report depend on.
 _LIBRARIES = ("capri-bandits", "numpy", "scipy", "opendp")

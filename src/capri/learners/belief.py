@@ -117,10 +117,10 @@ def posterior(
 
     With ``D`` the prior variance and ``L L^T = I + D^1/2 information D^1/2``: covariance
     ``D^1/2 (L L^T)^-1 D^1/2``, and ``log evidence = |L^-1 D^1/2 vector|^2 / 2 - log det L`` up to a
-    constant; a weak hyper-prior favours scale 1.
+    constant. The hyper-prior ``-4 ln^2 scale`` holds the scale near 1.
     """
     scales = (1.0,) if belief.epochs == 0 else PRIOR_SCALES
-    best: tuple[float, Posterior] | None = None
+    found: list[tuple[float, Posterior]] = []
     for candidate in scales if scale is None else (scale,):
         root = np.sqrt(prior_variance(spectrum, candidate, smoothness, norm_bound))
         lower = np.linalg.cholesky(np.eye(len(root)) + root[:, None] * belief.information * root)
@@ -130,10 +130,7 @@ def posterior(
             - float(np.log(np.diag(lower)).sum())
             - _SCALE_CERTAINTY * log(candidate) ** 2
         )
-        if best is None or evidence > best[0]:
-            inverse = solve_triangular(lower, np.eye(len(root)), lower=True)
-            factor = root[:, None] * inverse.T
-            found = Posterior(mean=factor @ whitened, factor=factor, scale=candidate)
-            best = evidence, found
-    assert best is not None
-    return best[1]
+        inverse = solve_triangular(lower, np.eye(len(root)), lower=True)
+        factor = root[:, None] * inverse.T
+        found.append((evidence, Posterior(mean=factor @ whitened, factor=factor, scale=candidate)))
+    return max(found, key=lambda pair: pair[0])[1]

@@ -14,7 +14,7 @@ from capri.confidence import paper_width
 from capri.encoding import make_grid
 from capri.errors import ConfigurationError
 from capri.exploration import InverseGapLaw, Law, ThompsonLaw, UniformLaw
-from capri.features import Basis, LowRankFeatures, spectral_basis
+from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, spectral_basis
 from capri.learners.base import Learner, Lesson, State
 from capri.learners.belief import Belief, Posterior, posterior, prior_variance
 from capri.learners.options import PracticalOptions
@@ -61,6 +61,8 @@ class PracticalLearner(Learner):
         self._options = options
         self._norm_bound = options.norm_bound or problem.reward_bound
         self._basis, self._spectrum = self._build_basis(generator)
+        if not self._spectrum.max() > NUMERICAL_RANK:
+            raise ConfigurationError("the kernel is 0 on all pairs: nothing can be learnt with it")
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
         self._posterior = self._infer(self._belief)
@@ -308,10 +310,11 @@ class PracticalLearner(Learner):
 
     def _stage_law(self) -> FloatArray:
         """The law at the contexts the coming epoch is planned on, computed once."""
-        if self._stage.law is None:
-            self._stage = replace(self._stage, law=self.probabilities(self._stage.contexts))
-        assert self._stage.law is not None
-        return self._stage.law
+        law = self._stage.law
+        if law is None:
+            law = self.probabilities(self._stage.contexts)
+            self._stage = replace(self._stage, law=law)
+        return law
 
     def pool_law(self) -> FloatArray | None:
         """The law for every context of a pool that fits in a table."""
