@@ -134,9 +134,10 @@ class Capri:
         self._preset = preset
         self._options = checked_options(preset, options)
         self._streams = Streams(simulation_seed)
-        self._schedule, self._learner = build(
-            self._problem, self._options, self._horizon, self._streams.public
-        )
+        with one_blas_thread():
+            self._schedule, self._learner = build(
+                self._problem, self._options, self._horizon, self._streams.public
+            )
         self._participation = None if limit is None else Participation(limit)
         self._ledger: Ledger | None = None
         if budget is not None:

@@ -21,8 +21,9 @@ from capri.problem import Problem
 from capri.typing import BoolArray, FloatArray
 
 # The rehearsal holds the plans fixed and clips no residual. In runs whose plans follow the releases
-# the worst error of a run was up to 1.06 times the rehearsed quantile in 95 % of 1,800 runs.
-ADAPTIVITY = 1.25
+# the worst error stayed below 1.06 times the rehearsed quantile in 95 % of runs of 4,000 rounds, and
+# needed up to 1.5 times to cover 96 % of runs of 30,000.
+ADAPTIVITY = 1.5
 
 
 class EliminationTest(ABC):
