@@ -21,7 +21,7 @@ from capri.problem import Problem
 from capri.typing import BoolArray, FloatArray
 
 # The rehearsal holds the plans fixed and clips no residual. In runs whose plans follow the releases
-# the worst error stayed below 1.06 times the rehearsed quantile in 95 % of runs of 4,000 rounds, and
+# the worst error stayed below 1.06 times the rehearsed quantile in 95 % of runs of 4,000 rounds and
 # needed up to 1.5 times to cover 96 % of runs of 30,000.
 ADAPTIVITY = 1.5
 
@@ -193,7 +193,7 @@ def rigorous_test(
     logarithm = log(2 / share)
     values, vectors = np.linalg.eigh(design.second_moment)
     sampling = decoder @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-    privacy = 0.0 if problem.budget is None else design.noise * float(ndtri(1 - share / 2))
+    privacy = 0.0 if problem.budget is None else design.noise * -float(ndtri(share / 2))
     bound = problem.reward_bound
     roots = (
         width_scale * norm_bound * (np.eye(basis.rank) - decoder @ observation.design),
