@@ -39,7 +39,11 @@ SENSITIVITY = np.sqrt(4.5)
 def schedules(rounds: int) -> list[tuple[str, float]]:
     """Ways to cut the rounds into blocks: more blocks pay at longer horizons."""
     equal = (64, 256) if rounds < 1_000_000 else (256, 1024)
-    return [*(("tree", float(size)) for size in equal), ("batches", 1.5)]
+    growing = (1.2, 1.5, 2.0)
+    return [
+        *(("tree", float(size)) for size in equal),
+        *(("batches", growth) for growth in growing),
+    ]
 
 
 class Noise:

@@ -71,6 +71,9 @@ class Encoder:
         self, contexts: FloatArray, pool_index: IntArray, action_index: IntArray
     ) -> tuple[FloatArray, FloatArray]:
         """Whitened features and baseline of each decision."""
+        if len(pool_index) == 1 and (place := int(pool_index[0])) >= 0 and self._table is not None:
+            row = place * self._problem.actions.count + int(action_index[0])
+            return self._table[0][row : row + 1], self._table[1][row : row + 1]
         outside = pool_index < 0
         if outside.all() or self._table is None:
             return self._compute(self._problem.actions.chosen(contexts, action_index))
