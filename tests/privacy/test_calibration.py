@@ -241,7 +241,7 @@ def test_paper_noise_by_hand() -> None:
 
 
 def test_paper_noise_is_eighteen_times_too_large() -> None:
-    """SPEC section 3: at eps 1, delta 1e-5, T 1e4 it really delivers eps 0.04."""
+    """At eps 1, delta 1e-5, T 1e4 it really delivers eps 0.04."""
     budget = Budget(epsilon=1.0, delta=1e-5)
     scale = paper_noise_scale(budget, sigma_max=1.0, reward_bound=1.0, horizon=10_000)
     assert scale / (2 * analytic_multiplier(budget)) == pytest.approx(18, abs=0.8)
