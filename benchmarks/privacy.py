@@ -13,7 +13,8 @@ import numpy as np
 
 import capri
 from capri.audit import audit
-from capri.encoding import encode, make_grid
+from capri.encoding import encode
+from capri.grid import make_grid
 from capri.privacy.noise import SecureNoise
 
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)

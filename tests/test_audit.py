@@ -29,9 +29,9 @@ from builders import small_policy
 from capri import encoder, encoding
 from capri.audit import AuditResult, _clopper_pearson_upper, audit, proven_mu
 from capri.decisions import OpenEpoch, RewardStatus
-from capri.encoding import Grid
 from capri.errors import BudgetError, ConfigurationError
 from capri.gate import Gate
+from capri.grid import Grid
 from capri.learners import paper
 from capri.privacy.ledger import Ledger
 from capri.privacy.noise import NoiseSource, SecureNoise

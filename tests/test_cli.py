@@ -116,7 +116,7 @@ def test_json_to_a_device_leaves_the_device() -> None:
     ("arguments", "message"),
     [
         (("simulate", "--epsilon", "-1"), "epsilon must be positive and finite, got -1.0"),
-        (("simulate", "--delta", "1"), "delta must lie strictly between 0 and 1, got 1.0"),
+        (("simulate", "--delta", "1"), "delta must be 0 or more and below 1, got 1.0"),
         (("simulate", "--tau", "0"), "tau must be positive and finite, got 0.0"),
         (("simulate", "--policy", "greedy"), "policy must be 'capri' or 'uniform', got 'greedy'"),
         (("simulate", "--kernel", "rfb"), f"kernel must be one of {KERNELS}, got 'rfb'"),
@@ -144,7 +144,7 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("audit", "--trials", "5"), "an audit needs at least 100 trials, got 5"),
         (("audit", "--confidence", "1"), "confidence must lie between 0 and 1, got 1.0"),
         (("audit", "--preset", "best"), "preset must be 'practical' or 'paper', got 'best'"),
-        (("noise", "--delta", "0"), "delta must lie strictly between 0 and 1, got 0.0"),
+        (("noise", "--delta", "0"), "Gaussian noise needs delta above 0"),
         (("noise", "--rounds", "1"), "rounds must be at least 2, got 1"),
         (("noise", "--json", "no/such/folder.json"), "cannot write no/such/folder.json: the dir"),
         (("demo", "--output", "no/such/folder.png"), "cannot write no/such/folder.png: the dir"),

@@ -898,16 +898,22 @@ def test_options_of_the_wrong_type_are_refused(changes: dict[str, Any]) -> None:
         (np.nan, 1e-5, "epsilon must be positive and finite, got nan"),
         ("1", 1e-5, "epsilon must be a number, got str"),
         (True, 1e-5, "epsilon must be a number, got bool"),
-        (1.0, 0.0, r"delta must lie strictly between 0 and 1, got 0\.0"),
-        (1.0, 1.0, r"delta must lie strictly between 0 and 1, got 1\.0"),
-        (1.0, -0.1, r"strictly between 0 and 1, got -0\.1"),
-        (1.0, np.nan, "strictly between 0 and 1, got nan"),
+        (1.0, 1.0, r"delta must be 0 or more and below 1, got 1\.0"),
+        (1.0, -0.1, r"0 or more and below 1, got -0\.1"),
+        (1.0, np.nan, "0 or more and below 1, got nan"),
         (1.0, None, "delta must be a number, got NoneType"),
     ],
 )
 def test_bad_budget_is_refused(epsilon: Any, delta: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         capri.Budget(epsilon=epsilon, delta=delta)
+
+
+@pytest.mark.parametrize("model", ["joint", "local"])
+@pytest.mark.parametrize("preset", ["practical", "paper"])
+def test_gaussian_noise_cannot_keep_a_pure_budget(model: str, preset: str) -> None:
+    with pytest.raises(ConfigurationError, match="Gaussian noise needs delta above 0"):
+        small_policy(budget=capri.Budget(epsilon=1.0), model=model, preset=preset)
 
 
 def test_kernel_above_one_is_refused_with_a_sampler_too() -> None:

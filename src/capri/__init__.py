@@ -13,31 +13,69 @@
 <RewardStatus.ACCEPTED: 0>
 """
 
-from capri import environments, kernels
-from capri.decisions import Decision, Decisions, RewardStatus
-from capri.errors import (
-    BudgetError,
-    CapriError,
-    ConfigurationError,
-    DataError,
-    HorizonError,
-    RewardIgnoredWarning,
-    ShapeError,
-    StorageError,
-)
-from capri.learners.options import PracticalOptions
-from capri.learners.paper import PaperOptions
-from capri.plan import EpochRecord
-from capri.policy import Capri
-from capri.privacy.budget import Budget
-from capri.simulation import SimulationResult, simulate
-from capri.spaces import ContextPool, ContextSampler, VaryingActions
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from capri import environments, kernels
+    from capri.decisions import Decision, Decisions, RewardStatus
+    from capri.errors import (
+        BudgetError,
+        BundleError,
+        CapriError,
+        ConfigurationError,
+        DataError,
+        HorizonError,
+        RewardIgnoredWarning,
+        ShapeError,
+        StorageError,
+    )
+    from capri.learners.options import PracticalOptions
+    from capri.learners.paper import PaperOptions
+    from capri.local.aggregator import LocalCapri, ReportStatus
+    from capri.local.client import LocalClient
+    from capri.plan import EpochRecord
+    from capri.policy import Capri
+    from capri.privacy.budget import Budget
+    from capri.simulation import SimulationResult, simulate
+    from capri.spaces import ContextPool, ContextSampler, VaryingActions
 
 __version__ = "0.1.0"
+
+# Where each public name lives. Loaded when it is asked for: a device that only needs LocalClient
+# loads NumPy and a few small files.
+_HOMES = {
+    "Budget": "capri.privacy.budget",
+    "BudgetError": "capri.errors",
+    "BundleError": "capri.errors",
+    "Capri": "capri.policy",
+    "CapriError": "capri.errors",
+    "ConfigurationError": "capri.errors",
+    "ContextPool": "capri.spaces",
+    "ContextSampler": "capri.spaces",
+    "DataError": "capri.errors",
+    "Decision": "capri.decisions",
+    "Decisions": "capri.decisions",
+    "EpochRecord": "capri.plan",
+    "HorizonError": "capri.errors",
+    "LocalCapri": "capri.local.aggregator",
+    "LocalClient": "capri.local.client",
+    "PaperOptions": "capri.learners.paper",
+    "PracticalOptions": "capri.learners.options",
+    "ReportStatus": "capri.local.aggregator",
+    "RewardIgnoredWarning": "capri.errors",
+    "RewardStatus": "capri.decisions",
+    "ShapeError": "capri.errors",
+    "SimulationResult": "capri.simulation",
+    "StorageError": "capri.errors",
+    "VaryingActions": "capri.spaces",
+    "simulate": "capri.simulation",
+}
 
 __all__ = [
     "Budget",
     "BudgetError",
+    "BundleError",
     "Capri",
     "CapriError",
     "ConfigurationError",
@@ -48,8 +86,11 @@ __all__ = [
     "Decisions",
     "EpochRecord",
     "HorizonError",
+    "LocalCapri",
+    "LocalClient",
     "PaperOptions",
     "PracticalOptions",
+    "ReportStatus",
     "RewardIgnoredWarning",
     "RewardStatus",
     "ShapeError",
@@ -60,3 +101,17 @@ __all__ = [
     "kernels",
     "simulate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("environments", "kernels"):
+        return import_module(f"capri.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'capri' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

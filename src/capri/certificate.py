@@ -54,7 +54,7 @@ class Certificate:
     assumptions: tuple[str, ...]
     mechanism: str
     calibration: str
-    noise_multiplier: float
+    noise_multiplier: float | None
     composition: str
     releases: tuple[dict[str, Any], ...]
     spent: dict[str, float]
@@ -80,8 +80,7 @@ class Certificate:
             f"- Neighbouring data: {self.neighbouring_relation}",
             f"- Protected: {self.protects}",
             f"- Mechanism: {self.mechanism}",
-            f"- Noise: {self.calibration}; standard deviation at least "
-            f"{self.noise_multiplier:.6g} times the sensitivity",
+            f"- Noise: {self.calibration}" + self._noise(),
             f"- Composition: {self.composition}",
             f"- Spent so far: epsilon {self.spent['epsilon']:.6g} of {self.epsilon:g} "
             f"at delta {self.delta:g}",
@@ -104,6 +103,11 @@ class Certificate:
             head.append("None yet.")
         software = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         return "\n".join([*head, "", f"Made with {software}.", ""])
+
+    def _noise(self) -> str:
+        if self.noise_multiplier is None:
+            return ""
+        return f"; standard deviation at least {self.noise_multiplier:.6g} times the sensitivity"
 
     def to_html(self) -> str:
         """The certificate as a page that opens anywhere."""

@@ -17,6 +17,34 @@ _TABLE_PAIRS, _TABLE_ELEMENTS = 1 << 16, 1 << 24
 _BATCH_ELEMENTS = 1 << 19
 
 
+def features_and_baseline(plan: EpochPlan, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """``psi(w)`` and what is subtracted from the reward, for each pair by itself."""
+    baseline = plan.baseline
+    values = np.zeros(len(pairs)) if baseline is None else baseline(pairs)
+    return plan.features.whitened(pairs), values
+
+
+def contributions(
+    plan: EpochPlan,
+    whitened: FloatArray,
+    baseline: FloatArray,
+    rewards: FloatArray,
+    *,
+    reward_bound: float,
+) -> IntArray:
+    """Each decision's contribution: reward clipped, last estimate subtracted, encoded."""
+    return encode(
+        whitened,
+        np.minimum(np.maximum(rewards, -reward_bound), reward_bound) - baseline,
+        value_bound=plan.value_bound,
+        clip_norm=plan.clip_norm,
+        grid=plan.grid,
+        moment_share=plan.moment_share,
+        tail_share=plan.tail_share,
+        tail_bound=reward_bound,
+    )
+
+
 class Encoder:
     """Encodes the decisions of one epoch.
 
@@ -53,18 +81,10 @@ class Encoder:
         action_index: IntArray,
         rewards: FloatArray,
     ) -> IntArray:
-        """Each decision's contribution: reward clipped, last estimate subtracted, encoded."""
-        plan, bound = self._plan, self._problem.reward_bound
+        """Each decision's contribution."""
         whitened, baseline = self._features(contexts, pool_index, action_index)
-        return encode(
-            whitened,
-            np.minimum(np.maximum(rewards, -bound), bound) - baseline,
-            value_bound=plan.value_bound,
-            clip_norm=plan.clip_norm,
-            grid=plan.grid,
-            moment_share=plan.moment_share,
-            tail_share=plan.tail_share,
-            tail_bound=bound,
+        return contributions(
+            self._plan, whitened, baseline, rewards, reward_bound=self._problem.reward_bound
         )
 
     def _features(
@@ -85,9 +105,7 @@ class Encoder:
         return whitened, baseline
 
     def _compute(self, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
-        baseline = self._plan.baseline
-        values = np.zeros(len(pairs)) if baseline is None else baseline(pairs)
-        return self._plan.features.whitened(pairs), values
+        return features_and_baseline(self._plan, pairs)
 
     @cached_property
     def _table(self) -> tuple[FloatArray, FloatArray] | None:

@@ -4,80 +4,12 @@ Contributions live on an integer grid, so sums are exact, independent of order a
 noise at the gate is integer too. A floating-point sum with floating-point noise is not private.
 """
 
-from dataclasses import dataclass
-from math import ceil, isfinite, isqrt, sqrt
+from math import isfinite, isqrt, sqrt
 
 import numpy as np
 
-from capri.errors import ConfigurationError
-from capri.privacy.budget import Budget
-from capri.privacy.calibration import RESOLUTION, noise_multiplier
+from capri.grid import Grid
 from capri.typing import FloatArray, IntArray
-
-# The sum of an epoch stays below this, noise included; int64 overflows at 2^63.
-_LARGEST_SUM = 1 << 62
-# Squared norms of single contributions stay below 2^62 as well.
-_LARGEST_NORM = 1 << 31
-
-
-@dataclass(frozen=True)
-class Grid:
-    """An integer grid with its bounds.
-
-    ``step``: what one unit is worth. ``norm_limit``: every contribution ``q`` has
-    ``|q| <= norm_limit`` in exact integer arithmetic, so replacing one user changes the sum by at
-    most ``2 norm_limit``. ``noise_scale``: standard deviation of the noise in units, 0 without
-    privacy.
-    """
-
-    step: float
-    norm_limit: int
-    noise_scale: float
-
-    @property
-    def sensitivity(self) -> int:
-        """Replace-one sensitivity of the integer sum: ``2 norm_limit``."""
-        return 2 * self.norm_limit
-
-
-def make_grid(
-    *,
-    bound: float,
-    rank: int,
-    length: int,
-    budget: Budget | None,
-    noise_scale: float | None = None,
-    composition: float = 1.0,
-) -> Grid:
-    """Choose the grid for contributions of norm at most ``bound`` and the noise on it.
-
-    ``noise_scale`` asks for a given standard deviation (the paper's); by default the exact Gaussian
-    mechanism at sensitivity ``2 norm_limit`` decides. A given scale below what the budget needs is
-    raised to it: the classical formula under-delivers at large epsilon.
-
-    Rounding moves a contribution by at most ``sqrt(rank)/2`` units, which ``norm_limit`` includes.
-    """
-    if not 1e-200 < bound < 1e200:
-        raise ConfigurationError(
-            f"contributions need a positive bound within 1e-200 and 1e200, got {bound}"
-        )
-    if budget is None:
-        units = min(1 << 30, _LARGEST_SUM // (2 * length))
-        return Grid(bound / units, ceil(units + sqrt(rank) / 2), 0.0)
-    multiplier = noise_multiplier(budget, rank, composition)
-    needed = bound * multiplier
-    step = max(needed, noise_scale or 0.0) / RESOLUTION
-    norm_limit = ceil(bound / step + sqrt(rank) / 2)
-    scale = max(norm_limit * multiplier, (noise_scale or 0.0) / step)
-    # |sum| <= length * norm_limit. The noise adds at most 64 standard deviations of up to `length`
-    # reports, except with probability below e^-2000.
-    largest = norm_limit * length + 64 * scale * sqrt(length)
-    if largest >= _LARGEST_SUM or norm_limit >= _LARGEST_NORM:
-        raise ConfigurationError(
-            f"an epoch of {length} rounds at {budget} would overflow 64-bit integers: "
-            "shorten the epoch or lower epsilon"
-        )
-    return Grid(step, norm_limit, scale)
 
 
 def encode(

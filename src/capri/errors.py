@@ -33,5 +33,9 @@ class StorageError(CapriError, ValueError):
     """A saved file is damaged, of another kind, or written by a newer version."""
 
 
+class BundleError(CapriError, ValueError):
+    """A bundle is damaged, of another version, malformed, or weaker than the device allows."""
+
+
 class RewardIgnoredWarning(UserWarning):
     """A late, duplicate or unknown reward arrived and changed nothing."""

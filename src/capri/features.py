@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cholesky, eigh, solve_triangular
 
 from capri.kernels import Kernel
 from capri.typing import FloatArray, IntArray
@@ -96,6 +95,8 @@ def greedy_basis(kernel: Kernel, points: FloatArray, *, tolerance: float, max_ra
     Takes the point of largest residual until every residual is at most ``tolerance`` or
     ``max_rank`` pivots are chosen. Duplicates have residual zero and are never chosen twice.
     """
+    from scipy.linalg import solve_triangular
+
     limit = min(max_rank, len(points))
     floor = max(tolerance, NUMERICAL_RANK)
     rows = np.empty((min(limit, 64), len(points)))  # row j: coordinate j of every point
@@ -130,6 +131,8 @@ def spectral_basis(
     Pivoted Cholesky, rotated to the eigenvectors of ``E[v v^T]`` and cut where the share of
     ``E[k(w,w)]`` left out falls below the tolerance.
     """
+    from scipy.linalg import eigh
+
     mean = float(kernel.diagonal(sample).mean())
     greedy = greedy_basis(kernel, sample, tolerance=0.1 * tolerance * mean, max_rank=max_rank)
     v = greedy.coordinates(sample)
@@ -185,6 +188,8 @@ class LowRankFeatures(ProjectedFeatures):
     @classmethod
     def from_covariance(cls, basis: Basis, gram: FloatArray, tau: float) -> "LowRankFeatures":
         """Build from ``V_R^T V_R`` or from its expectation ``n E[v v^T]``."""
+        from scipy.linalg import cholesky, solve_triangular
+
         # A ridge lost in rounding would leave the matrix singular.
         ridge = max(tau, basis.rank * np.finfo(np.float64).eps * float(np.trace(gram)))
         upper = cholesky(gram + ridge * np.eye(basis.rank))
@@ -285,6 +290,8 @@ class DenseFeatures(ProjectedFeatures):
 
 def _power_on_range(matrix: FloatArray, exponent: float) -> FloatArray:
     """A power of a symmetric matrix with the numerically zero eigenvalues left at zero."""
+    from scipy.linalg import eigh
+
     values, vectors = eigh(matrix)
     kept = values > values[-1] * len(values) * np.finfo(np.float64).eps
     return np.asarray((vectors[:, kept] * values[kept] ** exponent) @ vectors[:, kept].T)

@@ -3,10 +3,11 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from capri.encoding import Grid
 from capri.features import ProjectedFeatures
+from capri.grid import Grid
 from capri.predictor import Predictor
 from capri.privacy.ledger import ReleaseEvent
+from capri.privacy.sphere import Sphere
 from capri.typing import FloatArray
 
 
@@ -24,7 +25,8 @@ class EpochPlan:
     with ``V = value_bound`` and ``C = clip_norm``: its norm is at most ``V C``. The share
     ``s = moment_share`` pays for a private measure of how large the residuals are, the share
     ``q = tail_share`` for one of what clipping them cuts off (``e``, see
-    :func:`capri.encoding.encode`); both are 0 in the paper, and the coordinates absent.
+    :func:`capri.encoding.encode`); both are 0 in the paper, and the coordinates absent. ``sphere``
+    is set where reports are made private by that randomizer instead of integer Gaussian noise.
     """
 
     epoch: int
@@ -39,6 +41,7 @@ class EpochPlan:
     baseline: Predictor | None = None
     moment_share: float = 0.0
     tail_share: float = 0.0
+    sphere: Sphere | None = None
 
     @property
     def dimension(self) -> int:
@@ -48,6 +51,8 @@ class EpochPlan:
     @property
     def noise_scale(self) -> float:
         """Standard deviation of the noise on the released vector, or on each local report."""
+        if self.sphere is not None:
+            return self.sphere.deviation * self.value_bound * self.clip_norm
         return self.grid.noise_scale * self.grid.step
 
 

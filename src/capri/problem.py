@@ -9,6 +9,7 @@ from capri.errors import ConfigurationError
 from capri.kernels import Kernel, check_bounded
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import noise_multiplier
+from capri.privacy.sphere import sphere
 from capri.privacy.users import UserLimit
 from capri.spaces import Actions, ContextPool, Contexts, FixedActions, context_chunks
 from capri.typing import FloatArray
@@ -19,6 +20,13 @@ class PrivacyModel(StrEnum):
 
     JOINT = "joint"
     LOCAL = "local"
+
+
+class Randomizer(StrEnum):
+    """How a report of the local model is made private."""
+
+    GAUSSIAN = "gaussian"
+    SPHERE = "sphere"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,6 +40,7 @@ class Problem:
     budget: Budget | None
     model: PrivacyModel
     limit: UserLimit | None = None
+    randomizer: Randomizer = Randomizer.GAUSSIAN
 
     @property
     def composition(self) -> float:
@@ -50,6 +59,17 @@ class Problem:
         """Noise vectors in the sum of an epoch: one (joint), or one per decision (local)."""
         return length if self.model is PrivacyModel.LOCAL else 1
 
+    def noise_per_bound(self, dimension: int) -> float:
+        """Deviation of the noise on a coordinate, per unit of the bound on a contribution.
+
+        On the sum (joint) or on each report (local). Needs a budget.
+        """
+        if self.budget is None:
+            raise ConfigurationError("without a budget there is no noise")
+        if self.randomizer is Randomizer.SPHERE:
+            return sphere(self.budget.epsilon, dimension).deviation
+        return noise_multiplier(self.budget, dimension, self.composition)
+
     def check_kernel(self, contexts: FloatArray) -> None:
         """Refuse contexts at which ``k(w, w)`` exceeds 1 for some action."""
         for part in context_chunks(len(contexts), self.actions.count):
@@ -66,6 +86,7 @@ def checked_problem(
     budget: Budget | None,
     model: str,
     limit: UserLimit | None = None,
+    randomizer: str = "gaussian",
 ) -> Problem:
     """Build a :class:`Problem`, or say what is wrong with it."""
     if not isinstance(kernel, Kernel):
@@ -91,6 +112,8 @@ def checked_problem(
         )
     if model not in tuple(PrivacyModel):
         raise ConfigurationError(f"model must be 'joint' or 'local', got {model!r}")
+    if randomizer not in tuple(Randomizer):
+        raise ConfigurationError(f"randomizer must be 'sphere' or 'gaussian', got {randomizer!r}")
     if kernel.constant_diagonal is not None and kernel.constant_diagonal > 1 + 1e-9:
         raise ConfigurationError(
             f"k(w, w) must be at most 1, got {kernel.constant_diagonal}: lower the variance"
@@ -103,9 +126,10 @@ def checked_problem(
         budget=budget,
         model=PrivacyModel(model),
         limit=limit,
+        randomizer=Randomizer(randomizer),
     )
     if isinstance(contexts, ContextPool) and kernel.constant_diagonal is None:
         problem.check_kernel(contexts.rows)
     if budget is not None:
-        noise_multiplier(budget, 1, problem.composition)  # refuses a budget that cannot be kept
+        problem.noise_per_bound(2)  # refuses a budget that cannot be kept
     return problem

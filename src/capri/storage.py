@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from capri.encoding import Grid
 from capri.errors import BudgetError, StorageError
 from capri.features import Basis, DenseFeatures, LowRankFeatures
+from capri.grid import Grid
 from capri.kernels import Kernel, from_dict
 from capri.plan import EpochPlan
 from capri.predictor import Predictor
 from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.sphere import Sphere
 from capri.problem import Problem
 from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 
@@ -64,8 +65,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"cannot store a {type(value).__name__}")
 
 
-def read_bundle(path: str | PathLike[str]) -> tuple[dict[str, Any], Arrays]:
-    """Read a bundle, or say why it cannot be read."""
+def read_bundle(path: str | PathLike[str], kind: str = "curator") -> tuple[dict[str, Any], Arrays]:
+    """Read a bundle of some kind, or say why it cannot be read."""
     if not Path(path).exists():
         raise StorageError(f"no such file: {path}")
     try:
@@ -88,6 +89,8 @@ def read_bundle(path: str | PathLike[str]) -> tuple[dict[str, Any], Arrays]:
             f"{path} has format version {version}, this release reads up to {VERSION}: "
             "install a newer release to open it"
         )
+    if (stored := values.get("kind", "curator")) != kind:
+        raise StorageError(f"{path} holds a policy of kind {stored!r}, {kind!r} was asked for")
     return values, arrays
 
 
@@ -115,6 +118,7 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         "reward_bound": problem.reward_bound,
         "budget": None if budget is None else asdict(budget),
         "model": str(problem.model),
+        "randomizer": str(problem.randomizer),
         "limit": None if limit is None else asdict(limit),
         "context_dimension": contexts.dimension,
         "varying_actions": asdict(actions) if isinstance(actions, VaryingActions) else None,
@@ -174,6 +178,7 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
             "norm_limit": plan.grid.norm_limit,
             "noise_scale": plan.grid.noise_scale,
         },
+        "sphere": None if plan.sphere is None else asdict(plan.sphere),
     }
     features, arrays = plan.features, {}
     if plan.baseline is not None:
@@ -219,6 +224,7 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
         baseline=baseline,
         moment_share=values["moment_share"],
         tail_share=values["tail_share"],
+        sphere=None if values.get("sphere") is None else Sphere(**values["sphere"]),
     )
 
 

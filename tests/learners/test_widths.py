@@ -10,18 +10,12 @@ import pytest
 from scipy.stats import binom, binomtest, norm
 
 import capri
+from capri.elimination import CommonWidth, DifferenceTest, EliminationTest
 from capri.environments import TabularEnvironment, random_rkhs
 from capri.features import Basis, greedy_basis
 from capri.learners.belief import prior_variance
 from capri.learners.practical import PracticalLearner
-from capri.learners.widths import (
-    CommonWidth,
-    DifferenceTest,
-    EliminationTest,
-    Rehearsal,
-    epoch_failure,
-    rigorous_test,
-)
+from capri.learners.widths import Rehearsal, epoch_failure, rigorous_test
 from capri.predictor import Predictor
 
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
@@ -84,7 +78,7 @@ def run(kernel: str, seed: int, widths: str, **changes: Any) -> Run:
         context = environment.draw_contexts(rng, policy.remaining)
         decisions = policy.act_many(environment.contexts[context])
         policy.update_many(decisions, environment.rewards(rng, context, decisions.action_index))
-        gap, width = learner._tests[-1].compare(pairs)
+        gap, width = learner.conduct().tests[-1].compare(pairs)
         best = gap.argmin(axis=1)
         error = np.abs(gap - (environment.means[rows, best][:, None] - environment.means))
         assert (gap[rows, best] == 0).all()
@@ -485,7 +479,7 @@ def test_width_scale_multiplies_every_width() -> None:
             policy = make_policy(environment, kernel, widths=widths, width_scale=scale)
             capri.simulate(policy, environment, policy.remaining, seed=0)
             pairs = learner_of(policy)._problem.actions.pairs(environment.contexts)
-            found.append(learner_of(policy)._tests[-1].compare(pairs))
+            found.append(learner_of(policy).conduct().tests[-1].compare(pairs))
         np.testing.assert_array_equal(found[0][0], found[1][0])
         np.testing.assert_allclose(found[1][1], 0.25 * found[0][1], rtol=1e-9)
 
@@ -499,5 +493,5 @@ def test_smaller_failure_probability_means_wider_widths() -> None:
             policy = make_policy(environment, kernel, widths=widths, failure_probability=failure)
             capri.simulate(policy, environment, policy.remaining, seed=0)
             pairs = learner_of(policy)._problem.actions.pairs(environment.contexts)
-            means.append(float(learner_of(policy)._tests[-1].compare(pairs)[1].mean()))
+            means.append(float(learner_of(policy).conduct().tests[-1].compare(pairs)[1].mean()))
         assert (np.diff(means) > 0).all()

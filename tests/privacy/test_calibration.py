@@ -10,8 +10,8 @@ from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capri.encoding import make_grid
 from capri.errors import ConfigurationError
+from capri.grid import make_grid
 from capri.privacy import calibration
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import (

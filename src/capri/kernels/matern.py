@@ -13,7 +13,6 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
-from scipy.special import gammaln, kve
 
 from capri.typing import FloatArray
 
@@ -66,6 +65,8 @@ def _bessel(distance: FloatArray, nu: float) -> None:
     ``kve(nu, z) = exp(z) K_nu(z)`` does not underflow. It overflows at ``r = 0``, and for the
     orders that come here only where the kernel is 1 to the last digit.
     """
+    from scipy.special import gammaln, kve
+
     z = np.minimum(distance * math.sqrt(2.0 * nu), DEAD)
     bessel: FloatArray = kve(nu, z)
     apart = ~np.isinf(bessel)

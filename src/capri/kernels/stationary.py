@@ -11,6 +11,7 @@ import numpy as np
 from capri.errors import ConfigurationError, ShapeError
 from capri.kernels import matern
 from capri.kernels.algebra import Kernel, positive
+from capri.kernels.distances import distances
 from capri.typing import FloatArray
 
 Lengthscale = float | Sequence[float] | FloatArray
@@ -63,10 +64,7 @@ class _Stationary(Kernel):
 
     def _cross(self, left: FloatArray, right: FloatArray) -> FloatArray:
         self._check_dimension(left)
-        # Imported here: scipy.spatial takes longer to load than everything else together.
-        from scipy.spatial.distance import cdist
-
-        values: FloatArray = cdist(self._scaled(left), self._scaled(right), self._metric)
+        values = distances(self._scaled(left), self._scaled(right), self._metric)
         for block in _blocks(values):
             self._shape(block)
             if self.variance != 1.0:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from capri.confidence import paper_width
-from capri.encoding import make_grid
 from capri.features import DenseFeatures, LowRankFeatures, ProjectedFeatures
+from capri.grid import make_grid
 from capri.learners.base import Learner, Lesson, State
 from capri.learners.options import between, one_of, positive, ridge, whole
 from capri.plan import EpochPlan, Release

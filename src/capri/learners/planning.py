@@ -13,10 +13,11 @@ from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.options import PracticalOptions
 from capri.learners.shape import predicted_variance, water_filling, whitening
 from capri.learners.support import Support
-from capri.privacy.calibration import noise_multiplier
 from capri.problem import PrivacyModel, Problem
 from capri.typing import FloatArray
 
+# The noise hardly depends on the number of coordinates; this one stands for all.
+_TYPICAL_DIMENSION = 32
 _RIDGES = 10.0 ** np.arange(-1.0, 5.1, 0.5)
 
 
@@ -51,7 +52,7 @@ def first_epoch_length(problem: Problem) -> int:
     """
     if problem.budget is None:
         return 50
-    multiplier = noise_multiplier(problem.budget, 1, problem.composition)
+    multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION)
     if problem.model is PrivacyModel.LOCAL:
         return max(50, int(10 * multiplier**2))
     return max(50, int(40 * multiplier))
@@ -90,6 +91,8 @@ def design_epoch(
     main_share = sqrt(1 - options.moment_share**2 - residual * options.tail_share**2)
     noise = _coordinate_noise(problem, basis.rank, value_bound, length) / main_share
     shape, tau = _shape(options, state, support, length, noise, mean_total)
+    # What the basis rank allowed for at most is now known: a report of fewer coordinates.
+    noise = _coordinate_noise(problem, shape.shape[1], value_bound, length) / main_share
     psi = features @ shape
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
     expectation = weights
@@ -121,9 +124,8 @@ def _coordinate_noise(problem: Problem, rank: int, value_bound: float, length: i
     if problem.budget is None:
         # Not zero: the shape needs some noise to weigh directions against each other.
         return 1e-3 * value_bound * sqrt(length)
-    # At most the basis rank, plus the moment and the tail coordinate.
-    multiplier = noise_multiplier(problem.budget, rank + 2, problem.composition)
-    return multiplier * value_bound * sqrt(problem.reports(length))
+    # The rank, plus the moment and the tail coordinate.
+    return problem.noise_per_bound(rank + 2) * value_bound * sqrt(problem.reports(length))
 
 
 def _shape(

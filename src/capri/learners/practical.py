@@ -10,11 +10,13 @@ from math import sqrt
 
 import numpy as np
 
+from capri.conduct import Conduct
 from capri.confidence import paper_width
-from capri.encoding import make_grid
+from capri.elimination import CommonWidth, EliminationTest
 from capri.errors import ConfigurationError
 from capri.exploration import InverseGapLaw, Law, ThompsonLaw, UniformLaw
 from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, spectral_basis
+from capri.grid import make_grid
 from capri.learners.base import Learner, Lesson, State
 from capri.learners.belief import Belief, Posterior, posterior, prior_variance
 from capri.learners.options import PracticalOptions
@@ -22,8 +24,6 @@ from capri.learners.planning import Design, design_epoch, sigma_max
 from capri.learners.practical_state import pack, unpack
 from capri.learners.support import SUPPORT_PAIRS, Stage, fits_whole, support_of
 from capri.learners.widths import (
-    CommonWidth,
-    EliminationTest,
     Rehearsal,
     calibrated_test,
     epoch_failure,
@@ -31,7 +31,8 @@ from capri.learners.widths import (
 )
 from capri.plan import EpochPlan, Release
 from capri.predictor import Predictor
-from capri.problem import Problem
+from capri.privacy.sphere import sphere
+from capri.problem import Problem, Randomizer
 from capri.spaces import context_chunks
 from capri.typing import BoolArray, FloatArray
 
@@ -57,6 +58,10 @@ class PracticalLearner(Learner):
                 "rigorous widths need exact expectations over the pool: "
                 f"at most {SUPPORT_PAIRS:,} pairs, got {problem.pairs:,}"
             )
+        if options.widths == "rigorous" and problem.randomizer is Randomizer.SPHERE:
+            raise ConfigurationError(
+                "rigorous widths rest on Gaussian noise: use randomizer='gaussian' with them"
+            )
         self._problem = problem
         self._options = options
         self._norm_bound = options.norm_bound or problem.reward_bound
@@ -66,8 +71,7 @@ class PracticalLearner(Learner):
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
         self._posterior = self._infer(self._belief)
-        self._law: Law = UniformLaw()
-        self._tests: list[EliminationTest] = []
+        self._conduct = Conduct(problem.actions, UniformLaw())
         self._stage = Stage.draw(problem, generator)
         self._design: Design | None = None
 
@@ -123,6 +127,8 @@ class PracticalLearner(Learner):
         )
         self._design = design
         tau = design.tau or self._ridge(design.residual_variance)
+        coordinates = shape.shape[1] + 1 + design.residual  # with moment and tail
+        spherical = problem.randomizer is Randomizer.SPHERE and problem.budget is not None
         return EpochPlan(
             epoch=epoch,
             length=length,
@@ -133,15 +139,18 @@ class PracticalLearner(Learner):
             clip_norm=1.0,
             grid=make_grid(
                 bound=design.value_bound,
-                rank=shape.shape[1] + 1 + design.residual,
+                rank=coordinates,
                 length=length,
-                budget=problem.budget,
+                budget=None if spherical else problem.budget,
                 composition=problem.composition,
             ),
             calibration="analytic",
             baseline=self._predictor(design.observation.baseline) if design.residual else None,
             moment_share=options.moment_share,
             tail_share=options.tail_share if design.residual else 0.0,
+            sphere=sphere(problem.budget.epsilon, coordinates)
+            if spherical and problem.budget is not None
+            else None,
         )
 
     def _ridge(self, residual_variance: float) -> float:
@@ -176,7 +185,8 @@ class PracticalLearner(Learner):
         law = self._next_law(state, predicted, generator)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
-        self._belief, self._posterior, self._tests, self._law = belief, state, tests, law
+        self._belief, self._posterior = belief, state
+        self._conduct = Conduct(self._problem.actions, law, tests)
         self._stage, self._design = stage, None
         covariance = design.observation.covariance
         return Lesson(
@@ -237,7 +247,7 @@ class PracticalLearner(Learner):
         belief: Belief,
         state: Posterior,
         generator: np.random.Generator,
-    ) -> list[EliminationTest]:
+    ) -> tuple[EliminationTest, ...]:
         """The tests in force after this release."""
         problem, options = self._problem, self._options
         failure = epoch_failure(options.failure_probability, plan.epoch)
@@ -246,7 +256,7 @@ class PracticalLearner(Learner):
                 belief, state, failure, generator
             )
             # The pooled belief contains all earlier releases, so one test is enough.
-            return [calibrated_test(self._basis, state, quantile, design.spread)]
+            return (calibrated_test(self._basis, state, quantile, design.spread),)
         pairs = problem.pairs or 0
         test: EliminationTest
         if options.widths == "paper":
@@ -276,7 +286,7 @@ class PracticalLearner(Learner):
                 failure=failure,
                 width_scale=options.width_scale,
             )
-        return [*self._tests, test]
+        return (*self._conduct.tests, test)
 
     # -- playing ----------------------------------------------------------------------------------
 
@@ -284,29 +294,17 @@ class PracticalLearner(Learner):
         weights = self._basis.transform @ coefficients
         return Predictor(self._problem.kernel, self._basis.pivots, weights)
 
+    def conduct(self) -> Conduct:
+        """The law of the open epoch and the tests in force."""
+        return self._conduct
+
     def active(self, contexts: FloatArray) -> BoolArray:
         """Actions that no test has ruled out."""
-        active = np.ones((len(contexts), self._problem.actions.count), dtype=np.bool_)
-        for part in context_chunks(len(contexts), self._problem.actions.count):
-            pairs = self._problem.actions.pairs(contexts[part])
-            for test in self._tests:
-                active[part] &= test.active(pairs)
-            # Tests of different epochs may contradict each other; then nothing is ruled out.
-            active[part][~active[part].any(axis=1)] = True
-        return active
+        return self._conduct.active(contexts)
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
-        """The law of the open epoch. Thompson play needs no test: its support shrinks by itself."""
-        actions = self._problem.actions
-        law = np.empty((len(contexts), actions.count))
-        for part in context_chunks(len(contexts), actions.count):
-            rows = contexts[part]
-            if isinstance(self._law, ThompsonLaw):
-                active = np.ones((len(rows), actions.count), dtype=np.bool_)
-            else:
-                active = self.active(rows)
-            law[part] = self._law.probabilities(actions.pairs(rows), active)
-        return law
+        """The law of the open epoch."""
+        return self._conduct.probabilities(contexts)
 
     def _stage_law(self) -> FloatArray:
         """The law at the contexts the coming epoch is planned on, computed once."""
@@ -337,8 +335,7 @@ class PracticalLearner(Learner):
             spectrum=self._spectrum,
             rehearsal=self._rehearsal,
             belief=self._belief,
-            law=self._law,
-            tests=self._tests,
+            conduct=self._conduct,
             stage=self._stage,
             design=self._design,
         )
@@ -349,5 +346,4 @@ class PracticalLearner(Learner):
         self._basis, self._spectrum = parts.basis, parts.spectrum
         self._rehearsal, self._belief = parts.rehearsal, parts.belief
         self._posterior = self._infer(self._belief)
-        self._law, self._tests = parts.law, parts.tests
-        self._stage, self._design = parts.stage, parts.design
+        self._conduct, self._stage, self._design = parts.conduct, parts.stage, parts.design

@@ -5,15 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from capri.conduct import Conduct
 from capri.errors import StorageError
-from capri.exploration import InverseGapLaw, Law, ThompsonLaw, UniformLaw
 from capri.features import Basis
 from capri.learners.base import State
 from capri.learners.belief import Belief, Observation
 from capri.learners.planning import Design
 from capri.learners.support import Stage
-from capri.learners.widths import CommonWidth, DifferenceTest, EliminationTest, Rehearsal
-from capri.predictor import Predictor
+from capri.learners.widths import Rehearsal
 from capri.problem import Problem
 from capri.spaces import ContextPool
 from capri.typing import FloatArray
@@ -39,8 +38,7 @@ class Parts:
     spectrum: FloatArray
     rehearsal: Rehearsal
     belief: Belief
-    law: Law
-    tests: list[EliminationTest]
+    conduct: Conduct
     stage: Stage
     design: Design | None
 
@@ -51,8 +49,7 @@ def pack(
     spectrum: FloatArray,
     rehearsal: Rehearsal,
     belief: Belief,
-    law: Law,
-    tests: list[EliminationTest],
+    conduct: Conduct,
     stage: Stage,
     design: Design | None,
 ) -> State:
@@ -74,33 +71,12 @@ def pack(
             "epochs": belief.epochs,
             "heavy_tails": belief.heavy_tails,
         },
-        "law": {"kind": "uniform"},
-        "tests": [],
         "stage": {"is_pool": stage.is_pool},
         "design": None,
     }
-    if isinstance(law, ThompsonLaw):
-        values["law"] = {"kind": "thompson"}
-        arrays["law.draws"] = law.draws
-    elif isinstance(law, InverseGapLaw):
-        values["law"] = {"kind": "inverse-gap", "gamma": law.gamma}
-        arrays["law.weights"] = law.predictor.weights
-    for number, test in enumerate(tests):
-        name = f"test.{number}"
-        if isinstance(test, CommonWidth):
-            values["tests"].append({"kind": "common", "width": test.width})
-            arrays[f"{name}.weights"] = test.predictor.weights
-        elif isinstance(test, DifferenceTest):
-            values["tests"].append(
-                {
-                    "kind": "difference",
-                    "width": test.width,
-                    "outside": test.outside,
-                    "roots": len(test.roots),
-                }
-            )
-            arrays[f"{name}.coefficients"] = test.coefficients
-            arrays |= {f"{name}.root.{i}": root for i, root in enumerate(test.roots)}
+    conduct_values, conduct_arrays = conduct.state()
+    values |= conduct_values
+    arrays |= conduct_arrays
     if not stage.is_pool:
         arrays |= {"stage.contexts": stage.contexts, "stage.weights": stage.weights}
     if design is not None:
@@ -131,39 +107,9 @@ def unpack(state: State, problem: Problem) -> Parts:
             vector=arrays["belief.vector"],
             **values["belief"],
         ),
-        law=_law(values["law"], arrays, basis),
-        tests=[
-            _test(test, f"test.{number}", arrays, basis)
-            for number, test in enumerate(values["tests"])
-        ],
+        conduct=Conduct.from_state(values, arrays, basis, problem.actions),
         stage=_stage(values["stage"], arrays, problem),
         design=None if values["design"] is None else _design(values["design"], arrays),
-    )
-
-
-def _predictor(basis: Basis, weights: FloatArray) -> Predictor:
-    return Predictor(basis.kernel, basis.pivots, weights)
-
-
-def _law(values: dict[str, Any], arrays: dict[str, FloatArray], basis: Basis) -> Law:
-    if values["kind"] == "thompson":
-        return ThompsonLaw(basis, arrays["law.draws"])
-    if values["kind"] == "inverse-gap":
-        return InverseGapLaw(_predictor(basis, arrays["law.weights"]), float(values["gamma"]))
-    return UniformLaw()
-
-
-def _test(
-    values: dict[str, Any], name: str, arrays: dict[str, FloatArray], basis: Basis
-) -> EliminationTest:
-    if values["kind"] == "common":
-        return CommonWidth(_predictor(basis, arrays[f"{name}.weights"]), float(values["width"]))
-    return DifferenceTest(
-        basis,
-        arrays[f"{name}.coefficients"],
-        tuple(arrays[f"{name}.root.{i}"] for i in range(values["roots"])),
-        float(values["outside"]),
-        float(values["width"]),
     )
 
 

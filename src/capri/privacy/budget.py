@@ -9,7 +9,7 @@ from capri.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """An ``(epsilon, delta)`` differential-privacy guarantee.
+    """An ``(epsilon, delta)`` differential-privacy guarantee; ``delta = 0`` is pure privacy.
 
     >>> Budget(epsilon=1.0, delta=1e-5)
     Budget(epsilon=1.0, delta=1e-05)
@@ -19,7 +19,7 @@ class Budget:
     """
 
     epsilon: float
-    delta: float
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta"):
@@ -28,5 +28,5 @@ class Budget:
                 raise ConfigurationError(f"{name} must be a number, got {type(value).__name__}")
         if not (isfinite(self.epsilon) and self.epsilon > 0):
             raise ConfigurationError(f"epsilon must be positive and finite, got {self.epsilon}")
-        if not 0 < self.delta < 1:
-            raise ConfigurationError(f"delta must lie strictly between 0 and 1, got {self.delta}")
+        if not 0 <= self.delta < 1:
+            raise ConfigurationError(f"delta must be 0 or more and below 1, got {self.delta}")

@@ -6,8 +6,6 @@ never smaller, than the exact value.
 
 from math import ceil, exp, expm1, isfinite, log, sqrt
 
-from scipy.special import erfcx, log_ndtr, ndtr
-
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 
@@ -22,6 +20,8 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     1805.06530v2, Theorem 8). Where both terms are tails, their common factor is taken out
     (``z^2 - x^2 = 2 eps``), which keeps full relative precision for tiny deltas.
     """
+    from scipy.special import erfcx, log_ndtr, ndtr
+
     if mu <= 0:
         return 0.0
     x, z = epsilon / mu - mu / 2, epsilon / mu + mu / 2
@@ -36,6 +36,8 @@ def _delta_from_above(epsilon: float, mu: float) -> float:
     Besides a relative error, the difference of two terms is off by a rounding of the larger one,
     ``Phi(mu/2 - eps/mu)``, which matters when epsilon and mu are tiny.
     """
+    from scipy.special import ndtr
+
     larger_term = float(ndtr(mu / 2 - epsilon / mu)) if mu > 0 else 0.0
     return gaussian_delta(epsilon, mu) * (1 + ROUNDING) + 4e-15 * larger_term
 
@@ -49,6 +51,11 @@ def analytic_multiplier(budget: Budget) -> float:
     >>> round(analytic_multiplier(Budget(epsilon=1.0, delta=1e-5)), 6)
     3.730632
     """
+    if budget.delta == 0:
+        raise ConfigurationError(
+            "Gaussian noise needs delta above 0, such as Budget(epsilon=1.0, delta=1e-5): only the "
+            "sphere randomizer of the local model keeps delta = 0"
+        )
     small, large = 0.0, 1.0
     while _delta_from_above(budget.epsilon, large) <= budget.delta:
         small, large = large, 2 * large
@@ -121,6 +128,8 @@ def continuous_budget(budget: Budget, rank: int) -> Budget:
     when the continuous one is ``(eps', delta')``-private. At ``s >= 2^24`` and rank 1000 this costs
     1e-10 of epsilon. docs/privacy.md has the proof in full.
     """
+    if budget.delta == 0:
+        return budget  # refused by the calibration
     slack, delta = _integer_slack(budget, rank)
     if budget.epsilon <= 2 * slack or delta <= budget.delta / 2:
         raise ConfigurationError(

@@ -1,0 +1,449 @@
+"""The aggregator: hands out public bundles, adds up private reports, learns from the sums.
+
+Nothing here could see a raw datum: it imports neither the device nor the encoder, and a contract in
+pyproject.toml keeps it so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import IntEnum
+from math import sqrt
+from os import PathLike
+from threading import RLock
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from capri.blas import one_blas_thread
+from capri.certificate import Certificate
+from capri.errors import ConfigurationError, HorizonError
+from capri.kernels import Kernel
+from capri.learners.options import PracticalOptions
+from capri.learners.planning import first_epoch_length
+from capri.learners.practical import PracticalLearner
+from capri.local import reports as wire
+from capri.local.bundle import write_bundle
+from capri.local.certificate import certify_local
+from capri.plan import EpochPlan, EpochRecord, Release
+from capri.presets import checked_horizon, checked_options
+from capri.privacy.budget import Budget
+from capri.privacy.directions import RESOLUTION, direction_sum
+from capri.problem import Randomizer, checked_problem
+from capri.schedule import Schedule
+from capri.spaces import Contexts, as_contexts
+from capri.storage import (
+    damage_as_storage_error,
+    plan_from_state,
+    plan_state,
+    problem_arguments,
+    problem_state,
+    read_bundle,
+)
+from capri.storage import write_bundle as write_file
+from capri.typing import BoolArray, FloatArray, IntArray
+
+# Honest Gaussian reports lie farther out than this many deviations with probability e^-800.
+_FAR_OUT = 40.0
+
+
+class ReportStatus(IntEnum):
+    """What became of a report."""
+
+    ACCEPTED = 0
+    STALE = 1  # answers the bundle of an epoch that is closed
+    UNKNOWN = 2  # answers a bundle that this aggregator never gave out
+    REPLAYED = 3  # carries a token that was seen before
+    MALFORMED = 4  # is not a report of this kind and size, or was damaged
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class LocalCapri:
+    """A contextual kernel bandit in the local model: the server that nobody has to trust.
+
+    Devices fetch :meth:`bundle`, decide with :class:`~capri.LocalClient` and upload one report
+    each; an epoch closes by itself after its number of reports.
+
+    Parameters
+    ----------
+    kernel, actions, contexts, reward_bound, horizon, options:
+        As in :class:`~capri.Capri` with preset "practical"; all of them are public. The horizon
+        counts reports.
+    budget:
+        What each user is promised. The sphere randomizer keeps ``delta = 0``.
+    randomizer:
+        "sphere": pure epsilon, reports of 32 bytes. "gaussian": as in the paper.
+    public_seed:
+        Seed of the public draws (basis, Thompson draws), for reproducible runs. These draws are
+        published in the bundle, so privacy does not rest on them.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel,
+        actions: object,
+        contexts: Contexts,
+        budget: Budget,
+        horizon: int | None = None,
+        reward_bound: float = 1.0,
+        randomizer: str = "sphere",
+        public_seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(budget, Budget):
+            raise ConfigurationError(
+                f"the local model needs a capri.Budget, got {type(budget).__name__}"
+            )
+        self._budget = budget
+        self._problem = checked_problem(
+            kernel=kernel,
+            actions=actions,
+            contexts=contexts,
+            reward_bound=reward_bound,
+            budget=budget,
+            model="local",
+            randomizer=randomizer,
+        )
+        self._horizon = checked_horizon(horizon)
+        checked = checked_options("practical", options)
+        assert isinstance(checked, PracticalOptions)
+        self._options = checked
+        self._public = _generator(public_seed)
+        with one_blas_thread():
+            self._learner = PracticalLearner(self._problem, checked, self._public)
+        self._schedule = Schedule(
+            checked.first_epoch or first_epoch_length(self._problem), checked.growth, self._horizon
+        )
+        self._records: list[EpochRecord] = []
+        self._releases: list[dict[str, Any]] = []
+        self._digests: list[bytes] = []
+        self._lock = RLock()
+        self._plan: EpochPlan | None = None
+        self._open_epoch()
+
+    def __repr__(self) -> str:
+        return f"LocalCapri({self.guarantee}; epoch {len(self._records) + 1})"
+
+    # -- what is public ---------------------------------------------------------------------------
+
+    @property
+    def guarantee(self) -> str:
+        """In one line, what every user of a :class:`~capri.LocalClient` is promised."""
+        epsilon, delta = self._budget.epsilon, self._budget.delta
+        if self._problem.randomizer is Randomizer.SPHERE:
+            return f"pure {epsilon:g}-local privacy of each user, made on the device"
+        return f"({epsilon:g}, {delta:g})-local privacy of each user, made on the device"
+
+    @property
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """One record per closed epoch."""
+        return tuple(self._records)
+
+    @property
+    def horizon(self) -> int | None:
+        """Number of reports the aggregator was built for; None for any number."""
+        return self._horizon
+
+    @property
+    def remaining(self) -> int:
+        """Reports that the open epoch still takes; 0 at the horizon."""
+        return 0 if self._plan is None else self._plan.length - self._received
+
+    def bundle(self) -> bytes:
+        """The public bundle of the open epoch, for every device the same."""
+        if self._plan is None:
+            raise HorizonError(
+                f"all {self._horizon} reports of the horizon are in: build a new aggregator, for "
+                "new users, to go on"
+            )
+        return self._bundle
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the open epoch's bundle, to be published where devices can compare it."""
+        return self.bundle()[-32:]
+
+    def estimate(self, contexts: object) -> FloatArray:
+        """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
+        return self._learner.estimate(as_contexts(contexts, self._problem.contexts.dimension))
+
+    def active(self, contexts: object) -> BoolArray:
+        """Which actions no test has ruled out, ``(n, n_actions)`` of True and False."""
+        return self._learner.active(as_contexts(contexts, self._problem.contexts.dimension))
+
+    def probabilities(self, contexts: object) -> FloatArray:
+        """The public law devices draw from now, ``(n, n_actions)``; rows sum to 1."""
+        return self._learner.probabilities(as_contexts(contexts, self._problem.contexts.dimension))
+
+    def certificate(self) -> Certificate:
+        """The guarantee with its assumptions and mechanism, for a reader and for a machine."""
+        return certify_local(self._problem, self._budget, tuple(self._releases))
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    def receive(self, report: bytes) -> ReportStatus:
+        """Add one report, or say why not. A report that is not accepted changes nothing."""
+        return ReportStatus(int(self.receive_many([report])[0]))
+
+    def receive_many(self, reports: Sequence[bytes] | wire.Messages) -> IntArray:
+        """Add reports in order; a :class:`ReportStatus` code for each.
+
+        Also takes rows of bytes, ``(n, size)`` of ``uint8``.
+        """
+        with self._lock:
+            if isinstance(reports, np.ndarray) and reports.ndim == 2:
+                rows = np.ascontiguousarray(reports, dtype=np.uint8)
+                if rows.shape[1] == self._size:
+                    return self._receive(rows)
+                reports = [row.tobytes() for row in rows]
+            statuses = np.full(len(reports), int(ReportStatus.MALFORMED), dtype=np.int64)
+            start = 0
+            while start < len(reports):
+                # A run of reports of the size that the open epoch expects, then whatever else.
+                end = start
+                while end < len(reports) and self._fits(reports[end]):
+                    end += 1
+                if end > start:
+                    size, joined = self._size, b"".join(reports[start:end])
+                    rows = np.frombuffer(joined, dtype=np.uint8).reshape(-1, size)
+                    statuses[start:end] = self._receive(rows)
+                    start = end
+                else:
+                    statuses[start] = self._of_other_size(reports[start])
+                    start += 1
+            return statuses
+
+    def _fits(self, report: object) -> bool:
+        return isinstance(report, bytes) and len(report) == self._size
+
+    def _of_other_size(self, report: object) -> int:
+        """Reports of closed epochs may have another size; anything else is malformed."""
+        if isinstance(report, bytes) and 30 <= len(report) <= 1 << 20:
+            row = np.frombuffer(report, dtype=np.uint8)[None]
+            if self._is_report(row)[0] and report[wire.DIGEST] in self._digests:
+                return int(ReportStatus.STALE)
+        return int(ReportStatus.MALFORMED)
+
+    def _is_report(self, rows: wire.Messages) -> BoolArray:
+        kind = wire.VERSION << 4 | wire.KINDS[self._problem.randomizer]
+        return np.asarray((rows[:, 0] == wire.MAGIC) & (rows[:, 1] == kind) & wire.sound(rows))
+
+    def _receive(self, rows: wire.Messages) -> IntArray:
+        """Reports of the expected size: check, add those that count, close the epoch when full."""
+        statuses = np.empty(len(rows), dtype=np.int64)
+        start = 0
+        while start < len(rows):
+            found, new = self._judge(rows[start:])
+            accepted = np.flatnonzero(found == ReportStatus.ACCEPTED)
+            end = len(found)
+            full = self._plan is not None and 0 < self.remaining <= len(accepted)
+            if full:
+                accepted = accepted[: self.remaining]
+                end = int(accepted[-1]) + 1
+            statuses[start : start + end] = found[:end]
+            if len(accepted):
+                self._add(rows[start:][accepted])
+                self._tokens.update(new[place] for place in accepted)
+                self._received += len(accepted)
+            if full:
+                self._close()
+                if start + end < len(rows) and rows.shape[1] != self._size:
+                    rest = [row.tobytes() for row in rows[start + end :]]
+                    statuses[start + end :] = [self._of_other_size(report) for report in rest]
+                    break
+            start += end
+        return statuses
+
+    def _judge(self, rows: wire.Messages) -> tuple[IntArray, list[bytes]]:
+        """The status of each report in the open epoch, and the tokens."""
+        statuses = np.where(
+            self._is_report(rows), int(ReportStatus.ACCEPTED), int(ReportStatus.MALFORMED)
+        )
+        digests = [digest.tobytes() for digest in rows[:, wire.DIGEST]]
+        tokens = [token.tobytes() for token in rows[:, wire.TOKEN]]
+        present = None if self._plan is None else self._digests[-1]
+        past = set(self._digests) - {present}
+        sensible = self._sensible(rows)
+        fresh: set[bytes] = set()
+        for place in np.flatnonzero(statuses == ReportStatus.ACCEPTED):
+            if digests[place] in past:
+                statuses[place] = ReportStatus.STALE
+            elif digests[place] != present:
+                statuses[place] = ReportStatus.UNKNOWN
+            elif not sensible[place]:
+                statuses[place] = ReportStatus.MALFORMED
+            elif tokens[place] in self._tokens or tokens[place] in fresh:
+                statuses[place] = ReportStatus.REPLAYED
+            else:
+                fresh.add(tokens[place])
+        return statuses, tokens
+
+    def _sensible(self, rows: wire.Messages) -> BoolArray:
+        """Whether the payload is one that a device could have sent.
+
+        A sphere report names a direction, so it moves the sum by one unit vector of the known
+        length and no more. A Gaussian report is refused when it lies far outside of its noise.
+        """
+        payload = wire.payload_of(rows, self._problem.randomizer)
+        if self._plan is None:
+            return np.zeros(len(rows), dtype=np.bool_)
+        if self._plan.sphere is not None:
+            return np.asarray(payload[:, 0] < self._plan.sphere.candidates)
+        grid = self._plan.grid
+        reach = grid.norm_limit + grid.noise_scale * (sqrt(payload.shape[1]) + _FAR_OUT)
+        numbers = payload.astype(np.float64)
+        return np.asarray(np.einsum("ij,ij->i", numbers, numbers) <= reach**2)
+
+    def _add(self, rows: wire.Messages) -> None:
+        """Alg. 1, line 15, in exact integers."""
+        payload = wire.payload_of(rows, self._problem.randomizer)
+        if self._plan is not None and self._plan.sphere is not None:
+            number = payload[:, 0]
+            self._sum += direction_sum(
+                wire.tokens_of(rows), number // 2, 1 - 2 * (number % 2), len(self._sum)
+            )
+        else:
+            self._sum += payload.sum(axis=0)
+
+    # -- epochs -----------------------------------------------------------------------------------
+
+    def _open_epoch(self) -> None:
+        """Plan the next epoch and write its bundle; at the horizon there is none."""
+        started = perf_counter()
+        number = len(self._records) + 1
+        length = self._schedule.length(number)
+        self._plan, self._bundle = None, b""
+        self._tokens: set[bytes] = set()
+        self._received, self._size = 0, 0
+        if length:
+            with one_blas_thread():
+                plan = self._learner.plan(number, length, self._public)
+            self._enter(plan, np.zeros(plan.dimension, dtype=np.int64))
+            self._digests.append(self._bundle[-32:][:8])
+        self._plan_seconds = perf_counter() - started
+
+    def _enter(self, plan: EpochPlan, total: IntArray) -> None:
+        self._plan, self._sum = plan, total
+        self._bundle = write_bundle(self._problem, plan, self._learner.conduct())
+        self._size = wire.report_size(self._problem.randomizer, plan.dimension)
+
+    def _close(self) -> None:
+        """Read the sum (Alg. 1, lines 18-20) and plan anew. Reports were private already."""
+        plan = self._plan
+        assert plan is not None
+        started = perf_counter()
+        release = Release(plan=plan, vector=np.asarray(self._sum * self._unit(plan)), event=None)
+        with one_blas_thread():
+            lesson = self._learner.learn(release, self._public)
+        record = EpochRecord(
+            epoch=plan.epoch,
+            length=plan.length,
+            rank=plan.features.rank,
+            tau=plan.tau,
+            sigma_max=plan.sigma_max,
+            noise_scale=plan.noise_scale,
+            width=lesson.width,
+            active_share=lesson.active_share,
+            predicted_error=lesson.predicted_error,
+            noise_share=lesson.noise_share,
+            seconds=self._plan_seconds + perf_counter() - started,
+        )
+        self._releases.append(
+            {
+                "epoch": plan.epoch,
+                "reports": plan.length,
+                "coordinates": plan.dimension,
+                "bytes": self._size,
+                "noise": plan.noise_scale,
+                "epsilon": self._budget.epsilon if plan.sphere is None else plan.sphere.epsilon,
+            }
+        )
+        self._records.append(record)
+        self._open_epoch()
+
+    @staticmethod
+    def _unit(plan: EpochPlan) -> float:
+        """What one unit of the sum is worth: a report is unbiased after division by shrinkage."""
+        if plan.sphere is None:
+            return plan.grid.step
+        return plan.grid.norm_limit * plan.grid.step / (plan.sphere.shrinkage * RESOLUTION)
+
+    # -- storage ----------------------------------------------------------------------------------
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the aggregator to one file, reports of the open epoch included: they are private.
+
+        A loaded aggregator continues bit for bit.
+        """
+        with self._lock:
+            problem_values, problem_arrays = problem_state(self._problem)
+            learner_values, learner_arrays = self._learner.state()
+            values: dict[str, Any] = {
+                "kind": "aggregator",
+                "problem": problem_values,
+                "horizon": self._horizon,
+                "options": asdict(self._options),
+                "public": self._public.bit_generator.state,
+                "epochs": [record.to_dict() for record in self._records],
+                "releases": self._releases,
+                "digests": [digest.hex() for digest in self._digests],
+                "learner": learner_values,
+                "plan_seconds": self._plan_seconds,
+                "received": self._received,
+                "open": None,
+            }
+            arrays: dict[str, Any] = learner_arrays | problem_arrays
+            if self._plan is not None:
+                values["open"], plan_arrays = plan_state(self._plan)
+                arrays |= plan_arrays
+                tokens = np.frombuffer(b"".join(sorted(self._tokens)), dtype=np.uint8)
+                arrays |= {"open.sum": self._sum, "open.tokens": tokens.reshape(-1, 16)}
+            write_file(path, values, arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, contexts: Contexts | None = None) -> "LocalCapri":
+        """Read a saved aggregator. A context sampler is code and must be given again."""
+        values, arrays = read_bundle(path, "aggregator")
+        with damage_as_storage_error(path):
+            arguments = problem_arguments(values["problem"], arrays, contexts)
+            for name in ("model", "contributions_per_user", "contributions_per_epoch"):
+                arguments.pop(name)
+            loaded = cls(
+                **arguments,
+                randomizer=values["problem"]["randomizer"],
+                horizon=values["horizon"],
+                **values["options"],
+            )
+            loaded._restore(values, arrays)
+        return loaded
+
+    def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
+        self._public.bit_generator.state = values["public"]
+        self._records = [EpochRecord(**record) for record in values["epochs"]]
+        self._releases = values["releases"]
+        self._digests = [bytes.fromhex(digest) for digest in values["digests"]]
+        self._plan, self._bundle, self._size = None, b"", 0
+        self._learner.restore((values["learner"], arrays))
+        self._plan_seconds, self._received = values["plan_seconds"], values["received"]
+        self._tokens = set()
+        if values["open"] is not None:
+            plan = plan_from_state(values["open"], arrays, self._problem.kernel)
+            self._enter(plan, arrays["open.sum"].astype(np.int64))
+            self._tokens = {token.tobytes() for token in arrays["open.tokens"]}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = RLock()
+
+
+def _generator(seed: int | None) -> np.random.Generator:
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0
+    if seed is not None and not whole:
+        raise ConfigurationError(f"public_seed must be None or 0 or more, got {seed!r}")
+    return np.random.default_rng(seed)

@@ -1,0 +1,293 @@
+"""The public bundle of an epoch: all that a device needs, and the same bytes for everybody.
+
+    12 bytes    "CAPRI-BUNDLE"
+    2 + 4       format version, length of the header
+    header      JSON: plan, law, kernel, bounds, and name and shape of every array
+    arrays      float64, little-endian, one after the other
+    32          SHA-256 of all before
+
+A bundle comes from somebody the device does not trust. Nothing in it is executed or unpickled, all
+sizes are bounded before memory is asked for, and every number is checked.
+"""
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from math import isfinite, prod
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+from capri.conduct import Conduct
+from capri.errors import BundleError, CapriError
+from capri.features import Basis, LowRankFeatures
+from capri.grid import Grid
+from capri.kernels import from_dict
+from capri.plan import EpochPlan
+from capri.predictor import Predictor
+from capri.privacy.sphere import Sphere
+from capri.problem import Problem, Randomizer
+from capri.spaces import Actions, FixedActions, VaryingActions
+from capri.typing import FloatArray
+
+MAGIC = b"CAPRI-BUNDLE"
+VERSION = 1
+_HEAD = Struct("<12sHI")
+_DIGEST = 32
+# An honest bundle has well under a megabyte; actions with many features may need more.
+LARGEST = 1 << 26
+_LARGEST_HEADER = 1 << 20
+# Products of a few such numbers are still far from overflow.
+_LARGEST_NUMBER = 1e15
+_LARGEST_SIDE = 1 << 16
+_PLAN_VALUES = (
+    "epoch",
+    "length",
+    "tau",
+    "sigma_max",
+    "value_bound",
+    "clip_norm",
+    "calibration",
+    "moment_share",
+    "tail_share",
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bundle:
+    """A bundle that was read: the plan of the epoch and how to play in it."""
+
+    plan: EpochPlan
+    conduct: Conduct
+    context_dimension: int
+    reward_bound: float
+    randomizer: Randomizer
+    digest: bytes
+
+    @property
+    def actions(self) -> Actions:
+        """The actions to choose from."""
+        return self.conduct.actions
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a contribution."""
+        return self.plan.dimension
+
+
+def write_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
+    """The bytes that every device gets."""
+    features, actions = plan.features, problem.actions
+    if not isinstance(features, LowRankFeatures):
+        raise BundleError("a bundle needs low-rank features")
+    conduct_values, conduct_arrays = conduct.state()
+    arrays: dict[str, FloatArray] = {
+        "pivots": features.basis.pivots,
+        "transform": features.basis.transform,
+        "whitening": features.whitening,
+        **conduct_arrays,
+    }
+    if plan.baseline is not None:
+        arrays["baseline"] = plan.baseline.weights
+    if isinstance(actions, FixedActions):
+        arrays["actions"] = actions.rows
+    sphere, grid = plan.sphere, plan.grid
+    header = {
+        "kernel": problem.kernel.to_dict(),
+        "context_dimension": problem.contexts.dimension,
+        "reward_bound": problem.reward_bound,
+        "varying_actions": None
+        if isinstance(actions, FixedActions)
+        else [actions.count, actions.dimension],
+        "plan": {name: getattr(plan, name) for name in _PLAN_VALUES},
+        "grid": [grid.step, grid.norm_limit, grid.noise_scale],
+        "randomizer": str(problem.randomizer),
+        "sphere": None
+        if sphere is None
+        else [sphere.dimension, sphere.candidates, sphere.near, sphere.chance],
+        "conduct": conduct_values,
+        "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
+    }
+    text = json.dumps(header, separators=(",", ":"), default=_plain).encode()
+    parts = [_HEAD.pack(MAGIC, VERSION, len(text)), text]
+    parts += [np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays.values()]
+    body = b"".join(parts)
+    return body + sha256(body).digest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"cannot write a {type(value).__name__}")
+
+
+def read_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
+    """Read and check a bundle; ``digest`` is the one that is expected, if it is known.
+
+    Every way in which the bytes can be wrong ends in a :class:`BundleError`.
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise BundleError(f"a bundle is bytes, got {type(data).__name__}")
+    data = bytes(data)
+    if len(data) > LARGEST:
+        raise BundleError(f"a bundle has at most {LARGEST} bytes, got {len(data)}")
+    if len(data) < _HEAD.size + _DIGEST or not data.startswith(MAGIC):
+        raise BundleError("this is not a capri bundle, or it was cut short")
+    _, version, length = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise BundleError(
+            f"the bundle has format version {version}, this release reads version {VERSION}"
+        )
+    found = data[-_DIGEST:]
+    if sha256(memoryview(data)[:-_DIGEST]).digest() != found:
+        raise BundleError("the bundle is damaged: its digest does not match")
+    if digest is not None and digest != found:
+        raise BundleError("this is another bundle than the one expected: digests differ")
+    try:
+        with np.errstate(all="ignore"):
+            return _checked(data, length, found)
+    except BundleError:
+        raise
+    # Whatever else a hostile header makes go wrong, and only that: nothing was executed.
+    except (
+        CapriError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError,
+        RecursionError, UnicodeError, MemoryError,
+    ) as problem:  # fmt: skip
+        raise BundleError(f"the bundle is malformed: {problem or type(problem).__name__}") from None
+
+
+def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
+    if length > min(_LARGEST_HEADER, len(data) - _HEAD.size - _DIGEST):
+        raise BundleError("the bundle is malformed: its header does not fit")
+    start = _HEAD.size + length
+    header = json.loads(data[_HEAD.size : start])
+    arrays = _arrays(header["arrays"], data, start)
+    kernel = from_dict(header["kernel"])
+    varying = header["varying_actions"]
+    actions: Actions
+    if varying is None:
+        actions = FixedActions(arrays["actions"])
+    else:
+        count, features = (_whole(number, "an action count") for number in varying)
+        actions = VaryingActions(count, features)
+    context_dimension = _whole(header["context_dimension"], "context_dimension")
+    basis = Basis(kernel, arrays["pivots"], arrays["transform"])
+    plan = _plan(header, arrays, basis)
+    conduct = Conduct.from_state(header["conduct"], arrays, basis, actions)
+    bundle = Bundle(
+        plan=plan,
+        conduct=conduct,
+        context_dimension=context_dimension,
+        reward_bound=_number(header["reward_bound"], "reward_bound", 1e-50, 1e50),
+        randomizer=Randomizer(header["randomizer"]),
+        digest=digest,
+    )
+    _check_shapes(bundle)
+    return bundle
+
+
+def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:
+    """The arrays, finite and of the announced shapes, which fill the bytes exactly."""
+    arrays: dict[str, FloatArray] = {}
+    for name, sides in listed:
+        shape = tuple(_whole(side, "an array side") for side in sides)
+        if not isinstance(name, str) or name in arrays or not 1 <= len(shape) <= 2:
+            raise BundleError("the bundle is malformed: a bad array")
+        end = start + 8 * prod(shape)
+        if end > len(data) - _DIGEST:
+            raise BundleError("the bundle is malformed: its arrays do not fit")
+        array = np.frombuffer(data, dtype="<f8", count=prod(shape), offset=start)
+        if not (np.abs(array) <= _LARGEST_NUMBER).all():
+            raise BundleError(f"the bundle is malformed: {name} holds NaN or enormous numbers")
+        arrays[name] = array.reshape(shape).astype(np.float64)
+        start = end
+    if start != len(data) - _DIGEST:
+        raise BundleError("the bundle is malformed: bytes are left over")
+    return arrays
+
+
+def _plan(header: dict[str, Any], arrays: dict[str, FloatArray], basis: Basis) -> EpochPlan:
+    values = header["plan"]
+    if set(values) != set(_PLAN_VALUES):
+        raise BundleError(f"the bundle is malformed: a plan has {', '.join(_PLAN_VALUES)}")
+    step, limit, noise = header["grid"]
+    bound = _number(header["reward_bound"], "reward_bound", 1e-50, 1e50)
+    value_bound = _number(values["value_bound"], "value_bound", 1e-60, bound)
+    clip_norm = _number(values["clip_norm"], "clip_norm", 1e-60, 1e60)
+    limit = _whole(limit, "norm_limit", (1 << 31) - 1)
+    step = _number(step, "step", 1e-200, 1e200)
+    # A contribution at its bound must fill the grid: else devices would round all of it away.
+    if not 0.5 <= value_bound * clip_norm / step / limit <= 1:
+        raise BundleError("the bundle is malformed: contributions do not fit their grid")
+    share = {name: _number(values[name], name, 0, 0.5) for name in ("moment_share", "tail_share")}
+    if share["tail_share"] and not share["moment_share"]:
+        raise BundleError("the bundle is malformed: a tail share needs a moment share")
+    sphere = None
+    if header["sphere"] is not None:
+        dimension, candidates, near, chance = header["sphere"]
+        sphere = Sphere(dimension=dimension, candidates=candidates, near=near, chance=chance)
+    baseline = None
+    if "baseline" in arrays:
+        baseline = Predictor(basis.kernel, basis.pivots, arrays["baseline"])
+    tau = _number(values["tau"], "tau", 1e-300, 1e300)
+    return EpochPlan(
+        epoch=_whole(values["epoch"], "epoch", 1 << 62),
+        length=_whole(values["length"], "length", 1 << 62),
+        features=LowRankFeatures(basis, arrays["whitening"], tau),
+        tau=tau,
+        sigma_max=_number(values["sigma_max"], "sigma_max", 0, 1e300),
+        value_bound=value_bound,
+        clip_norm=clip_norm,
+        grid=Grid(step, limit, _number(noise, "noise_scale", 0, 2.0**62)),
+        calibration=str(values["calibration"]),
+        baseline=baseline,
+        **share,
+        sphere=sphere,
+    )
+
+
+def _check_shapes(bundle: Bundle) -> None:
+    """All matrices fit each other, and a device can play: tried at the context of zeros."""
+    plan, conduct, actions = bundle.plan, bundle.conduct, bundle.actions
+    features = plan.features
+    if not isinstance(features, LowRankFeatures) or features.basis.pivots.ndim != 2:
+        raise BundleError("the bundle is malformed: pivots must be a matrix")
+    own = bundle.context_dimension
+    if isinstance(actions, VaryingActions):
+        own -= actions.count * actions.dimension
+    if own < 0 or features.basis.pivots.shape[1] != own + actions.dimension:
+        raise BundleError("the bundle is malformed: pivots, contexts and actions do not fit")
+    if actions.count > _LARGEST_SIDE or bundle.dimension > _LARGEST_SIDE:
+        raise BundleError("the bundle is malformed: too many actions or coordinates")
+    if (bundle.randomizer is Randomizer.SPHERE) != (plan.sphere is not None):
+        raise BundleError("the bundle is malformed: it does not describe its randomizer")
+    if plan.sphere is not None and plan.sphere.dimension != bundle.dimension:
+        raise BundleError("the bundle is malformed: the sphere has another dimension")
+    origin = np.zeros((1, bundle.context_dimension))
+    law = conduct.probabilities(origin)
+    psi = features.whitened(actions.chosen(origin, np.zeros(1, dtype=np.int64)))
+    fits = law.shape == (1, actions.count) and (law >= 0).all() and abs(law.sum() - 1) < 1e-6
+    if not fits or psi.shape != (1, features.rank) or not np.isfinite(psi).all():
+        raise BundleError("the bundle is malformed: nothing can be played with it")
+    if plan.baseline is not None and not np.isfinite(plan.baseline(origin_pair(bundle))).all():
+        raise BundleError("the bundle is malformed: its baseline is not a number")
+
+
+def origin_pair(bundle: Bundle) -> FloatArray:
+    """The pair of the context of zeros and the first action."""
+    origin = np.zeros((1, bundle.context_dimension))
+    return bundle.actions.chosen(origin, np.zeros(1, dtype=np.int64))
+
+
+def _whole(value: Any, name: str, largest: int = _LARGEST_SIDE) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        raise BundleError(f"the bundle is malformed: {name} must lie in 1 to {largest}")
+    return value
+
+
+def _number(value: Any, name: str, low: float, high: float) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not isfinite(value) or not low <= value <= high:
+        raise BundleError(f"the bundle is malformed: {name} must lie in {low:g} to {high:g}")
+    return float(value)

@@ -1,0 +1,86 @@
+"""What a device does with its datum: decide, encode, make private. For one user or for many.
+
+A simulation of a million users and the client of one user run these same lines; what one user gets
+does not depend on the users beside it, to the last bit.
+"""
+
+import numpy as np
+
+from capri.encoder import contributions, features_and_baseline
+from capri.exploration import LawTable
+from capri.local.bundle import Bundle
+from capri.local.randomness import DeviceRandomness
+from capri.local.reports import Messages, pack
+from capri.typing import FloatArray, IntArray
+
+
+class Device:
+    """The part of the local model that sees data."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+
+    def decide(self, contexts: FloatArray, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
+        """An action from the public law for each context, and its probability."""
+        rows, place = _distinct(contexts)
+        return LawTable(self._bundle.conduct.probabilities(rows)).draw(place, uniform)
+
+    def encode(self, contexts: FloatArray, actions: IntArray, rewards: FloatArray) -> IntArray:
+        """Contributions on the integer grid, of norm at most ``grid.norm_limit``."""
+        bundle = self._bundle
+        pairs, place = _distinct(bundle.actions.chosen(contexts, actions))
+        whitened, baseline = features_and_baseline(bundle.plan, pairs)
+        return contributions(
+            bundle.plan,
+            whitened[place],
+            baseline[place],
+            rewards,
+            reward_bound=bundle.reward_bound,
+        )
+
+    def report(
+        self,
+        contexts: FloatArray,
+        actions: IntArray,
+        rewards: FloatArray,
+        randomness: DeviceRandomness,
+    ) -> Messages:
+        """One private report for each user, as rows of bytes (Alg. 1, line 14).
+
+        A missing reward is a reward of 0. Only what passed the randomizer leaves this function.
+        """
+        bundle = self._bundle
+        units = self.encode(contexts, actions, rewards)
+        tokens = randomness.seeds(len(units))
+        sphere = bundle.plan.sphere
+        if sphere is None:
+            payload = randomness.noised(units, bundle.plan.grid.noise_scale)
+        else:
+            vectors = _on_sphere(
+                units, bundle.plan.grid.norm_limit, randomness.rounding(len(units))
+            )
+            coin = randomness.coin(len(units), sphere.chance)
+            pick = randomness.below(sphere.choices(coin))
+            payload = sphere.choose(sphere.nearest(tokens, vectors), coin, pick)
+        return pack(bundle.randomizer, bundle.digest, tokens, payload)
+
+
+def _on_sphere(units: IntArray, limit: int, uniform: FloatArray) -> FloatArray:
+    """Round ``z = q / limit``, ``|z| <= 1``, to a unit vector with mean ``z``.
+
+    ``z / |z|`` with probability ``(1 + |z|) / 2``, else its opposite; at 0 the first axis.
+    """
+    vectors = units / limit
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    nothing = norms == 0
+    vectors[nothing, 0] = 1.0
+    sign = np.where(uniform < (1 + norms) / 2, 1.0, -1.0)
+    return np.asarray(vectors * (sign / np.where(nothing, 1.0, norms))[:, None])
+
+
+def _distinct(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Distinct rows, and which of them each row is: users often share contexts."""
+    if len(rows) == 1:
+        return rows, np.zeros(1, dtype=np.int64)
+    kinds, place = np.unique(rows, axis=0, return_inverse=True)
+    return kinds, place.reshape(-1).astype(np.int64)

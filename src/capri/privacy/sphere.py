@@ -1,0 +1,206 @@
+"""The sphere randomizer: one unit vector as a seed and a number, pure epsilon privacy.
+
+The seed names ``M`` public directions ``+-V_1, ..., +-V_(M/2)``, drawn by :mod:`directions`, and
+never depends on the data. The device ranks them by their product with its unit vector ``u`` and
+reports the number of one direction: one of the ``k`` nearest with probability ``p``, one of the
+others with probability ``1 - p``. Every number has therefore probability
+
+    p / k                  if it is among the k nearest to u,
+    (1 - p) / (M - k)      if it is not,
+
+whatever ``u`` is, and ``p`` is the largest number that keeps their ratio within ``e^epsilon``. The
+proof counts: it needs neither a property of the generator nor exact arithmetic in the ranking, and
+``p`` is a whole number of ``2^-63``, so that floating point cannot leak. ``M = 2`` is the sampler
+of Duchi, Jordan & Wainwright 2018; as ``M`` grows with ``k/M`` fixed it becomes PrivUnit (Bhowmick
+et al. 2018), whose threshold ``k/M`` plays the part of.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import exp, inf, log, nextafter, pi, sqrt
+
+import numpy as np
+
+from capri.errors import ConfigurationError
+from capri.privacy.directions import Words, projections
+from capri.typing import BoolArray, FloatArray, IntArray
+
+# Probabilities are whole multiples of 2^-63, so that a coin is one comparison of integers.
+COIN = 1 << 63
+# Directions a seed may stand for: what a device has to compare with.
+_LARGEST = 256
+# A smaller number of directions is taken when it costs at most this share of variance.
+_GOOD_ENOUGH = 1.05
+_SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-3, 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sphere:
+    """Public parameters: ``dimension`` of ``u``, ``candidates`` ``M``, ``near`` ``k``, coin ``p``.
+
+    ``chance`` is ``p`` in units of ``2^-63``.
+    """
+
+    dimension: int
+    candidates: int
+    near: int
+    chance: int
+
+    def __post_init__(self) -> None:
+        for name in ("dimension", "candidates", "near", "chance"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigurationError(f"{name} must be a whole number, got {value!r}")
+        if not 2 <= self.dimension <= 1 << 16:
+            raise ConfigurationError(f"dimension must lie in 2 to 65536, got {self.dimension}")
+        if not 2 <= self.candidates <= 1 << 12 or self.candidates % 2:
+            raise ConfigurationError(
+                f"candidates must be even and lie in 2 to 4096, got {self.candidates}"
+            )
+        if not 1 <= self.near <= self.candidates // 2:
+            raise ConfigurationError(
+                f"near must lie in 1 to {self.candidates // 2}, got {self.near}"
+            )
+        if not self.near * COIN <= self.chance * self.candidates < self.candidates * COIN:
+            raise ConfigurationError(
+                f"chance must be at least near/candidates and below 1, got {self.chance / COIN}"
+            )
+
+    @property
+    def probabilities(self) -> tuple[Fraction, Fraction]:
+        """Exact probability of one direction among the nearest, and of one that is not."""
+        far = self.candidates - self.near
+        return Fraction(self.chance, COIN * self.near), Fraction(COIN - self.chance, COIN * far)
+
+    @property
+    def ratio(self) -> Fraction:
+        """Largest ratio of the probabilities of a report under two data: ``e^epsilon``, exactly."""
+        near, far = self.probabilities
+        return near / far
+
+    @property
+    def epsilon(self) -> float:
+        """What a report costs, rounded up: ``ln(ratio)``."""
+        return nextafter(nextafter(log(self.ratio), inf), inf)
+
+    def keeps(self, epsilon: float) -> bool:
+        """Whether a report costs at most ``epsilon``, compared in exact fractions."""
+        return self.ratio <= _exponential_from_below(epsilon)
+
+    def nearest(self, seeds: Words, units: FloatArray) -> IntArray:
+        """The ``k`` nearest directions of each seed to its unit vector, as numbers ``(n, k)``.
+
+        Number ``2 i`` is ``V_i`` and ``2 i + 1`` is ``-V_i``; of each pair at most one is near.
+        """
+        products = projections(seeds, self.candidates // 2, units)
+        rows = np.argpartition(-np.abs(products), self.near - 1, axis=1)[:, : self.near]
+        behind = np.take_along_axis(products, rows, axis=1) < 0
+        return np.asarray(2 * rows + behind)
+
+    def choose(self, nearest: IntArray, coin: BoolArray, pick: IntArray) -> IntArray:
+        """The number to report: the ``pick``-th of the nearest where the coin fell so, else of the
+        others, which are the opposites of the nearest and both ends of all further pairs."""
+        users = np.arange(len(nearest))
+        inside = nearest[users, np.minimum(pick, self.near - 1)]
+        taken = np.zeros((len(nearest), self.candidates // 2), dtype=np.bool_)
+        np.put_along_axis(taken, nearest // 2, True, axis=1)
+        rest = np.argsort(taken, axis=1, kind="stable")  # pairs that are not near come first
+        beyond = np.maximum(pick - self.near, 0)
+        outside = np.where(pick < self.near, inside ^ 1, 2 * rest[users, beyond // 2] + beyond % 2)
+        return np.asarray(np.where(coin, inside, outside))
+
+    def choices(self, coin: BoolArray) -> IntArray:
+        """How many numbers the pick is made among."""
+        return np.where(coin, self.near, self.candidates - self.near)
+
+    @property
+    def shrinkage(self) -> float:
+        """``E<V, u>`` of the reported direction: dividing by it makes a report unbiased.
+
+        ``(p - (1 - p) k / (M - k)) t`` with ``t`` the mean product of the ``k`` nearest: the
+        directions of a seed sum to zero, so the others average ``-k t / (M - k)``.
+        """
+        p = self.chance / COIN
+        balance = p - (1 - p) * self.near / (self.candidates - self.near)
+        return balance * _mean_of_nearest(self.dimension, self.candidates // 2, self.near)
+
+    @property
+    def deviation(self) -> float:
+        """Root mean square of a coordinate of an unbiased report, ``1 / (shrinkage sqrt(m))``."""
+        return 1 / (self.shrinkage * sqrt(self.dimension))
+
+
+@lru_cache(maxsize=4096)
+def sphere(epsilon: float, dimension: int) -> Sphere:
+    """The randomizer of smallest variance, or nearly: fewer directions where that costs under 5 %.
+
+    ``k`` and ``M`` are the threshold of PrivUnit in another form, optimised for epsilon.
+
+    >>> best = sphere(4.0, 50)
+    >>> best.candidates, best.near, best.keeps(4.0), best.keeps(3.999)
+    (64, 5, True, False)
+    """
+    if not _SMALLEST_EPSILON <= epsilon <= _LARGEST_EPSILON:
+        raise ConfigurationError(
+            f"the sphere randomizer needs epsilon between {_SMALLEST_EPSILON} and "
+            f"{_LARGEST_EPSILON:g}, got {epsilon}"
+        )
+    limit = _exponential_from_below(epsilon)
+    found: list[Sphere] = []
+    candidates = 2
+    while candidates <= _LARGEST:
+        options = (
+            _with_coin(limit, dimension, candidates, near) for near in _thresholds(candidates)
+        )
+        found.append(max(options, key=lambda option: option.shrinkage))
+        candidates *= 2
+    best = max(option.shrinkage for option in found)
+    return next(each for each in found if best**2 <= _GOOD_ENOUGH * each.shrinkage**2)
+
+
+def _thresholds(candidates: int) -> list[int]:
+    """Values of ``k`` to try: all up to 20, then in steps of 5 %."""
+    half = candidates // 2
+    return [near for near in range(1, half + 1) if near <= 20 or near % (near // 20) == 0]
+
+
+def _with_coin(limit: Fraction, dimension: int, candidates: int, near: int) -> Sphere:
+    """The largest ``p`` with ``p (M - k) <= e^epsilon (1 - p) k``, rounded down."""
+    odds = limit * near / (candidates - near)
+    return Sphere(
+        dimension=dimension,
+        candidates=candidates,
+        near=near,
+        chance=int(COIN * odds / (1 + odds)),
+    )
+
+
+def _exponential_from_below(epsilon: float) -> Fraction:
+    """A number at most ``e^epsilon``: ``math.exp`` is right to a few units in the last place."""
+    return Fraction(exp(epsilon)) * Fraction((1 << 50) - 1, 1 << 50)
+
+
+@lru_cache(maxsize=4096)
+def _mean_of_nearest(dimension: int, pairs: int, near: int) -> float:
+    """Expected mean of the ``k`` largest of ``h`` independent ``|<V, u>|``.
+
+    With ``|<V, u>| = sin a``, of density ``2 cos^(m-2) a / B(1/2, (m-1)/2)`` on ``[0, pi/2]`` and
+    upper tail ``Q(a)``: ``h/k  int sin a  P(Bin(h-1, Q(a)) < k)  density(a) da``.
+    """
+    from scipy.special import bdtr, betainc, betaln
+
+    end = min(pi / 2, 16 / sqrt(dimension))  # beyond lies less than e^-100
+    nodes, weights = _quadrature()
+    angle, weights = end * (nodes + 1) / 2, weights * end / 2
+    sine = np.sin(angle)
+    tail = 1 - betainc(0.5, (dimension - 1) / 2, sine**2)
+    density = 2 * np.exp((dimension - 2) * np.log(np.cos(angle)) - betaln(0.5, (dimension - 1) / 2))
+    among = 1.0 if pairs == 1 else bdtr(near - 1, pairs - 1, tail)
+    return float(pairs / near * np.sum(weights * sine * among * density))
+
+
+@lru_cache(maxsize=1)
+def _quadrature() -> tuple[FloatArray, FloatArray]:
+    nodes, weights = np.polynomial.legendre.leggauss(300)
+    return nodes, weights
