@@ -27,7 +27,7 @@ from scipy.stats import binomtest, norm
 import capri
 from builders import small_policy
 from capri import encoder, encoding
-from capri.audit import AuditResult, _clopper_pearson_upper, audit, proven_mu
+from capri.audit import AuditResult, audit, clopper_pearson_upper, proven_mu
 from capri.decisions import OpenEpoch, RewardStatus
 from capri.errors import BudgetError, ConfigurationError
 from capri.gate import Gate
@@ -408,7 +408,7 @@ def test_integers_stop_a_lost_square_root(monkeypatch: Patch) -> None:
 def test_clopper_pearson_is_the_textbook_one(hits: int) -> None:
     for error in (1e-3, 1e-6):
         interval = binomtest(hits, 100).proportion_ci(1 - 2 * error, method="exact")
-        assert _clopper_pearson_upper(hits, 100, error) == pytest.approx(interval.high, rel=1e-9)
+        assert clopper_pearson_upper(hits, 100, error) == pytest.approx(interval.high, rel=1e-9)
 
 
 def test_bound_holds_with_the_stated_confidence() -> None:

@@ -145,12 +145,12 @@ def proven_mu(low: FloatArray, high: FloatArray, error: float) -> float:
     Gaussian DP allows no test with ``Phi^-1(1 - fpr) - Phi^-1(fnr) > mu`` (Dong, Roth & Su 2019);
     both rates are replaced by their one-sided Clopper-Pearson upper bounds, each at ``error / 2``.
     """
-    false_positive = _clopper_pearson_upper(int((low > 0).sum()), len(low), error / 2)
-    false_negative = _clopper_pearson_upper(int((high <= 0).sum()), len(high), error / 2)
+    false_positive = clopper_pearson_upper(int((low > 0).sum()), len(low), error / 2)
+    false_negative = clopper_pearson_upper(int((high <= 0).sum()), len(high), error / 2)
     return float(ndtri(1 - false_positive) - ndtri(false_negative))
 
 
-def _clopper_pearson_upper(hits: int, trials: int, error: float) -> float:
+def clopper_pearson_upper(hits: int, trials: int, error: float) -> float:
     """Upper end of the exact binomial confidence interval."""
     return 1.0 if hits == trials else float(betaincinv(hits + 1, trials - hits, 1 - error))
 

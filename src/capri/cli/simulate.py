@@ -45,6 +45,10 @@ def simulate(
         str,
         _option("Whom users trust: a curator, or nobody.", "joint|local", panel=POLICY_PANEL),
     ] = "joint",
+    randomizer: Annotated[
+        str,
+        _option("Of devices in the local model.", "sphere|gaussian", panel=POLICY_PANEL),
+    ] = "sphere",
     preset: Preset = PRESETS[0],
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
@@ -105,7 +109,8 @@ def simulate(
             return _uniform(environment, rounds, number)
         return _capri(
             environment, chosen_kernel, number,
-            budget=budget, horizon=rounds, model=model, preset=preset, **options,
+            budget=budget, horizon=rounds, model=model, preset=preset, randomizer=randomizer,
+            **options,
         )  # fmt: skip
 
     first = world(seed)
@@ -141,6 +146,7 @@ def simulate(
         "reward_bound": first.reward_bound,
         "policy": policy,
         "model": model,
+        "randomizer": randomizer if model == "local" else None,
         "preset": preset,
         "epsilon": None if budget is None else budget.epsilon,
         "delta": None if budget is None else budget.delta,
@@ -158,19 +164,24 @@ def simulate(
 
 
 def _capri(
-    environment: "TabularEnvironment", kernel: "Kernel", seed: int, **settings: Any
+    environment: "TabularEnvironment", kernel: "Kernel", seed: int, *, randomizer: str, **rest: Any
 ) -> "Policy":
+    """CAPRI with a curator, or devices and an aggregator; the paper has its own local form."""
+    from capri.local.fleet import Fleet
     from capri.policy import Capri
     from capri.spaces import ContextPool
 
-    return Capri(
-        kernel=kernel,
-        actions=environment.actions,
-        contexts=ContextPool(environment.contexts, weights=environment.weights),
-        reward_bound=environment.reward_bound,
-        simulation_seed=seed,
-        **settings,
-    )
+    settings: dict[str, Any] = {
+        "kernel": kernel,
+        "actions": environment.actions,
+        "contexts": ContextPool(environment.contexts, weights=environment.weights),
+        "reward_bound": environment.reward_bound,
+        **rest,
+    }
+    if (rest["model"], rest["preset"]) == ("local", "practical") and rest["budget"] is not None:
+        del settings["model"], settings["preset"]
+        return Fleet.build(randomizer=randomizer, simulation_seed=seed, **settings)
+    return Capri(simulation_seed=seed, **settings)
 
 
 def _uniform(environment: "TabularEnvironment", rounds: int, seed: int) -> "Policy":

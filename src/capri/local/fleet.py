@@ -1,7 +1,7 @@
 """Many devices at once, for simulations: the same lines as one device, on arrays of users."""
 
 from math import inf
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -33,6 +33,12 @@ class Fleet:
         self._digest = b""
         self._bundle: Bundle
         self._waiting: dict[int, tuple[FloatArray, IntArray]] = {}
+
+    @classmethod
+    def build(cls, *, budget: Budget, simulation_seed: int, **settings: Any) -> "Fleet":
+        """An aggregator and its users from one seed."""
+        aggregator = LocalCapri(budget=budget, public_seed=simulation_seed, **settings)
+        return cls(aggregator, budget, simulation_seed=simulation_seed)
 
     @property
     def guarantee(self) -> str:

@@ -1,0 +1,212 @@
+"""Attack the bytes that a device uploads, and see how much privacy loss can be proved.
+
+The worst datum is reported many times in two worlds that differ in the reward alone. Whoever reads
+the bytes knows the bundle, hence what either world would make likely. Four attacks: *report* reads
+the payload with that knowledge, *bits* looks at every single bit, *tokens* looks for a seed that
+comes twice, *bias* checks that reports average to the contribution, as the aggregator assumes.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from math import inf, log, sqrt
+
+import numpy as np
+
+from capri.audit import clopper_pearson_upper, proven_mu
+from capri.errors import ConfigurationError
+from capri.local import reports as wire
+from capri.local.bundle import Bundle
+from capri.local.client import LocalClient
+from capri.privacy.budget import Budget
+from capri.privacy.calibration import delivered_epsilon
+from capri.privacy.directions import RESOLUTION, directions
+from capri.privacy.sphere import Sphere
+from capri.spaces import as_contexts
+from capri.typing import FloatArray, IntArray
+
+_EXCESS = 1e6
+_FEWEST = 100
+# Standard errors by which the mean report may miss the contribution: chance does so with 1e-6.
+_BIAS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceAudit:
+    """Claimed against proven privacy loss of one report."""
+
+    randomizer: str
+    claimed_epsilon: float
+    delta: float
+    trials: int
+    confidence: float
+    proven: dict[str, float]
+    bias: float
+
+    @property
+    def proven_epsilon(self) -> float:
+        """The largest loss that some attack proves."""
+        return max(self.proven.values())
+
+    @property
+    def passed(self) -> bool:
+        """No attack proves more loss than was claimed, and reports are unbiased."""
+        return self.proven_epsilon <= self.claimed_epsilon and self.bias <= _BIAS
+
+
+def audit_device(
+    bundle: bytes,
+    budget: Budget,
+    contexts: object,
+    *,
+    trials: int = 20_000,
+    confidence: float = 0.999,
+    client: type[LocalClient] = LocalClient,
+    progress: Callable[[int, int], None] | None = None,
+) -> DeviceAudit:
+    """Attack fresh devices of one bundle; ``contexts`` are those to look for the worst datum in.
+
+    ``trials`` reports are made in each of the two worlds, with real randomness. The confidence
+    holds for all attacks together.
+    """
+    if trials < _FEWEST:
+        raise ConfigurationError(f"an audit needs at least {_FEWEST} trials, got {trials}")
+    if not 0 < confidence < 1:
+        raise ConfigurationError(f"confidence must lie between 0 and 1, got {confidence}")
+    target = _Target(client(bundle, budget), contexts)
+    if not target.client.private:
+        raise ConfigurationError("only a real device can be audited: leave simulation at None")
+    made = []
+    for number, sign in enumerate(np.repeat([-1.0, 1.0], trials), start=1):
+        made.append(target.report(float(sign)))
+        if progress is not None:
+            progress(number, 2 * trials)
+    rows = np.frombuffer(b"".join(made), dtype=np.uint8).reshape(2 * trials, -1)
+    low, high = rows[:trials], rows[trials:]
+    error = (1 - confidence) / 2  # shared by the attacks that can err by chance
+    return DeviceAudit(
+        randomizer=str(target.bundle.randomizer),
+        claimed_epsilon=budget.epsilon,
+        delta=0.0 if target.sphere is not None else budget.delta,
+        trials=trials,
+        confidence=confidence,
+        proven={
+            "report": target.payload_attack(low, high, error, budget.delta),
+            "bits": _bit_attack(low, high, error),
+            "tokens": _token_attack(rows),
+        },
+        bias=max(target.bias(low, -1.0), target.bias(high, 1.0)),
+    )
+
+
+class _Target:
+    """A device with the worst datum, and what its bytes mean."""
+
+    def __init__(self, client: LocalClient, contexts: object) -> None:
+        self.client = client
+        self.bundle: Bundle = client._bundle
+        self.sphere: Sphere | None = self.bundle.plan.sphere
+        rows = as_contexts(contexts, self.bundle.context_dimension)
+        actions = self.bundle.actions.count
+        everyone, action = np.repeat(rows, actions, axis=0), np.tile(np.arange(actions), len(rows))
+        low, high = (self._encoded(everyone, action, sign) for sign in (-1.0, 1.0))
+        worst = int(np.linalg.norm(high - low, axis=1).argmax())
+        self._context, self._action = everyone[worst : worst + 1], action[worst : worst + 1]
+        self._units = {-1.0: low[worst], 1.0: high[worst]}
+
+    def _encoded(self, contexts: FloatArray, actions: IntArray, sign: float) -> IntArray:
+        rewards = np.full(len(contexts), sign * self._reward)
+        return self.client._device.encode(contexts, actions, rewards)
+
+    @property
+    def _reward(self) -> float:
+        return _EXCESS * self.bundle.reward_bound
+
+    def report(self, sign: float) -> bytes:
+        """One device's upload in one of the worlds."""
+        device = copy(self.client)
+        device.act(self._context[0])
+        device._pending = self._context, self._action  # the worst action, whatever was drawn
+        return device.report(sign * self._reward)
+
+    def payload_attack(
+        self, low: wire.Messages, high: wire.Messages, error: float, delta: float
+    ) -> float:
+        """Sphere: is the number near in the high world and not near in the low one, or the reverse?
+
+        Gaussian: the projection on the line between the two contributions.
+        """
+        if self.sphere is not None:
+            return max(
+                _ratio(self._points_at(high, sign), self._points_at(low, sign), error / 2)
+                if sign > 0
+                else _ratio(self._points_at(low, sign), self._points_at(high, sign), error / 2)
+                for sign in (-1.0, 1.0)
+            )
+        middle = (self._units[1.0] + self._units[-1.0]) / 2
+        apart = (self._units[1.0] - self._units[-1.0]).astype(np.float64)
+        statistic = [
+            (wire.payload_of(rows, self.bundle.randomizer) - middle) @ apart for rows in (low, high)
+        ]
+        return delivered_epsilon(max(0.0, proven_mu(statistic[0], statistic[1], error)), delta)
+
+    def _points_at(self, rows: wire.Messages, sign: float) -> IntArray:
+        """Whether each report names a direction near this world's vector and not the other's."""
+        assert self.sphere is not None
+        number = wire.payload_of(rows, self.bundle.randomizer)
+        tokens = wire.tokens_of(rows)
+        near = {
+            world: (self.sphere.nearest(tokens, self._unit(world, len(rows))) == number).any(axis=1)
+            for world in (sign, -sign)
+        }
+        return np.asarray(near[sign] & ~near[-sign]).astype(np.int64)
+
+    def _unit(self, sign: float, count: int) -> FloatArray:
+        units = self._units[sign].astype(np.float64)
+        return np.tile(units / np.linalg.norm(units), (count, 1))
+
+    def bias(self, rows: wire.Messages, sign: float) -> float:
+        """Standard errors between the mean report and the contribution, along the contribution."""
+        truth = self._units[sign] / self.bundle.plan.grid.norm_limit
+        payload = wire.payload_of(rows, self.bundle.randomizer)
+        if self.sphere is None:
+            decoded = payload / self.bundle.plan.grid.norm_limit
+        else:
+            number = payload[:, 0]
+            vectors = directions(wire.tokens_of(rows), number // 2, self.sphere.dimension)
+            signs = (1 - 2 * (number % 2))[:, None]
+            decoded = signs * vectors / (RESOLUTION * self.sphere.shrinkage)
+        along = decoded @ truth / np.linalg.norm(truth)
+        off = along.mean() - np.linalg.norm(truth)
+        return float(abs(off) / (along.std(ddof=1) / sqrt(len(along))))
+
+
+def _ratio(here: IntArray, there: IntArray, error: float) -> float:
+    """``ln(P(event here) / P(event there))`` at least, by Clopper-Pearson."""
+    misses = clopper_pearson_upper(int((here == 0).sum()), len(here), error / 2)
+    above = clopper_pearson_upper(int(there.sum()), len(there), error / 2)
+    return log((1 - misses) / above) if misses < 1 else 0.0
+
+
+def _bit_attack(low: wire.Messages, high: wire.Messages, error: float) -> float:
+    """The most telling of all bits of a report, either way round."""
+    bits = 8 * low.shape[1]
+    ones = [np.unpackbits(rows, axis=1).sum(axis=0, dtype=np.int64) for rows in (low, high)]
+    best = 0.0
+    for here, there in ((ones[0], ones[1]), (ones[1], ones[0])):
+        for hits, others in ((here, there), (len(low) - here, len(low) - there)):
+            # The widest gaps first: testing all bits costs one factor in the error.
+            for bit in np.argsort(others - hits)[:4]:
+                misses = clopper_pearson_upper(
+                    len(low) - int(hits[bit]), len(low), error / (8 * bits)
+                )
+                above = clopper_pearson_upper(int(others[bit]), len(low), error / (8 * bits))
+                if misses < 1:
+                    best = max(best, log((1 - misses) / above))
+    return best
+
+
+def _token_attack(rows: wire.Messages) -> float:
+    """A token that comes twice did not come from 128 fresh random bits: infinite loss."""
+    tokens = {row.tobytes() for row in rows[:, wire.TOKEN]}
+    return inf if len(tokens) < len(rows) else 0.0
