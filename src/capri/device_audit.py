@@ -7,7 +7,6 @@ comes twice, *bias* checks that reports average to the contribution, as the aggr
 """
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
 from math import inf, log, sqrt
 
@@ -124,7 +123,8 @@ class _Target:
 
     def report(self, sign: float) -> bytes:
         """One device's upload in one of the worlds."""
-        device = copy(self.client)
+        device = self.client
+        device._reported = False  # as good as a new device, without reading the bundle again
         device.act(self._context[0])
         device._pending = self._context, self._action  # the worst action, whatever was drawn
         return device.report(sign * self._reward)

@@ -5,35 +5,87 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from capri.cli.options import PRESETS, Delta, Epsilon, Json, Model, Preset, picture_kind
+from capri.cli.options import POLICY_PANEL, PRESETS, Delta, Epsilon, Json, Preset, picture_kind
+from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from capri.audit import AuditResult
     from capri.policy import Capri
 
 FAILED = 1
+DEVICE = "device"
 _SIDE, _HORIZON = 10, 1_000
+_PICTURE = Path("capri-audit.png")
 
 
 def audit(
-    model: Model = "joint",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Whom users trust: a curator, or nobody; device: what real devices upload.",
+            metavar=f"joint|local|{DEVICE}",
+            rich_help_panel=POLICY_PANEL,
+        ),
+    ] = "joint",
+    randomizer: Annotated[
+        str,
+        typer.Option(
+            help="Of the device.", metavar="sphere|gaussian", rich_help_panel=POLICY_PANEL
+        ),
+    ] = "sphere",
     epsilon: Epsilon = 4.0,
     delta: Delta = 1e-5,
     preset: Preset = PRESETS[0],
     trials: Annotated[int, typer.Option(help="Runs in each of the two worlds.")] = 20_000,
     confidence: Annotated[float, typer.Option(help="Of what is proved.")] = 0.999,
     json: Json = None,
-    output: Annotated[Path, typer.Option(help="The picture: png, svg or pdf.")] = Path(
-        "capri-audit.png"
-    ),
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"The picture: png, svg or pdf; none of a device. Default: {_PICTURE}.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Attack the real pipeline: claimed against proven privacy loss, and a picture.
 
     The worst neighbouring pair is played many times with real noise, in two
     worlds that differ in one reward. How well they can be told apart proves a
-    lower bound on the loss. Ends with exit code 1 where an attack proves more
-    than was claimed.
+    lower bound on the loss. Model device reads the bytes that devices upload.
+    Ends with exit code 1 where an attack proves more than was claimed.
     """
+    if model == DEVICE:
+        from capri.cli.device_audit import audit_bytes
+
+        if output is not None:
+            raise ConfigurationError("there is no picture of a device: leave --output out")
+        if preset != PRESETS[0]:
+            raise ConfigurationError(f"devices run preset {PRESETS[0]!r}, got {preset!r}")
+        passed = audit_bytes(
+            _setting(epsilon, delta),
+            randomizer=randomizer,
+            trials=trials,
+            confidence=confidence,
+            json=json,
+        )
+    else:
+        passed = _audit_policy(
+            model, preset, _setting(epsilon, delta), trials, confidence, json, output or _PICTURE
+        )
+    if not passed:
+        raise typer.Exit(FAILED)
+
+
+def _audit_policy(
+    model: str,
+    preset: str,
+    setting: dict[str, Any],
+    trials: int,
+    confidence: float,
+    json: str | None,
+    output: Path,
+) -> bool:
+    """Audit the code of one process, print, draw; whether it passed."""
     kind = picture_kind(output)
 
     from rich.console import Console
@@ -47,20 +99,22 @@ def audit(
     check_writable(output)
     if json is not None and json != "-":
         check_writable(Path(json))
-    policy = _policy(model, epsilon, delta, preset)
+    policy = _policy(model, preset, setting)
     with Meter("audit", "runs") as meter:
         result = attack(policy, trials=trials, confidence=confidence, progress=meter)
-    setting = (
+    described = (
         f"{policy.guarantee}, preset {preset}, {_SIDE} contexts x {_SIDE} actions, Matern-5/2, "
         f"{trials:,} trials in each world"
     )
     # Files first: they are there even if nobody reads the tables to their end.
-    write_atomically(output, to_bytes(audit_figure(result, footnote=f"Audit of {setting}."), kind))
+    write_atomically(
+        output, to_bytes(audit_figure(result, footnote=f"Audit of {described}."), kind)
+    )
     text = to_json(_document(result, preset, trials))
     if json is not None and json != "-":
         write_atomically(Path(json), text.encode())
     console = Console(stderr=json == "-", highlight=False)
-    console.print(f"[bold]CAPRI audit[/bold]: {setting}.")
+    console.print(f"[bold]CAPRI audit[/bold]: {described}.")
     console.print(_summary(result))
     console.print(_attacks(result))
     console.print(_verdict(result))
@@ -69,32 +123,34 @@ def audit(
         typer.echo(text, nl=False)
     elif json is not None:
         console.print(f"Results: {json}", soft_wrap=True, markup=False)
-    if not result.passed:
-        raise typer.Exit(FAILED)
+    return result.passed
 
 
-def _policy(model: str, epsilon: float, delta: float, preset: str) -> "Capri":
-    """A small private policy: real noise, no seed."""
+def _setting(epsilon: float, delta: float) -> dict[str, Any]:
+    """A small problem: what is attacked is the code, not the problem."""
     import numpy as np
 
     from capri.kernels import Matern
-    from capri.policy import Capri
     from capri.privacy.budget import Budget
     from capri.spaces import ContextPool
 
+    rows = np.linspace(0.0, 1.0, _SIDE)[:, None]
+    return {
+        "kernel": Matern(nu=2.5, lengthscale=0.3),
+        "actions": rows,
+        "contexts": ContextPool(rows),
+        "budget": Budget(epsilon=epsilon, delta=delta),
+        "horizon": _HORIZON,
+    }
+
+
+def _policy(model: str, preset: str, setting: dict[str, Any]) -> "Capri":
+    """A small private policy: real noise, no seed."""
+    from capri.policy import Capri
+
     # The printed noise of the paper wastes most of the budget: nothing could be proved of it.
     options: dict[str, Any] = {"calibration": "analytic"} if preset == "paper" else {}
-    rows = np.linspace(0.0, 1.0, _SIDE)[:, None]
-    return Capri(
-        kernel=Matern(nu=2.5, lengthscale=0.3),
-        actions=rows,
-        contexts=ContextPool(rows),
-        budget=Budget(epsilon=epsilon, delta=delta),
-        horizon=_HORIZON,
-        model=model,
-        preset=preset,
-        **options,
-    )
+    return Capri(model=model, preset=preset, **setting, **options)
 
 
 def _verdict(result: "AuditResult") -> str:

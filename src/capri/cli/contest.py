@@ -10,6 +10,7 @@ import numpy as np
 from capri.cli.progress import Bar
 from capri.environments import TabularEnvironment
 from capri.kernels import Kernel
+from capri.local.fleet import Fleet
 from capri.policy import Capri
 from capri.privacy.budget import Budget
 from capri.rivals import UniformPlay
@@ -77,15 +78,37 @@ def contestants(
         "contexts": ContextPool(environment.contexts, weights=environment.weights),
         "reward_bound": environment.reward_bound,
         "horizon": rounds,
-        "preset": preset,
         "simulation_seed": seed,
     }
-    for label, promise, own, model in (
-        ("CAPRI joint", f"{_pair(budget)}, noise\nby the curator", budget, "joint"),
-        ("CAPRI local", f"{_pair(local)}, noise\nby each user", local, "local"),
-        ("CAPRI non-private", "none: no noise", None, "joint"),
-    ):
-        policy = Capri(**common, budget=own, model=model)
+    policies: tuple[tuple[str, str, Budget | None, Capri | Fleet], ...] = (
+        (
+            "CAPRI joint",
+            f"{_pair(budget)}, noise\nby the curator",
+            budget,
+            Capri(**common, preset=preset, budget=budget),
+        ),
+        # Devices run the practical preset; the paper has a local form of its own.
+        (
+            "CAPRI local",
+            f"pure epsilon {local_epsilon:g},\non each device",
+            local,
+            Fleet.build(**common, budget=replace(local, delta=0.0)),
+        )
+        if preset == "practical"
+        else (
+            "CAPRI local",
+            f"{_pair(local)}, noise\nby each user",
+            local,
+            Capri(**common, preset=preset, budget=local, model="local"),
+        ),
+        (
+            "CAPRI non-private",
+            "none: no noise",
+            None,
+            Capri(**common, preset=preset, budget=None),
+        ),
+    )
+    for label, promise, own, policy in policies:
         yield Contestant(
             label=label,
             promise=promise,

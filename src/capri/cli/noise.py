@@ -37,8 +37,11 @@ def noise(
     ),
     delta: Delta = 1e-5,
     dimension: Annotated[
-        int, typer.Option(help="Coordinates of a release, for our integer noise.", min=1)
+        int, typer.Option(help="Coordinates of a release, or of a report.", min=1)
     ] = 100,
+    local: Annotated[
+        bool, typer.Option("--local", help="Compare the randomizers of devices instead.")
+    ] = False,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print a Markdown table instead.")
     ] = False,
@@ -49,33 +52,36 @@ def noise(
     Paper: as printed. Split: the exact Gaussian mechanism, with the budget
     divided by the number of epochs. Ours: the exact Gaussian mechanism on
     integers, with the full budget in every epoch, as each user is in one epoch
-    only. All per unit of the contribution bound.
+    only. All per unit of the contribution bound. With --local: what one report
+    of a device adds, by the sphere and by the Gaussian randomizer.
     """
     from capri.cli.files import check_writable, write_atomically
+    from capri.cli.local_noise import local_markdown, local_noise_rows, local_table
     from capri.cli.report import to_json
 
     if json is not None and json != "-":
         check_writable(Path(json))
-    rows = noise_rows(
-        numbers("epsilon", epsilon), whole_numbers("rounds", rounds), delta, dimension
-    )
+    epsilons = numbers("epsilon", epsilon)
+    if local:
+        reports = local_noise_rows(epsilons, delta, dimension)
+        document = [asdict(row) for row in reports]
+        page, table = local_markdown(reports, delta), local_table(reports, delta)
+    else:
+        rows = noise_rows(epsilons, whole_numbers("rounds", rounds), delta, dimension)
+        document = [asdict(row) for row in rows]
+        page, table = _markdown(rows, delta), _table(rows, delta)
     if json is not None:
-        document = {
-            "delta": delta,
-            "dimension": dimension,
-            "rows": [asdict(row) for row in rows],
-        }
-        text = to_json(document)
+        text = to_json({"delta": delta, "dimension": dimension, "rows": document})
         if json == "-":
             typer.echo(text, nl=False)
             return
         write_atomically(Path(json), text.encode())
     if markdown:
-        typer.echo(_markdown(rows, delta))
+        typer.echo(page)
         return
     from rich.console import Console
 
-    Console(highlight=False).print(_table(rows, delta))
+    Console(highlight=False).print(table)
 
 
 def noise_rows(
@@ -149,14 +155,10 @@ _NARROW = (
 
 
 def _markdown(rows: list[NoiseRow], delta: float) -> str:
-    lines = [
-        f"Noise scale per unit of `B C`, and the epsilon it delivers at delta = {delta:g}:",
-        "",
-        "| " + " | ".join(_COLUMNS) + " |",
-        "| " + " | ".join("---:" for _ in _COLUMNS) + " |",
-        *("| " + " | ".join(_cells(row)) + " |" for row in rows),
-    ]
-    return "\n".join(lines)
+    from capri.cli.local_noise import markdown_table
+
+    title = f"Noise scale per unit of `B C`, and the epsilon it delivers at delta = {delta:g}:"
+    return markdown_table(title, _COLUMNS, [_cells(row) for row in rows])
 
 
 def _table(rows: list[NoiseRow], delta: float) -> object:

@@ -196,7 +196,7 @@ class LocalCapri:
         with self._lock:
             if isinstance(reports, np.ndarray) and reports.ndim == 2:
                 rows = np.ascontiguousarray(reports, dtype=np.uint8)
-                if rows.shape[1] == self._size:
+                if rows.shape[1] == self._size > 0:
                     return self._receive(rows)
                 reports = [row.tobytes() for row in rows]
             statuses = np.full(len(reports), int(ReportStatus.MALFORMED), dtype=np.int64)
@@ -217,7 +217,7 @@ class LocalCapri:
             return statuses
 
     def _fits(self, report: object) -> bool:
-        return isinstance(report, bytes) and len(report) == self._size
+        return isinstance(report, bytes) and len(report) == self._size > 0
 
     def _of_other_size(self, report: object) -> int:
         """Reports of closed epochs may have another size; anything else is malformed."""
@@ -233,6 +233,7 @@ class LocalCapri:
 
     def _receive(self, rows: wire.Messages) -> IntArray:
         """Reports of the expected size: check, add those that count, close the epoch when full."""
+        self._close()
         statuses = np.empty(len(rows), dtype=np.int64)
         start = 0
         while start < len(rows):
@@ -315,12 +316,14 @@ class LocalCapri:
         started = perf_counter()
         number = len(self._records) + 1
         length = self._schedule.length(number)
-        self._plan, self._bundle = None, b""
-        self._tokens: set[bytes] = set()
-        self._received, self._size = 0, 0
+        plan = None
         if length:
             with one_blas_thread():
                 plan = self._learner.plan(number, length, self._public)
+        self._plan, self._bundle, self._size = None, b"", 0
+        self._tokens: set[bytes] = set()
+        self._received = 0
+        if plan is not None:
             self._enter(plan, np.zeros(plan.dimension, dtype=np.int64))
             self._digests.append(self._bundle[-32:][:8])
         self._plan_seconds = perf_counter() - started
@@ -331,26 +334,22 @@ class LocalCapri:
         self._size = wire.report_size(self._problem.randomizer, plan.dimension)
 
     def _close(self) -> None:
-        """Read the sum (Alg. 1, lines 18-20) and plan anew. Reports were private already."""
+        """Learn from a full epoch and plan the next. If interrupted, the next call makes up."""
         plan = self._plan
-        assert plan is not None
+        if plan is None or self._received < plan.length:
+            return
+        if len(self._records) < plan.epoch:
+            self._learn(plan)
+        self._open_epoch()
+
+    def _learn(self, plan: EpochPlan) -> None:
+        """Read the sum (Alg. 1, lines 18-20). Reports were private already."""
         started = perf_counter()
-        release = Release(plan=plan, vector=np.asarray(self._sum * self._unit(plan)), event=None)
+        vector = np.asarray(self._sum * self._unit(plan))
         with one_blas_thread():
-            lesson = self._learner.learn(release, self._public)
-        record = EpochRecord(
-            epoch=plan.epoch,
-            length=plan.length,
-            rank=plan.features.rank,
-            tau=plan.tau,
-            sigma_max=plan.sigma_max,
-            noise_scale=plan.noise_scale,
-            width=lesson.width,
-            active_share=lesson.active_share,
-            predicted_error=lesson.predicted_error,
-            noise_share=lesson.noise_share,
-            seconds=self._plan_seconds + perf_counter() - started,
-        )
+            lesson = self._learner.learn(
+                Release(plan=plan, vector=vector, event=None), self._public
+            )
         self._releases.append(
             {
                 "epoch": plan.epoch,
@@ -361,8 +360,21 @@ class LocalCapri:
                 "epsilon": self._budget.epsilon if plan.sphere is None else plan.sphere.epsilon,
             }
         )
-        self._records.append(record)
-        self._open_epoch()
+        self._records.append(
+            EpochRecord(
+                epoch=plan.epoch,
+                length=plan.length,
+                rank=plan.features.rank,
+                tau=plan.tau,
+                sigma_max=plan.sigma_max,
+                noise_scale=plan.noise_scale,
+                width=lesson.width,
+                active_share=lesson.active_share,
+                predicted_error=lesson.predicted_error,
+                noise_share=lesson.noise_share,
+                seconds=self._plan_seconds + perf_counter() - started,
+            )
+        )
 
     @staticmethod
     def _unit(plan: EpochPlan) -> float:

@@ -21,6 +21,7 @@ import numpy as np
 
 from capri.conduct import Conduct
 from capri.errors import BundleError, CapriError
+from capri.exploration import ThompsonLaw
 from capri.features import Basis, LowRankFeatures
 from capri.grid import Grid
 from capri.kernels import from_dict
@@ -37,10 +38,13 @@ _HEAD = Struct("<12sHI")
 _DIGEST = 32
 # An honest bundle has well under a megabyte; actions with many features may need more.
 LARGEST = 1 << 26
-_LARGEST_HEADER = 1 << 20
+_LARGEST_HEADER = 1 << 17
 # Products of a few such numbers are still far from overflow.
 _LARGEST_NUMBER = 1e15
-_LARGEST_SIDE = 1 << 16
+# Sides of arrays, and numbers that one decision holds at once (128 MB).
+_LARGEST_SIDE = 1 << 24
+# Numbers that one decision computes in all, a second or two, and coordinates of anything.
+_LARGEST_WORK, _WIDEST = 1 << 27, 1 << 12
 _PLAN_VALUES = (
     "epoch",
     "length",
@@ -152,7 +156,7 @@ def read_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
     # Whatever else a hostile header makes go wrong, and only that: nothing was executed.
     except (
         CapriError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError,
-        RecursionError, UnicodeError, MemoryError,
+        RecursionError, UnicodeError, MemoryError, ImportError,
     ) as problem:  # fmt: skip
         raise BundleError(f"the bundle is malformed: {problem or type(problem).__name__}") from None
 
@@ -175,6 +179,7 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     basis = Basis(kernel, arrays["pivots"], arrays["transform"])
     plan = _plan(header, arrays, basis)
     conduct = Conduct.from_state(header["conduct"], arrays, basis, actions)
+    leaves = json.dumps(header["kernel"]).count('"type"')
     bundle = Bundle(
         plan=plan,
         conduct=conduct,
@@ -183,7 +188,7 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
         randomizer=Randomizer(header["randomizer"]),
         digest=digest,
     )
-    _check_shapes(bundle)
+    _check_shapes(bundle, leaves)
     return bundle
 
 
@@ -247,7 +252,7 @@ def _plan(header: dict[str, Any], arrays: dict[str, FloatArray], basis: Basis) -
     )
 
 
-def _check_shapes(bundle: Bundle) -> None:
+def _check_shapes(bundle: Bundle, leaves: int) -> None:
     """All matrices fit each other, and a device can play: tried at the context of zeros."""
     plan, conduct, actions = bundle.plan, bundle.conduct, bundle.actions
     features = plan.features
@@ -258,26 +263,27 @@ def _check_shapes(bundle: Bundle) -> None:
         own -= actions.count * actions.dimension
     if own < 0 or features.basis.pivots.shape[1] != own + actions.dimension:
         raise BundleError("the bundle is malformed: pivots, contexts and actions do not fit")
-    if actions.count > _LARGEST_SIDE or bundle.dimension > _LARGEST_SIDE:
-        raise BundleError("the bundle is malformed: too many actions or coordinates")
+    width = max(features.basis.pivots.shape[0], features.basis.rank, features.rank)
+    if isinstance(conduct.law, ThompsonLaw):
+        width = max(width, conduct.law.draws.shape[-1])
+    # Every test evaluates the kernel anew, and a kernel all of its parts.
+    passes = 1 + sum(1 + len(getattr(test, "roots", ())) for test in conduct.tests)
+    numbers = actions.count * width
+    if numbers > _LARGEST_SIDE or numbers * passes * leaves > _LARGEST_WORK or width > _WIDEST:
+        raise BundleError("the bundle asks for more work than a device should do")
     if (bundle.randomizer is Randomizer.SPHERE) != (plan.sphere is not None):
         raise BundleError("the bundle is malformed: it does not describe its randomizer")
     if plan.sphere is not None and plan.sphere.dimension != bundle.dimension:
         raise BundleError("the bundle is malformed: the sphere has another dimension")
     origin = np.zeros((1, bundle.context_dimension))
     law = conduct.probabilities(origin)
-    psi = features.whitened(actions.chosen(origin, np.zeros(1, dtype=np.int64)))
+    pair = actions.chosen(origin, np.zeros(1, dtype=np.int64))
+    psi = features.whitened(pair)
     fits = law.shape == (1, actions.count) and (law >= 0).all() and abs(law.sum() - 1) < 1e-6
     if not fits or psi.shape != (1, features.rank) or not np.isfinite(psi).all():
         raise BundleError("the bundle is malformed: nothing can be played with it")
-    if plan.baseline is not None and not np.isfinite(plan.baseline(origin_pair(bundle))).all():
+    if plan.baseline is not None and not np.isfinite(plan.baseline(pair)).all():
         raise BundleError("the bundle is malformed: its baseline is not a number")
-
-
-def origin_pair(bundle: Bundle) -> FloatArray:
-    """The pair of the context of zeros and the first action."""
-    origin = np.zeros((1, bundle.context_dimension))
-    return bundle.actions.chosen(origin, np.zeros(1, dtype=np.int64))
 
 
 def _whole(value: Any, name: str, largest: int = _LARGEST_SIDE) -> int:

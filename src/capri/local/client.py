@@ -1,9 +1,15 @@
 """The device: decides, and makes one report that gives nothing away."""
 
+import os
+from os import PathLike
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
 import numpy as np
 
 from capri.decisions import Decision
-from capri.errors import BudgetError, BundleError, ConfigurationError, DataError
+from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 from capri.local.bundle import Bundle, read_bundle
 from capri.local.device import Device
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
@@ -27,6 +33,9 @@ class LocalClient:
         What this user is willing to spend, in all: the client reports once.
     digest:
         The digest of the bundle as published elsewhere, to make sure that everybody got the same.
+    receipt:
+        Path of a file that remembers across restarts that the report was made. It is created just
+        before the report; where it exists, the device stays silent.
     simulation:
         ``(seed, user)`` to reproduce a user of a simulation, without any privacy. None for a real
         device.
@@ -38,6 +47,7 @@ class LocalClient:
         budget: Budget,
         *,
         digest: bytes | None = None,
+        receipt: str | PathLike[str] | None = None,
         simulation: tuple[int, int] | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -51,7 +61,10 @@ class LocalClient:
         check_promise(self._bundle, budget)
         self._device = Device(self._bundle)
         self._pending: tuple[FloatArray, IntArray] | None = None
-        self._reported = False
+        self._receipt = None if receipt is None else Path(receipt)
+        self._reported = self._receipt is not None and self._receipt.exists()
+        self._lock = Lock()
+        self._process = os.getpid()
 
     def __repr__(self) -> str:
         return f"LocalClient(epoch={self.epoch}, reported={self._reported})"
@@ -97,11 +110,37 @@ class LocalClient:
         value = as_numbers(0.0 if reward is None else reward, "a reward must be a finite number")
         if value.size != 1 or not np.isfinite(value).all():
             raise DataError("a reward must be a finite number")
-        context, action = self._pending
-        # Spent before it is drawn: an interrupted report is not made a second time.
-        self._reported, self._pending = True, None
+        context, action = self._spend()
         message = self._device.report(context, action, value.reshape(1), self._randomness)
         return bytes(message[0].tobytes())
+
+    def _spend(self) -> tuple[FloatArray, IntArray]:
+        """Take the datum, once for all threads, processes and restarts.
+
+        Before anything is drawn: an interrupted report is not made a second time.
+        """
+        if os.getpid() != self._process:
+            raise BudgetError("this client was forked: its report belongs to the first process")
+        with self._lock:
+            datum, self._pending = self._pending, None
+            if datum is None or self._reported:
+                raise BudgetError("this device has reported: a second report would spend twice")
+            self._reported = True
+        if self._receipt is not None:
+            try:
+                os.close(os.open(self._receipt, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            except FileExistsError:
+                raise BudgetError(
+                    "this device has reported before: a second report would spend twice"
+                ) from None
+            except OSError as problem:
+                raise StorageError(
+                    f"cannot write the receipt: {problem.strerror}. Nothing is reported"
+                ) from problem
+        return datum
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("a client is neither pickled nor copied: two copies would report twice")
 
     def renew(self, bundle: bytes, *, digest: bytes | None = None) -> bool:
         """Go on with the bundle of a later epoch; True if a datum had to be dropped for it.

@@ -80,7 +80,7 @@ def _on_sphere(units: IntArray, limit: int, uniform: FloatArray) -> FloatArray:
 
 def _distinct(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Distinct rows, and which of them each row is: users often share contexts."""
-    if len(rows) == 1:
-        return rows, np.zeros(1, dtype=np.int64)
+    if len(rows) <= 1:
+        return rows, np.zeros(len(rows), dtype=np.int64)
     kinds, place = np.unique(rows, axis=0, return_inverse=True)
     return kinds, place.reshape(-1).astype(np.int64)

@@ -30,9 +30,9 @@ class Fleet:
         self._budget = budget
         self._seed = simulation_seed
         self._users = 0
-        self._digest = b""
-        self._bundle: Bundle
-        self._waiting: dict[int, tuple[FloatArray, IntArray]] = {}
+        self._bundle: Bundle | None = None
+        # Batches by their first user: a report answers the bundle that was decided with.
+        self._waiting: dict[int, tuple[Device, FloatArray, IntArray]] = {}
 
     @classmethod
     def build(cls, *, budget: Budget, simulation_seed: int, **settings: Any) -> "Fleet":
@@ -61,30 +61,38 @@ class Fleet:
 
     def act_many(self, contexts: object) -> Decisions:
         """Each context is a new user who fetches the bundle and decides."""
-        if self._digest != self._aggregator.digest:
-            self._bundle = read_bundle(self._aggregator.bundle())
-            check_promise(self._bundle, self._budget)
-            self._digest = self._bundle.digest
-            self._device = Device(self._bundle)
-        rows = as_contexts(contexts, self._bundle.context_dimension)
+        bundle = self._open_bundle()
+        rows = as_contexts(contexts, bundle.context_dimension)
         users = np.arange(self._users, self._users + len(rows))
         draws = SimulatedRandomness(self._seed, users).action(len(rows))
-        actions, propensity = self._device.decide(rows, draws)
-        self._users += len(rows)
-        self._waiting[int(users[0])] = rows, actions
-        features = self._bundle.actions.features_of(rows, actions)
-        return Decisions(users, self._bundle.plan.epoch, actions, features, propensity)
+        device = Device(bundle)
+        actions, propensity = device.decide(rows, draws)
+        if len(rows):
+            self._users += len(rows)
+            self._waiting[int(users[0])] = device, rows, actions
+        features = bundle.actions.features_of(rows, actions)
+        return Decisions(users, bundle.plan.epoch, actions, features, propensity)
+
+    def _open_bundle(self) -> Bundle:
+        """The bundle of the open epoch, read and checked once like a device does."""
+        if self._bundle is None or self._bundle.digest != self._aggregator.digest:
+            bundle = read_bundle(self._aggregator.bundle())
+            check_promise(bundle, self._budget)
+            self._bundle = bundle
+        return self._bundle
 
     def update_many(self, decisions: Decisions, rewards: object) -> IntArray:
         """Every user of the batch reports; the aggregator's statuses."""
         users = decision_ids(decisions)
         values = as_numbers(rewards, "a reward must be a finite number")
-        found = self._waiting.pop(int(users[0]), None) if len(users) else None
-        if found is None or len(found[0]) != len(users) or values.shape != users.shape:
+        if not len(users):
+            return np.empty(0, dtype=np.int64)
+        found = self._waiting.get(int(users[0]))
+        if found is None or len(found[1]) != len(users) or values.shape != users.shape:
             raise DataError("a fleet takes one reward for every user of a batch, once")
         if not (np.abs(values) < inf).all():
             raise DataError("a reward must be a finite number")
-        contexts, actions = found
+        device, contexts, actions = self._waiting.pop(int(users[0]))
         randomness = SimulatedRandomness(self._seed, users)
-        reports = self._device.report(contexts, actions, values, randomness)
+        reports = device.report(contexts, actions, values, randomness)
         return self._aggregator.receive_many(reports)

@@ -155,6 +155,8 @@ def delivered_by_integers(mu: float, budget: Budget, rank: int) -> float:
     if mu == 0:
         return 0.0
     slack, delta = _integer_slack(budget, rank)
+    if delta <= 0:  # so small that the step to integers alone exceeds it
+        return float("inf")
     return delivered_epsilon(mu, delta) + slack
 
 

@@ -47,10 +47,11 @@ def gaussians(seeds: Words, rows: IntArray, dimension: int) -> Singles:
     words = hashed(
         seeds[:, 0, None, None], seeds[:, 1, None, None], rows[:, :, None], np.arange(pairs)
     )
-    half = np.float32(2.0**-32)
-    first = (words >> np.uint64(32)).astype(np.float32) * half + np.float32(2.0**-33)
+    # 23 bits and a half are exact in float32 and never 1, so no radius is 0: a token chosen with
+    # malice still stands for a unit vector.
+    first = ((words >> np.uint64(41)).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
     second = (words & np.uint64(0xFFFFFFFF)).astype(np.float32) * np.float32(2 * np.pi * 2.0**-32)
-    radius = np.sqrt(np.float32(-2) * np.log(np.minimum(first, np.float32(1))))
+    radius = np.sqrt(np.float32(-2) * np.log(first))
     values = np.empty((*words.shape[:2], 2 * pairs), dtype=np.float32)
     np.multiply(radius, np.cos(second), out=values[:, :, :pairs])
     np.multiply(radius, np.sin(second), out=values[:, :, pairs:])

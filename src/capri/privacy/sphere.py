@@ -178,7 +178,7 @@ def _with_coin(limit: Fraction, dimension: int, candidates: int, near: int) -> S
 
 def _exponential_from_below(epsilon: float) -> Fraction:
     """A number at most ``e^epsilon``: ``math.exp`` is right to a few units in the last place."""
-    return Fraction(exp(epsilon)) * Fraction((1 << 50) - 1, 1 << 50)
+    return Fraction(exp(min(epsilon, 700.0))) * Fraction((1 << 50) - 1, 1 << 50)
 
 
 @lru_cache(maxsize=4096)
