@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint audit clean bench ablation
+.PHONY: demo test lint audit clean bench bench-local ablation
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -30,10 +30,16 @@ audit: $(READY)  ## attack the real pipeline, and broken ones that must be caugh
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png
+	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer sphere
+	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer gaussian
 
 bench: $(READY)  ## regret, rivals, time and memory, under twenty minutes on two idle cores
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/regret.py --functions 10
+
+bench-local: $(READY)  ## devices: regret of a million users, bytes and milliseconds
+	$(BIN)/python benchmarks/local.py --functions 10
+	$(BIN)/python benchmarks/local_table.py
 
 ablation: $(READY)  ## what each option of the practical preset is worth
 	$(BIN)/python benchmarks/ablation.py

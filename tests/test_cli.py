@@ -19,8 +19,12 @@ from capri.cli import app
 from capri.cli.contest import Run
 from capri.cli.findings import finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
+from capri.device_audit import DeviceAudit
 from capri.environments import ENVIRONMENT_NAMES
 from capri.kernels.catalogue import KERNEL_NAMES
+from capri.local.fleet import Fleet
+from capri.privacy.calibration import noise_multiplier
+from capri.privacy.sphere import sphere
 from capri.rivals import UniformPlay
 
 ROUNDS = 120
@@ -36,6 +40,16 @@ def library_run(seed: int, policy: str = "capri", **settings: object) -> capri.S
     environment = capri.environments.random_rkhs(kernel, contexts=6, actions=5, seed=seed)
     if policy == "uniform":
         player = UniformPlay(actions=environment.actions, horizon=ROUNDS, simulation_seed=seed)
+    elif policy == "devices":
+        player = Fleet.build(
+            kernel=kernel,
+            actions=environment.actions,
+            contexts=capri.ContextPool(environment.contexts),
+            horizon=ROUNDS,
+            simulation_seed=seed,
+            budget=capri.Budget(epsilon=2.0, delta=1e-4),
+            **settings,
+        )
     else:
         player = capri.Capri(
             kernel=kernel,
@@ -56,7 +70,12 @@ def without_clock(records: list[dict[str, float]]) -> list[dict[str, float]]:
     ("options", "settings"),
     [
         ((), {}),
-        (("--model", "local"), {"model": "local"}),
+        (("--model", "local"), {"policy": "devices"}),
+        (
+            ("--model", "local", "--randomizer", "gaussian"),
+            {"policy": "devices", "randomizer": "gaussian"},
+        ),
+        (("--model", "local", "--preset", "paper"), {"model": "local", "preset": "paper"}),
         (("--no-privacy",), {"budget": None}),
         (("--preset", "paper"), {"preset": "paper"}),
         (
@@ -144,6 +163,17 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("audit", "--trials", "5"), "an audit needs at least 100 trials, got 5"),
         (("audit", "--confidence", "1"), "confidence must lie between 0 and 1, got 1.0"),
         (("audit", "--preset", "best"), "preset must be 'practical' or 'paper', got 'best'"),
+        (("audit", "--model", "global"), "model must be 'joint' or 'local', got 'global'"),
+        (("audit", "--model", "device", "--trials", "5"), "an audit needs at least 100 trials"),
+        (("audit", "--model", "device", "--output", "a.png"), "there is no picture of a device"),
+        (("audit", "--model", "device", "--preset", "paper"), "devices run preset 'practical'"),
+        (("audit", "--model", "device", "--randomizer", "cube"), "randomizer must be 'sphere' or"),
+        (
+            ("audit", "--model", "device", "--randomizer", "gaussian", "--delta", "0"),
+            "Gaussian noise needs delta above 0",
+        ),
+        (("noise", "--local", "--epsilon", "31"), "the sphere randomizer needs epsilon between"),
+        (("noise", "--local", "--dimension", "1"), "dimension must lie in 2 to 65536, got 1"),
         (("noise", "--delta", "0"), "Gaussian noise needs delta above 0"),
         (("noise", "--rounds", "1"), "rounds must be at least 2, got 1"),
         (("noise", "--json", "no/such/folder.json"), "cannot write no/such/folder.json: the dir"),
@@ -197,6 +227,7 @@ def test_demo_draws_and_says_what_one_sees(tmp_path: Path) -> None:
     said = " ".join(outcome.stdout.split())
     assert "Simulation, no privacy claim" in said
     assert "No better than uniform play: CAPRI joint, CAPRI local and CAPRI non-private" in said
+    assert "(4, 1e-05), noise" in said  # the paper's local form, not devices
     assert "nothing was eliminated" in said
     assert f"Picture: {path}" in outcome.stdout
     for label in ("CAPRI joint", "CAPRI local", "CAPRI non-private", "uniform play"):
@@ -210,7 +241,8 @@ def test_demo_of_the_practical_preset_learns(tmp_path: Path) -> None:
     said = " ".join(outcome.stdout.split())
     assert "Less regret than uniform play: CAPRI joint" in said
     assert "Even at epsilon 4, trusting nobody costs" in said
-    assert "(4, 1e-05), noise" in said
+    assert "pure epsilon 4," in said
+    assert "on each device" in said
     assert path.read_bytes().startswith(b"<?xml")
 
 
@@ -397,6 +429,79 @@ def test_audit_that_proves_too_much_ends_with_code_1(
     assert json.loads(outcome.stdout)["passed"] is False
     assert "FAILED: an attack proves more loss than is claimed" in outcome.stderr
     assert (tmp_path / "audit.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "trials", "confidence", "delta"),
+    [("sphere", 1000, 0.99999, 0.0), ("gaussian", 500, 0.999, 1e-5)],
+)
+def test_audit_of_the_bytes_of_devices(
+    tmp_path: Path, randomizer: str, trials: int, confidence: float, delta: float
+) -> None:
+    """Sphere: a sound device fails by chance with 1e-5 at most, the confidence. Gaussian: with
+    1e-6, and 500 trials prove mu 0.52 on average, six standard deviations above 0."""
+    path = tmp_path / "audit.json"
+    outcome = run(
+        "audit", "--model", "device", "--randomizer", randomizer, "--trials", str(trials),
+        "--epsilon", "4", "--confidence", str(confidence), "--json", path,
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    document = json.loads(path.read_text())
+    assert document["claimed"] == {"epsilon": 4.0}
+    assert (document["randomizer"], document["delta"]) == (randomizer, delta)
+    assert 0.0 < document["proven"]["report"] <= 4.0
+    assert document["proven"]["tokens"] == 0.0
+    for name in ("report", "bits", "tokens", "law", "bias", "Passed"):
+        assert name in outcome.stdout
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("proven", "law", "bias", "said"),
+    [
+        (4.5, 0.5, 0.0, "proves more loss than is claimed"),
+        (1.0, 0.5, 9.0, "do not follow the law"),
+        (1.0, 1e-9, 0.0, "do not follow the law"),
+    ],
+)
+def test_audit_of_a_broken_device_ends_with_code_1(
+    proven: float, law: float, bias: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = DeviceAudit(
+        randomizer="sphere",
+        claimed_epsilon=4.0,
+        delta=0.0,
+        trials=100,
+        confidence=0.999,
+        proven={"report": proven, "bits": 0.0, "tokens": 0.0},
+        law=law,
+        bias=bias,
+    )
+    monkeypatch.setattr("capri.device_audit.audit_device", lambda *_, **__: broken)
+    outcome = run("audit", "--model", "device", "--json", "-")
+    assert outcome.exit_code == 1
+    assert json.loads(outcome.stdout)["passed"] is False
+    assert said in " ".join(outcome.stderr.split())
+
+
+def test_noise_of_devices(tmp_path: Path) -> None:
+    """Pure epsilon costs less than the Gaussian at every epsilon, as the randomizers say."""
+    path = tmp_path / "noise.json"
+    outcome = run("noise", "--local", "--dimension", "50", "--json", path)
+    assert outcome.exit_code == 0, outcome.output
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["epsilon"] for row in rows] == [0.1, 0.5, 1.0, 2.0, 4.0, 8.0]
+    for row in rows:
+        best = sphere(row["epsilon"], 50)
+        assert row["sphere_variance"] == pytest.approx(1 / (50 * best.shrinkage**2))
+        budget = capri.Budget(epsilon=row["epsilon"], delta=1e-5)
+        assert row["gaussian_variance"] == noise_multiplier(budget, 50) ** 2
+        assert row["sphere_variance"] < row["gaussian_variance"]
+        assert (row["sphere_bytes"], row["gaussian_bytes"]) == (32, 430)
+        odds = row["chance"] / (1 - row["chance"])
+        ratio = odds * (row["candidates"] - row["near"]) / row["near"]
+        assert np.log(ratio) == pytest.approx(row["epsilon"])
+    assert f"{rows[4]['sphere_variance']:.3g}" in outcome.stdout
 
 
 def test_noise_table_has_the_figures_of_the_specification(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The code in README and docs runs as it stands there."""
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/local.md"])
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a page share their names, as a reader would type them one after the other."""
     monkeypatch.chdir(tmp_path)
@@ -40,11 +41,34 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in slugs, target
 
 
-def test_noise_table_is_what_the_command_prints() -> None:
+@pytest.mark.parametrize(
+    ("page", "options"),
+    [
+        ("docs/privacy.md", []),
+        ("docs/local.md", ["--local", "--dimension", "50", "--epsilon", "0.5,1,2,4,8"]),
+    ],
+)
+def test_noise_table_is_what_the_command_prints(page: str, options: list[str]) -> None:
     from typer.testing import CliRunner
 
     from capri.cli import app
 
-    printed = CliRunner().invoke(app, ["noise", "--markdown"])
+    printed = CliRunner().invoke(app, ["noise", "--markdown", *options])
     assert printed.exit_code == 0
-    assert printed.stdout.strip() in (ROOT / "docs/privacy.md").read_text()
+    text = (ROOT / page).read_text()
+    assert printed.stdout.strip() in text
+    assert " ".join(["capri noise", *options]) in text
+
+
+def test_regret_of_devices_is_what_was_measured() -> None:
+    """Every row of the benchmark stands on the page as measured, and below its bar."""
+    text = (ROOT / "docs/local.md").read_text()
+    rows = json.loads((ROOT / "benchmarks/results/local.json").read_text())["regret"]
+    names = {"matern": "Matern-5/2, lengthscale 0.3", "rbf 0.6": "RBF, lengthscale 0.6"}
+    assert len(rows) == 12
+    for row in rows:
+        start = f"| {names[row['problem']]} | {row['epsilon']:g} | {row['bar']:g} | "
+        (line,) = [line for line in text.splitlines() if line.startswith(start)]
+        assert f" **{row['mean']:.3f}** | {row['error']:.3f} | {row['worst']:.3f} |" in line
+        assert row["mean"] <= row["bar"]
+        assert row["functions"] >= 10

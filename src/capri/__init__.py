@@ -13,10 +13,10 @@
 <RewardStatus.ACCEPTED: 0>
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib
+import typing
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from capri import environments, kernels
     from capri.decisions import Decision, Decisions, RewardStatus
     from capri.errors import (
@@ -103,12 +103,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     if name in ("environments", "kernels"):
-        return import_module(f"capri.{name}")
+        return importlib.import_module(f"capri.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'capri' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

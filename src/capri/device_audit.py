@@ -1,9 +1,10 @@
 """Attack the bytes that a device uploads, and see how much privacy loss can be proved.
 
 The worst datum is reported many times in two worlds that differ in the reward alone. Whoever reads
-the bytes knows the bundle, hence what either world would make likely. Four attacks: *report* reads
+the bytes knows the bundle, hence what either world would make likely. Three attacks: *report* reads
 the payload with that knowledge, *bits* looks at every single bit, *tokens* looks for a seed that
-comes twice, *bias* checks that reports average to the contribution, as the aggregator assumes.
+comes twice. And two checks of what the proof and the aggregator assume: *law* compares how often
+each number comes with its exact probability, *bias* the mean report with the contribution.
 """
 
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from capri.typing import FloatArray, IntArray
 
 _EXCESS = 1e6
 _FEWEST = 100
+# Smallest probability of chance alone at which numbers still count as following their law.
+_CHANCE = 1e-6
 # Standard errors by which the mean report may miss the contribution: chance does so with 1e-6.
 _BIAS = 5.0
 
@@ -40,6 +43,7 @@ class DeviceAudit:
     trials: int
     confidence: float
     proven: dict[str, float]
+    law: float
     bias: float
 
     @property
@@ -49,8 +53,9 @@ class DeviceAudit:
 
     @property
     def passed(self) -> bool:
-        """No attack proves more loss than was claimed, and reports are unbiased."""
-        return self.proven_epsilon <= self.claimed_epsilon and self.bias <= _BIAS
+        """No attack proves more loss than was claimed, and reports follow their law."""
+        lawful = self.law >= _CHANCE and self.bias <= _BIAS
+        return self.proven_epsilon <= self.claimed_epsilon and lawful
 
 
 def audit_device(
@@ -94,6 +99,7 @@ def audit_device(
             "bits": _bit_attack(low, high, error),
             "tokens": _token_attack(rows),
         },
+        law=min(target.law(low, -1.0), target.law(high, 1.0)),
         bias=max(target.bias(low, -1.0), target.bias(high, 1.0)),
     )
 
@@ -164,6 +170,35 @@ class _Target:
     def _unit(self, sign: float, count: int) -> FloatArray:
         units = self._units[sign].astype(np.float64)
         return np.tile(units / np.linalg.norm(units), (count, 1))
+
+    def law(self, rows: wire.Messages, sign: float) -> float:
+        """Probability that chance alone takes numbers as far from their law (chi-square).
+
+        Ranked by their product with the vector: each of the ``k`` nearest, each of their opposites,
+        and the rest by sign. Rounding to the sphere turns the vector round with probability
+        ``1 - q = (1 - |z|) / 2``, which swaps the first two kinds. 1 for Gaussian reports, whose
+        law *report* and *bias* see.
+        """
+        if self.sphere is None:
+            return 1.0
+        from scipy.special import chdtrc
+
+        number = wire.payload_of(rows, self.bundle.randomizer)
+        nearest = self.sphere.nearest(wire.tokens_of(rows), self._unit(sign, len(rows)))
+        forward, back = nearest == number, (nearest ^ 1) == number
+        rest = ~(forward | back).any(axis=1)
+        odd = number[:, 0] % 2 == 1
+        counts = [*forward.sum(axis=0), *back.sum(axis=0)]
+        counts += [int((rest & odd).sum()), int((rest & ~odd).sum())]
+        near, far = (float(each) for each in self.sphere.probabilities)
+        norm = float(np.linalg.norm(self._units[sign] / self.bundle.plan.grid.norm_limit))
+        q, k = (1 + norm) / 2, self.sphere.near
+        others = (self.sphere.candidates - 2 * k) / 2 * far
+        chances = [q * near + (1 - q) * far] * k + [q * far + (1 - q) * near] * k + [others] * 2
+        expected = len(rows) * np.array(chances)
+        used = expected > 0
+        statistic = float(((np.array(counts) - expected)[used] ** 2 / expected[used]).sum())
+        return float(chdtrc(int(used.sum()) - 1, statistic))
 
     def bias(self, rows: wire.Messages, sign: float) -> float:
         """Standard errors between the mean report and the contribution, along the contribution."""

@@ -74,6 +74,8 @@ def _attacks(result: "DeviceAudit") -> object:
     table.add_row("", "claimed: at most", f"{result.claimed_epsilon:.3f}", end_section=True)
     for name, proven in result.proven.items():
         table.add_row(name, _WHAT[name], f"{proven:.3f}" if proven > 0 else "nothing")
+    table.add_section()
+    table.add_row("law", "how often each number comes", f"{result.law:.2g} by chance")
     table.add_row("bias", "the mean of reports", f"{result.bias:.1f} std. errors")
     return table
 
@@ -83,7 +85,7 @@ def _verdict(result: "DeviceAudit") -> str:
         share = result.proven_epsilon / result.claimed_epsilon
         return (
             f"[bold green]Passed[/bold green]: {share:.0%} of the claimed epsilon is proven at "
-            f"{100 * result.confidence:g} %, no more, and reports are unbiased."
+            f"{100 * result.confidence:g} %, no more, and reports follow their law."
         )
     if result.proven_epsilon > result.claimed_epsilon:
         return (
@@ -91,8 +93,8 @@ def _verdict(result: "DeviceAudit") -> str:
             "Users are not protected as promised."
         )
     return (
-        "[bold red]FAILED[/bold red]: the mean of reports misses the contribution. "
-        "The aggregator would learn something else."
+        "[bold red]FAILED[/bold red]: reports do not follow the law that the proof and the "
+        "aggregator assume."
     )
 
 
@@ -107,6 +109,7 @@ def _document(result: "DeviceAudit") -> dict[str, Any]:
         "trials": result.trials,
         "claimed": {"epsilon": result.claimed_epsilon},
         "proven": {"epsilon": result.proven_epsilon, **result.proven},
+        "law": result.law,
         "bias": result.bias,
         "passed": result.passed,
         "versions": versions(),

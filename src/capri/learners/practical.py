@@ -58,9 +58,10 @@ class PracticalLearner(Learner):
                 "rigorous widths need exact expectations over the pool: "
                 f"at most {SUPPORT_PAIRS:,} pairs, got {problem.pairs:,}"
             )
-        if options.widths == "rigorous" and problem.randomizer is Randomizer.SPHERE:
+        if options.widths != "calibrated" and problem.randomizer is Randomizer.SPHERE:
             raise ConfigurationError(
-                "rigorous widths rest on Gaussian noise: use randomizer='gaussian' with them"
+                f"{options.widths} widths rest on Gaussian noise: use randomizer='gaussian' with "
+                "them"
             )
         self._problem = problem
         self._options = options

@@ -150,16 +150,18 @@ class LocalCapri:
     @property
     def remaining(self) -> int:
         """Reports that the open epoch still takes; 0 at the horizon."""
-        return 0 if self._plan is None else self._plan.length - self._received
+        with self._lock:
+            return 0 if self._plan is None else self._plan.length - self._received
 
     def bundle(self) -> bytes:
         """The public bundle of the open epoch, for every device the same."""
-        if self._plan is None:
-            raise HorizonError(
-                f"all {self._horizon} reports of the horizon are in: build a new aggregator, for "
-                "new users, to go on"
-            )
-        return self._bundle
+        with self._lock:
+            if self._plan is None:
+                raise HorizonError(
+                    f"all {self._horizon} reports of the horizon are in: build a new aggregator, "
+                    "for new users, to go on"
+                )
+            return self._bundle
 
     @property
     def digest(self) -> bytes:
@@ -168,15 +170,21 @@ class LocalCapri:
 
     def estimate(self, contexts: object) -> FloatArray:
         """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
-        return self._learner.estimate(as_contexts(contexts, self._problem.contexts.dimension))
+        rows = as_contexts(contexts, self._problem.contexts.dimension)
+        with self._lock:
+            return self._learner.estimate(rows)
 
     def active(self, contexts: object) -> BoolArray:
         """Which actions no test has ruled out, ``(n, n_actions)`` of True and False."""
-        return self._learner.active(as_contexts(contexts, self._problem.contexts.dimension))
+        rows = as_contexts(contexts, self._problem.contexts.dimension)
+        with self._lock:
+            return self._learner.active(rows)
 
     def probabilities(self, contexts: object) -> FloatArray:
         """The public law devices draw from now, ``(n, n_actions)``; rows sum to 1."""
-        return self._learner.probabilities(as_contexts(contexts, self._problem.contexts.dimension))
+        rows = as_contexts(contexts, self._problem.contexts.dimension)
+        with self._lock:
+            return self._learner.probabilities(rows)
 
     def certificate(self) -> Certificate:
         """The guarantee with its assumptions and mechanism, for a reader and for a machine."""
@@ -357,7 +365,7 @@ class LocalCapri:
                 "coordinates": plan.dimension,
                 "bytes": self._size,
                 "noise": plan.noise_scale,
-                "epsilon": self._budget.epsilon if plan.sphere is None else plan.sphere.epsilon,
+                "epsilon": self._budget.epsilon,
             }
         )
         self._records.append(

@@ -167,6 +167,7 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     start = _HEAD.size + length
     header = json.loads(data[_HEAD.size : start])
     arrays = _arrays(header["arrays"], data, start)
+    _check_kernel(header["kernel"])
     kernel = from_dict(header["kernel"])
     varying = header["varying_actions"]
     actions: Actions
@@ -190,6 +191,20 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     )
     _check_shapes(bundle, leaves)
     return bundle
+
+
+def _check_kernel(description: Any) -> None:
+    """No number so extreme that the kernel could fail at some contexts and not at others.
+
+    Whether a report is made would tell the server which: contexts reach 1e100, and everything
+    between 1e-100 and 1e100 leaves their quotients finite.
+    """
+    values = description.values() if isinstance(description, dict) else description
+    for value in values:
+        if isinstance(value, dict | list):
+            _check_kernel(value)
+        elif isinstance(value, int | float) and value and not 1e-100 <= abs(value) <= 1e100:
+            raise BundleError("the bundle is malformed: a kernel with an extreme number")
 
 
 def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:

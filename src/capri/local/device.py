@@ -23,20 +23,22 @@ class Device:
     def decide(self, contexts: FloatArray, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
         """An action from the public law for each context, and its probability."""
         rows, place = _distinct(contexts)
-        return LawTable(self._bundle.conduct.probabilities(rows)).draw(place, uniform)
+        with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
+            return LawTable(self._bundle.conduct.probabilities(rows)).draw(place, uniform)
 
     def encode(self, contexts: FloatArray, actions: IntArray, rewards: FloatArray) -> IntArray:
         """Contributions on the integer grid, of norm at most ``grid.norm_limit``."""
         bundle = self._bundle
         pairs, place = _distinct(bundle.actions.chosen(contexts, actions))
-        whitened, baseline = features_and_baseline(bundle.plan, pairs)
-        return contributions(
-            bundle.plan,
-            whitened[place],
-            baseline[place],
-            rewards,
-            reward_bound=bundle.reward_bound,
-        )
+        with np.errstate(all="ignore"):
+            whitened, baseline = features_and_baseline(bundle.plan, pairs)
+            return contributions(
+                bundle.plan,
+                whitened[place],
+                baseline[place],
+                rewards,
+                reward_bound=bundle.reward_bound,
+            )
 
     def report(
         self,

@@ -1,0 +1,70 @@
+"""Write results/local.json into docs/local.md."""
+
+import json
+from textwrap import fill
+from typing import Any
+
+import common
+
+_PROBLEMS = {"matern": "Matern-5/2, lengthscale 0.3", "rbf 0.6": "RBF, lengthscale 0.6"}
+
+
+def regret_table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| problem | epsilon | bar | sphere | std. error | max | gaussian | std. error | max |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    found = {(row["problem"], row["epsilon"], row["randomizer"]): row for row in rows}
+    for problem, epsilon, randomizer in found:
+        if randomizer == "sphere":
+            both = [found.get((problem, epsilon, each)) for each in ("sphere", "gaussian")]
+            cells = [
+                " | | "
+                if row is None
+                else f"**{row['mean']:.3f}** | {row['error']:.3f} | {row['worst']:.3f}"
+                for row in both
+            ]
+            bar = found[problem, epsilon, randomizer]["bar"]
+            lines.append(
+                f"| {_PROBLEMS[problem]} | {epsilon:g} | {bar:g} | {cells[0]} | {cells[1]} |"
+            )
+    functions = min(row["functions"] for row in rows)
+    largest = max(row["bundle"] for row in rows)
+    note = (
+        f"Means over {functions} functions. The largest bundle of all these runs had "
+        f"{largest / 1e6:.2f} MB."
+    )
+    return "\n".join(lines) + f"\n\n{note}\n"
+
+
+def speed_text(speed: dict[str, Any]) -> str:
+    clients = speed["client ms"]
+    words = (
+        "A million sphere reports of 200 coordinates are checked and added up in "
+        f"{speed['aggregation per product']:.2f} times the time of one product of 4000 x 4000 "
+        f"float64 matrices ({speed['aggregation seconds']:.1f} s on the two cores used here). What "
+        "a device takes after 20,000 users of the Matern problem:"
+    )
+    lines = [
+        fill(words, 110),
+        "",
+        "| epsilon | decide and report, median | slowest of 300 | load the bundle | bundle |",
+        "| ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {epsilon} | {row['decide and report']:.2f} ms | {row['slowest of 300']:.1f} ms | "
+        f"{row['load']:.2f} ms | {row['bundle bytes'] / 1e6:.2f} MB |"
+        for epsilon, row in clients.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def publish(results: dict[str, Any]) -> None:
+    if results.get("regret"):
+        common.publish("local.md", "regret", regret_table(results["regret"]))
+    if results.get("speed"):
+        common.publish("local.md", "speed", speed_text(results["speed"]))
+
+
+if __name__ == "__main__":
+    publish(json.loads((common.RESULTS / "local.json").read_text()))

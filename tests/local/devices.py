@@ -1,0 +1,127 @@
+"""Small aggregators, bundles taken apart and signed anew, reports with a valid checksum."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+import capri
+from capri.local.bundle import _HEAD, MAGIC, VERSION
+from capri.storage import read_bundle as read_file
+
+CONTEXTS = np.linspace(0.0, 1.0, 6)[:, None]
+ACTIONS = np.linspace(0.0, 1.0, 5)[:, None]
+BUDGETS = {
+    "sphere": capri.Budget(epsilon=4.0),
+    "gaussian": capri.Budget(epsilon=4.0, delta=1e-5),
+}
+RANDOMIZERS = tuple(BUDGETS)
+
+
+def small_aggregator(randomizer: str = "sphere", **changes: Any) -> capri.LocalCapri:
+    """Six contexts, five actions, epochs of 60, 90 and 50 reports; public draws from a seed."""
+    settings: dict[str, Any] = {
+        "kernel": capri.kernels.RBF(lengthscale=0.4),
+        "actions": ACTIONS,
+        "contexts": capri.ContextPool(CONTEXTS),
+        "budget": BUDGETS.get(randomizer),
+        "randomizer": randomizer,
+        "horizon": 200,
+        "first_epoch": 60,
+        "public_seed": 3,
+    }
+    return capri.LocalCapri(**(settings | changes))
+
+
+def one_report(
+    bundle: bytes, budget: capri.Budget, user: int, *, seed: int = 5, reward: float | None = None
+) -> bytes:
+    """What simulated user number ``user`` uploads."""
+    client = capri.LocalClient(bundle, budget, simulation=(seed, user))
+    context = CONTEXTS[user % len(CONTEXTS)]
+    decision = client.act(context)
+    if reward is None:
+        reward = reward_of(user, decision.action_index)
+    return client.report(reward)
+
+
+def reward_of(user: int, action: int) -> float:
+    """A reward in [-1, 1] for everybody to agree on: peaks at the middle action."""
+    return 1.0 - 0.5 * abs(action - 2) + 0.1 * ((user * 7919) % 11 - 5) / 5
+
+
+def honest_reports(
+    aggregator: capri.LocalCapri, randomizer: str, count: int, *, first: int = 0
+) -> list[bytes]:
+    """Reports of ``count`` users to the open epoch."""
+    bundle = aggregator.bundle()
+    return [one_report(bundle, BUDGETS[randomizer], user) for user in range(first, first + count)]
+
+
+def fill(aggregator: capri.LocalCapri, randomizer: str, *, first: int = 0) -> list[bytes]:
+    """Close the open epoch with honest reports and return them."""
+    reports = honest_reports(aggregator, randomizer, aggregator.remaining, first=first)
+    assert (aggregator.receive_many(reports) == capri.ReportStatus.ACCEPTED).all()
+    return reports
+
+
+def late_aggregator(randomizer: str, **changes: Any) -> capri.LocalCapri:
+    """In its second epoch: with a baseline, Thompson draws and all shares."""
+    aggregator = small_aggregator(randomizer, **changes)
+    fill(aggregator, randomizer)
+    return aggregator
+
+
+def snapshot(aggregator: capri.LocalCapri, folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """All that a save holds."""
+    path = folder / "snapshot.capri"
+    aggregator.save(path)
+    values, arrays = read_file(path, "aggregator")
+    return values, {
+        name: str((array.dtype, array.shape)).encode() + array.tobytes()
+        for name, array in arrays.items()
+    }
+
+
+# -- bundles --------------------------------------------------------------------------------------
+
+
+def take_apart(bundle: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and arrays."""
+    _, _, length = _HEAD.unpack_from(bundle)
+    header = json.loads(bundle[_HEAD.size : _HEAD.size + length])
+    start, arrays = _HEAD.size + length, {}
+    for name, shape in header["arrays"]:
+        count = int(np.prod(shape))
+        arrays[name] = np.frombuffer(bundle, "<f8", count, start).reshape(shape).copy()
+        start += 8 * count
+    return header, arrays
+
+
+def put_together(header: Any, arrays: dict[str, np.ndarray], *, listed: bool = True) -> bytes:
+    """A bundle with a digest that is right; ``listed`` writes the list of arrays anew."""
+    if listed:
+        header = {**header, "arrays": [[name, list(a.shape)] for name, a in arrays.items()]}
+    text = json.dumps(header, separators=(",", ":"), default=_plain).encode()
+    body = b"".join(np.ascontiguousarray(array, "<f8").tobytes() for array in arrays.values())
+    return signed(_HEAD.pack(MAGIC, VERSION, len(text)) + text + body)
+
+
+def _plain(value: Any) -> Any:
+    return value.item()
+
+
+def signed(body: bytes) -> bytes:
+    """With its SHA-256 behind."""
+    return body + sha256(body).digest()
+
+
+# -- reports --------------------------------------------------------------------------------------
+
+
+def sealed(body: bytes) -> bytes:
+    """A report with a checksum that is right."""
+    return body + crc32(body).to_bytes(4, "little")

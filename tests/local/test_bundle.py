@@ -1,0 +1,606 @@
+"""Bundles: what is written is read, and whatever a hostile server sends is refused or harmless."""
+
+import copy
+import json
+import random
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import (
+    ACTIONS,
+    BUDGETS,
+    CONTEXTS,
+    RANDOMIZERS,
+    late_aggregator,
+    put_together,
+    signed,
+    small_aggregator,
+    take_apart,
+)
+
+import capri
+from capri.errors import BundleError
+from capri.local.bundle import _HEAD, MAGIC, VERSION, read_bundle
+from capri.local.client import check_promise
+from capri.privacy.calibration import delivered_epsilon
+from capri.privacy.sphere import COIN, Sphere, sphere
+
+EARLY = {randomizer: small_aggregator(randomizer).bundle() for randomizer in RANDOMIZERS}
+# With baseline and Thompson draws, with tests of both kinds, with a law of inverse gaps.
+LATE = {
+    randomizer: [
+        late_aggregator(randomizer).bundle(),
+        late_aggregator(randomizer, exploration="uniform").bundle(),
+        late_aggregator(randomizer, exploration="inverse-gap", **extra).bundle(),
+    ]
+    for randomizer, extra in (("sphere", {}), ("gaussian", {"widths": "paper"}))
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_hang() -> Iterator[None]:
+    """A bundle that keeps a device busy is as bad as one that crashes it."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError("took too long")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(900)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+# -- honest bundles -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS)
+@pytest.mark.parametrize("exploration", ["thompson", "uniform", "inverse-gap"])
+def test_round_trip(randomizer: str, exploration: str) -> None:
+    """What a device reads is what the aggregator planned, to the bit."""
+    aggregator = late_aggregator(randomizer, exploration=exploration)
+    bundle = read_bundle(aggregator.bundle(), aggregator.digest)
+    plan = aggregator._plan
+    assert plan is not None
+    assert bundle.digest == aggregator.digest
+    assert bundle.randomizer == randomizer
+    assert bundle.reward_bound == 1.0
+    for name in ("epoch", "length", "tau", "value_bound", "clip_norm", "dimension", "noise_scale"):
+        assert getattr(bundle.plan, name) == getattr(plan, name)
+    assert asdict(bundle.plan.grid) == asdict(plan.grid)
+    assert bundle.plan.sphere == plan.sphere
+    assert (bundle.plan.moment_share, bundle.plan.tail_share) == (
+        plan.moment_share,
+        plan.tail_share,
+    )
+    law = bundle.conduct.probabilities(CONTEXTS)
+    assert law.tobytes() == aggregator.probabilities(CONTEXTS).tobytes()
+    pairs = bundle.actions.pairs(CONTEXTS).reshape(-1, 2)
+    assert bundle.plan.features.whitened(pairs).tobytes() == plan.features.whitened(pairs).tobytes()
+    if plan.baseline is not None:
+        assert bundle.plan.baseline is not None
+        assert bundle.plan.baseline(pairs).tobytes() == plan.baseline(pairs).tobytes()
+
+
+def test_same_bytes_for_everybody() -> None:
+    assert small_aggregator().bundle() == EARLY["sphere"]
+    aggregator = small_aggregator()
+    assert aggregator.bundle() is aggregator.bundle()
+    header, arrays = take_apart(EARLY["sphere"])
+    assert put_together(header, arrays) == EARLY["sphere"]  # the helpers of these tests are right
+
+
+def test_varying_actions() -> None:
+    contexts = np.random.default_rng(0).random((8, 1 + 3 * 2))
+    aggregator = small_aggregator(
+        actions=capri.VaryingActions(3, 2), contexts=capri.ContextPool(contexts)
+    )
+    client = capri.LocalClient(aggregator.bundle(), BUDGETS["sphere"])
+    decision = client.act(contexts[0])
+    assert decision.action.shape == (2,)
+    assert aggregator.receive(client.report(0.5)) == capri.ReportStatus.ACCEPTED
+
+
+def test_accepts_any_kind_of_bytes() -> None:
+    for kind in (bytes, bytearray, memoryview):
+        read_bundle(kind(EARLY["sphere"]))  # type: ignore[arg-type]
+
+
+def test_a_late_bundle_is_small() -> None:
+    """A megabyte is the limit; with fifty contexts and actions, at rank 150."""
+    rows = np.linspace(0, 1, 50)[:, None]
+    aggregator = small_aggregator(
+        kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.3),
+        actions=rows,
+        contexts=capri.ContextPool(rows),
+    )
+    assert len(aggregator.bundle()) < 1 << 20
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("thing", [None, "text", 7, [1, 2], EARLY["sphere"].hex()])
+def test_only_bytes(thing: Any) -> None:
+    with pytest.raises(BundleError, match="bytes"):
+        capri.LocalClient(thing, BUDGETS["sphere"])
+
+
+def test_every_kind_of_damage_has_its_message() -> None:
+    data = EARLY["sphere"]
+    flipped = bytearray(data)
+    flipped[200] ^= 1
+    later = _HEAD.pack(MAGIC, VERSION + 1, _HEAD.unpack_from(data)[2]) + data[_HEAD.size : -32]
+    for bad, text in (
+        (b"", "not a capri bundle"),
+        (data[:40], "not a capri bundle"),
+        (b"X" + data[1:], "not a capri bundle"),
+        (bytes(flipped), "digest does not match"),
+        (data[:-1], "digest does not match"),
+        (data + b"\0", "digest does not match"),
+        (signed(later), f"version {VERSION + 1}"),
+        (bytes((1 << 26) + 1), "at most"),
+    ):
+        with pytest.raises(BundleError, match=text):
+            read_bundle(bad)
+
+
+def test_another_bundle_than_the_published_one() -> None:
+    """A server that hands out a bundle of its own to one user is found out."""
+    other = small_aggregator(reward_bound=2.0).bundle()
+    with pytest.raises(BundleError, match="digests differ"):
+        capri.LocalClient(other, BUDGETS["sphere"], digest=EARLY["sphere"][-32:])
+    with pytest.raises(BundleError, match="digests differ"):
+        capri.LocalClient(other, BUDGETS["sphere"], digest=b"")
+
+
+# -- weaker than the budget -----------------------------------------------------------------------
+
+
+def changed(data: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    header, arrays = take_apart(data)
+    change(header)
+    return put_together(header, arrays)
+
+
+@pytest.mark.parametrize("data", [EARLY["sphere"], *LATE["sphere"]])
+def test_sphere_bundle_weaker_than_the_budget(data: bytes) -> None:
+    budget = BUDGETS["sphere"]
+    capri.LocalClient(data, budget)
+    for smaller in (budget.epsilon * (1 - 1e-9), 3.9, 1.0, 1e-3, 1e-9):
+        with pytest.raises(BundleError, match="costs epsilon"):
+            capri.LocalClient(data, capri.Budget(epsilon=smaller, delta=0.5))
+    generous = capri.LocalClient(data, capri.Budget(epsilon=8.0))
+    generous.act(CONTEXTS[0])
+    generous.report(1.0)
+
+    def one_more(header: dict[str, Any]) -> None:
+        header["sphere"][3] += 1
+
+    def surely(header: dict[str, Any]) -> None:
+        header["sphere"][3] = COIN - 1
+
+    def fewer_near(header: dict[str, Any]) -> None:
+        header["sphere"][2] -= 1
+
+    def more_candidates(header: dict[str, Any]) -> None:
+        header["sphere"][1] += 2
+
+    for change in (one_more, surely, fewer_near, more_candidates):
+        with pytest.raises(BundleError, match="costs epsilon"):
+            capri.LocalClient(changed(data, change), budget)
+
+
+@pytest.mark.parametrize("data", [EARLY["gaussian"], *LATE["gaussian"]])
+def test_gaussian_bundle_weaker_than_the_budget(data: bytes) -> None:
+    budget = BUDGETS["gaussian"]
+    capri.LocalClient(data, budget)
+    for weaker in (replace(budget, epsilon=3.99), replace(budget, delta=9.9e-6)):
+        with pytest.raises(BundleError, match="costs epsilon"):
+            capri.LocalClient(data, weaker)
+    for delta in (0.0, 1e-30, 1e-44, 1e-60, 1e-300):
+        with pytest.raises(BundleError):
+            capri.LocalClient(data, replace(budget, delta=delta))
+    step, limit, noise = take_apart(data)[0]["grid"]
+    for grid in (
+        [step, limit, noise * 0.999],  # less noise
+        [step / 1.001, int(limit * 1.001), noise],  # a larger contribution under the same noise
+        [step * 1000, limit // 1000, noise / 1000],  # noise that is too coarse on the grid
+        [step, limit, 0.0],
+    ):
+        with pytest.raises(BundleError):
+            capri.LocalClient(
+                changed(data, lambda header, grid=grid: header.update(grid=grid)), budget
+            )
+
+
+def test_clip_norm_and_noise_must_fit_the_grid() -> None:
+    """A grid on which all contributions round to 0, or leave it, is refused."""
+    for factor in (1e-3, 0.4, 1.1, 1e6):
+
+        def change(header: dict[str, Any], factor: float = factor) -> None:
+            header["plan"]["clip_norm"] *= factor
+
+        with pytest.raises(BundleError, match="grid"):
+            capri.LocalClient(changed(EARLY["sphere"], change), BUDGETS["sphere"])
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS)
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        {"type": "RBF", "lengthscale": 1e-308},
+        {"type": "RBF", "lengthscale": [1e-250, 1.0]},
+        {"type": "Matern", "nu": 2.5, "lengthscale": 1e-308},
+        {"type": "Matern", "nu": 1e12},
+        {"type": "Matern", "nu": 0.7},
+        {"type": "RationalQuadratic", "alpha": 1e-300},
+        {"type": "RBF", "variance": 1e300},
+        {"type": "Linear", "variance": 1e300},
+        {"type": "Linear", "bias": 1e300},
+        {
+            "type": "Product",
+            "left": {"type": "RBF"},
+            "right": {"type": "RBF", "lengthscale": 1e-305},
+        },
+        {"type": "Product", "left": {"type": "Linear"}, "right": {"type": "Linear"}},
+        {
+            "type": "ContextAction",
+            "context": {"type": "RBF", "lengthscale": 1e-300},
+            "action": {"type": "RBF"},
+            "context_dimension": 1,
+        },
+    ],
+)
+def test_whether_a_report_is_made_does_not_depend_on_the_context(
+    randomizer: str, kernel: dict[str, Any]
+) -> None:
+    """A kernel that overflows for some contexts must not tell the server which: all report."""
+    originals = (EARLY[randomizer], *LATE[randomizer])
+    for data in (changed(data, lambda header: header.update(kernel=kernel)) for data in originals):
+        try:
+            read_bundle(data)
+        except BundleError:
+            continue
+        for context in (0.0, 5e-324, 1.0, -2.0, 1e10, 1e100, -1e100):
+            for reward in (0.0, 1e308, None):
+                client = capri.LocalClient(data, BUDGETS[randomizer], simulation=(1, 1))
+                client.act([context])
+                client.report(reward)
+
+
+# -- hostile sizes: in a process with little memory -----------------------------------------------
+
+
+def hostile(kind: str) -> bytes:
+    """Small bundles that would ask for gigabytes or minutes."""
+    header, arrays = take_apart(EARLY["sphere"])
+    width = 2 + sum(header["plan"][name] > 0 for name in ("moment_share", "tail_share"))
+    single = Sphere(dimension=width, candidates=2, near=1, chance=sphere(4.0, width).chance)
+    odds = Sphere(dimension=width, candidates=2, near=1, chance=int(COIN * 0.98))
+    header["sphere"] = [width, 2, 1, odds.chance]
+    header["conduct"] = {"law": {"kind": "uniform"}, "tests": []}
+    arrays = {
+        "pivots": np.zeros((2, 2)),
+        "transform": np.eye(2),
+        "whitening": np.eye(2),
+        "actions": ACTIONS,
+    }
+    assert single.near == 1
+    if kind == "wide transform":
+        arrays["pivots"], arrays["transform"] = np.zeros((1 << 16, 2)), np.ones((1 << 16, 1))
+        arrays["whitening"] = np.ones((1, (1 << 16) - 2))
+        header["sphere"][0] = 1 << 16
+    elif kind == "many actions":
+        arrays["pivots"], arrays["transform"] = np.zeros((1 << 15, 2)), np.ones((1 << 15, 1))
+        arrays["whitening"], arrays["actions"] = np.ones((1, 2)), np.zeros((1 << 16, 1))
+        arrays["law.draws"] = np.ones((1, 1))
+        header["conduct"]["law"] = {"kind": "thompson"}
+    elif kind == "many draws":
+        arrays["law.draws"], arrays["actions"] = np.ones((2, 1 << 16)), np.zeros((1 << 16, 1))
+        header["conduct"]["law"] = {"kind": "thompson"}
+    elif kind == "many directions":
+        arrays["whitening"] = np.ones((2, (1 << 16) - width + 2))
+        header["sphere"] = [1 << 16, 4096, 300, int(COIN * 0.8)]
+    elif kind == "many tests":
+        arrays["pivots"], arrays["transform"] = np.zeros((1000, 2)), np.ones((1000, 1))
+        arrays["whitening"], arrays["actions"] = np.ones((1, 2)), np.zeros((1 << 12, 1))
+        header["conduct"]["tests"] = [{"kind": "common", "width": 1.0}] * 5000
+        arrays |= {f"test.{i}.weights": np.zeros(1000) for i in range(5000)}
+    elif kind == "many roots":
+        arrays["actions"] = np.zeros((1 << 14, 1))
+        arrays["pivots"], arrays["transform"] = np.zeros((512, 2)), np.ones((512, 2))
+        header["conduct"]["tests"] = [
+            {"kind": "difference", "width": 1.0, "outside": 0.0, "roots": 5000}
+        ]
+        arrays["test.0.coefficients"] = np.ones(2)
+        arrays |= {f"test.0.root.{i}": np.ones((2, 512)) for i in range(5000)}
+    elif kind == "kernel tree":
+        tree: dict[str, Any] = {"type": "RBF"}
+        for _ in range(13):
+            tree = {"type": "Product", "left": tree, "right": tree}
+        header["kernel"] = tree
+        arrays["pivots"], arrays["transform"] = np.zeros((1000, 2)), np.ones((1000, 1))
+        arrays["whitening"], arrays["actions"] = np.ones((1, 2)), np.zeros((1 << 12, 1))
+        arrays["law.draws"] = np.ones((1, 1))
+        header["conduct"]["law"] = {"kind": "thompson"}
+    elif kind == "varying":
+        header["varying_actions"] = [1 << 16, 1 << 16]
+        header["context_dimension"] = 1 << 24
+        del arrays["actions"]
+    return put_together(header, arrays)
+
+
+KINDS = (
+    "wide transform",
+    "many actions",
+    "many draws",
+    "many directions",
+    "many tests",
+    "many roots",
+    "kernel tree",
+    "varying",
+)
+
+
+def test_hostile_sizes_are_refused_or_cheap(tmp_path: Path) -> None:
+    """All of them in one process with 1.5 GB of address space and 20 seconds for each."""
+    for kind in KINDS:
+        (tmp_path / kind).write_bytes(hostile(kind))
+    code = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np
+import capri, capri.local.client
+import warnings
+warnings.simplefilter("ignore")
+resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
+def stop(*_): raise SystemExit("took too long")
+signal.signal(signal.SIGALRM, stop)
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    signal.alarm(20)
+    try:
+        client = capri.LocalClient(path.read_bytes(), capri.Budget(epsilon=4.0))
+        client.act(np.zeros(client._bundle.context_dimension))
+        client.report(0.5)
+        print(path.name, "works", flush=True)
+    except capri.BundleError:
+        print(path.name, "refused", flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    finished = {line.rsplit(" ", 1)[0] for line in done.stdout.splitlines()}
+    assert not done.stderr, (done.stderr[-500:], finished)
+    assert finished == set(KINDS)
+
+
+# -- fuzz -----------------------------------------------------------------------------------------
+
+STRANGE: list[Any] = [
+    None, True, False, 0, -1, 1, 2, 3, 0.5, -0.5, 1e-300, 1e300, -1e300, nan, inf, -inf,
+    2**31, 2**63, 2**64, -(2**63), 10**400, "", "x", "inf", "NaN", "sphere", "gaussian", [], {},
+    [1], [[1]], [None], [nan, nan], {"type": "RBF"}, {"kind": "thompson"}, [1, 2, 3, 4, 5], 1 << 24,
+    {"type": "Linear"}, {"type": "Matern", "nu": 0.7}, {"type": "Matern", "nu": 1e300},
+    {"type": "RBF", "lengthscale": 1e-300}, {"type": "RBF", "variance": 1e300},
+    {"type": "RBF", "lengthscale": [0.1, 0.2]}, {"type": "RationalQuadratic", "alpha": 1e-300},
+]  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where a header can be changed."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in items:
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def mutate_header(header: dict[str, Any], chooser: random.Random) -> None:
+    """One or two changes of structure or value."""
+    for _ in range(chooser.choice((1, 1, 1, 2))):
+        path = chooser.choice(list(places(header)))
+        parent = header
+        for key in path[:-1]:
+            parent = parent[key]
+        key = path[-1]
+        present = parent[key]
+        kind = chooser.randrange(8)
+        number = isinstance(present, int | float) and not isinstance(present, bool)
+        if kind == 0:
+            del parent[key]
+            return  # other paths may be gone
+        if kind == 1 and isinstance(parent, dict):
+            parent[f"{key}x"] = parent.pop(key)
+            return
+        if kind == 2 and isinstance(parent, list):
+            parent.insert(
+                chooser.randrange(len(parent) + 1), copy.deepcopy(chooser.choice(STRANGE))
+            )
+            return
+        if kind in (3, 4) and number:
+            factor = chooser.choice((0.0, -1.0, 0.5, 2.0, 0.999, 1.001, 1e9, 1e-9, 1 + 1e-12))
+            value = present * factor if abs(present) < 1e300 else present
+            parent[key] = int(value) if isinstance(present, int) else value
+        elif kind == 5 and number:
+            parent[key] = present + chooser.choice((-1, 1, 2, -2))
+        elif kind == 6:
+            for _ in range(chooser.choice((1, 3, 40))):
+                present = [present]
+            parent[key] = present
+            return
+        else:
+            parent[key] = copy.deepcopy(chooser.choice(STRANGE))
+            return
+
+
+def mutate_arrays(arrays: dict[str, np.ndarray], chooser: random.Random) -> None:
+    """Values that are not numbers, or enormous, or another shape."""
+    name = chooser.choice(list(arrays))
+    array = arrays[name]
+    kind = chooser.randrange(7)
+    if kind == 0:
+        flat = array.reshape(-1)
+        flat[chooser.randrange(flat.size)] = chooser.choice((nan, inf, -inf, 1e308, 5e-324))
+    elif kind == 1:
+        array *= chooser.choice((0.0, -1.0, 1e14, 1e-300, 1e6))
+    elif kind == 2:
+        arrays[name] = array[: len(array) // 2] if chooser.random() < 0.5 else array[:0]
+    elif kind == 3:
+        arrays[name] = np.ascontiguousarray(array.T)
+    elif kind == 4:
+        arrays[name] = array.reshape(-1) if array.ndim == 2 else array[None]
+    elif kind == 5:
+        other = chooser.choice(list(arrays))
+        arrays[name], arrays[other] = arrays[other], arrays[name]
+    else:
+        del arrays[name]
+
+
+def mutate_bytes(data: bytes, chooser: random.Random) -> bytes:
+    """Flips, cuts and insertions, mostly with a digest that is right again."""
+    body = bytearray(data[:-32])
+    kind = chooser.randrange(4)
+    if kind == 0:
+        for _ in range(chooser.choice((1, 1, 4))):
+            body[chooser.randrange(len(body))] ^= 1 << chooser.randrange(8)
+    elif kind == 1:
+        del body[chooser.randrange(len(body)) :]
+    elif kind == 2:
+        place = chooser.randrange(len(body))
+        body[place:place] = chooser.randbytes(chooser.randrange(1, 17))
+    else:
+        place = chooser.randrange(len(body))
+        del body[place : place + chooser.randrange(1, 17)]
+    if chooser.random() < 0.2:
+        return bytes(body) + data[-32:]
+    return signed(bytes(body))
+
+
+def mutants(originals: list[bytes], count: int, seed: int) -> Iterator[bytes]:
+    chooser = random.Random(seed)
+    apart = [take_apart(data) for data in originals]
+    for _ in range(count):
+        number = chooser.randrange(len(originals))
+        kind = chooser.random()
+        if kind < 0.3:
+            yield mutate_bytes(originals[number], chooser)
+            continue
+        header, arrays = copy.deepcopy(apart[number])
+        listed = True
+        if kind < 0.85:
+            mutate_header(header, chooser)
+            listed = chooser.random() < 0.3 and isinstance(header, dict)
+        if kind >= 0.75:
+            mutate_arrays(arrays, chooser)
+        yield put_together(header, arrays, listed=listed)
+
+
+def refused_or_harmless(data: bytes, budget: capri.Budget) -> bool:
+    """Whether a client was built; if so it works, and what it reports costs at most the budget.
+
+    Anything but a :class:`BundleError` ends the test.
+    """
+    try:
+        client = capri.LocalClient(data, budget, simulation=(1, 1))
+    except BundleError:
+        return False
+    bundle = client._bundle
+    check_promise(bundle, budget)
+    if bundle.plan.sphere is not None:
+        assert bundle.plan.sphere.keeps(budget.epsilon)
+    else:
+        grid = bundle.plan.grid
+        mu = grid.sensitivity / grid.noise_scale
+        assert delivered_epsilon(mu, budget.delta) <= budget.epsilon * (1 + 1e-6)
+    dimension = bundle.context_dimension
+    contexts = [np.zeros(dimension), np.full(dimension, 0.7), np.full(dimension, -1e100)]
+    for context in contexts:
+        decision = client.act(context)
+        assert 0 <= decision.action_index < bundle.actions.count
+    everyone = np.array(contexts)
+    for action in (0, bundle.actions.count - 1):
+        for reward in (0.0, 1e300, -1e300):
+            units = client._device.encode(
+                everyone, np.full(len(everyone), action), np.full(len(everyone), reward)
+            )
+            norms = [sum(int(unit) ** 2 for unit in row) for row in units]
+            assert max(norms) <= bundle.plan.grid.norm_limit**2
+    report = client.report(1e300)
+    assert len(report) == 32 or bundle.plan.sphere is None
+    return True
+
+
+def fuzz(randomizer: str, count: int, seed: int) -> None:
+    originals = [EARLY[randomizer], *LATE[randomizer]]
+    built = 0
+    for data in mutants(originals, count, seed):
+        built += refused_or_harmless(data, BUDGETS[randomizer])
+    # Both outcomes must be well represented, else the fuzzing shows little.
+    assert count * 0.02 < built < count * 0.5
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS)
+def test_unchanged_bundles_are_the_control(randomizer: str) -> None:
+    for data in (EARLY[randomizer], *LATE[randomizer]):
+        assert refused_or_harmless(data, BUDGETS[randomizer])
+
+
+@pytest.mark.parametrize(("randomizer", "count"), [("sphere", 7000), ("gaussian", 3100)])
+def test_mutated_bundles_are_refused_or_harmless(randomizer: str, count: int) -> None:
+    """Together 10,100 in every run; ten times as many in the long one."""
+    fuzz(randomizer, count, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("randomizer", RANDOMIZERS)
+def test_many_mutated_bundles(randomizer: str) -> None:
+    fuzz(randomizer, 50_000, seed=2)
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS)
+def test_bytes_that_were_never_a_bundle(randomizer: str) -> None:
+    chooser = random.Random(3)
+    for _ in range(500):
+        text = chooser.choice(
+            [
+                b"[" * chooser.randrange(1, 200_000),
+                b'{"arrays":' * 2000,
+                json.dumps(chooser.choice(STRANGE)).encode(),
+                chooser.randbytes(chooser.randrange(200)),
+                b'{"arrays":[["pivots",[16777216,16777216]]]}',
+                b'{"arrays":[["pivots",[-1,8]]]}',
+                b"1" * 5000,
+                b"",
+            ]
+        )
+        length = chooser.choice((len(text), 0, len(text) + 1, 2**32 - 1))
+        data = signed(_HEAD.pack(MAGIC, VERSION, length) + text)
+        assert not refused_or_harmless(data, BUDGETS[randomizer])
+
+
+@pytest.mark.parametrize("depth", [10, 200, 900, 5000])
+def test_deep_kernels(depth: int) -> None:
+    """Nested as deep as the header allows: refused, or a client that works."""
+    header, arrays = take_apart(EARLY["sphere"])
+    text = json.dumps(header["kernel"])
+    nested = '{"type":"Product","right":{"type":"RBF"},"left":' * depth + text + "}" * depth
+    raw = json.dumps({**header, "kernel": "HERE"}).replace('"HERE"', nested).encode()
+    body = b"".join(array.astype("<f8").tobytes() for array in arrays.values())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        refused_or_harmless(
+            signed(_HEAD.pack(MAGIC, VERSION, len(raw)) + raw + body), BUDGETS["sphere"]
+        )

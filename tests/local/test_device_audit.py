@@ -1,0 +1,301 @@
+"""The audit of a device's bytes: passes what is right, catches what is wrong.
+
+Trials are real devices with real randomness, so these tests could fail by chance. A device that is
+right fails an audit with probability 1e-6 at most (confidence 1 - 1e-6 for the attacks and five
+standard errors for the bias, 6e-7 each way). Each mutant exceeds what is needed by many standard
+errors; the sizes say how many.
+"""
+
+import hashlib
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import CONTEXTS, small_aggregator
+
+import capri
+from capri.device_audit import audit_device
+from capri.errors import ConfigurationError
+from capri.local.device import Device
+from capri.local.randomness import SystemRandomness
+from capri.privacy.calibration import noise_multiplier
+from capri.privacy.sphere import COIN, Sphere, sphere
+
+SURE = 1 - 1e-6
+TRIALS = {"sphere": 800, "gaussian": 400}
+BUDGETS = {
+    "sphere": capri.Budget(epsilon=1.0),
+    "gaussian": capri.Budget(epsilon=8.0, delta=1e-5),
+}
+BUNDLES = {
+    randomizer: small_aggregator(randomizer, budget=budget).bundle()
+    for randomizer, budget in BUDGETS.items()
+}
+
+
+def audited(randomizer: str, **changes: Any) -> Any:
+    settings = {"trials": TRIALS[randomizer], "confidence": SURE}
+    return audit_device(BUNDLES[randomizer], BUDGETS[randomizer], CONTEXTS, **(settings | changes))
+
+
+def with_randomness(source: type[SystemRandomness]) -> type[capri.LocalClient]:
+    """A client that draws its numbers elsewhere."""
+
+    class Mutant(capri.LocalClient):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self._randomness = source()
+
+    return Mutant
+
+
+def with_device(kind: type[Device]) -> type[capri.LocalClient]:
+    """A client whose device does something else with the datum."""
+
+    class Mutant(capri.LocalClient):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self._device = kind(self._bundle)
+
+    return Mutant
+
+
+# -- what is right passes -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("randomizer", BUDGETS)
+def test_honest_devices_pass(randomizer: str) -> None:
+    result = audited(randomizer)
+    assert result.passed
+    assert result.randomizer == randomizer
+    assert result.claimed_epsilon == BUDGETS[randomizer].epsilon
+    assert result.delta == BUDGETS[randomizer].delta
+    assert set(result.proven) == {"report", "bits", "tokens"}
+    assert (
+        0 < result.proven_epsilon <= result.claimed_epsilon
+    )  # the attack proves something: it has teeth
+
+
+def test_progress_and_bad_settings() -> None:
+    seen: list[tuple[int, int]] = []
+    audited("sphere", trials=100, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (200, 200)
+    assert len(seen) == 200
+    for change in ({"trials": 99}, {"confidence": 0.0}, {"confidence": 1.0}):
+        with pytest.raises(ConfigurationError):
+            audited("sphere", **change)
+
+    class Simulated(capri.LocalClient):
+        def __init__(self, bundle: bytes, budget: capri.Budget) -> None:
+            super().__init__(bundle, budget, simulation=(1, 1))
+
+    with pytest.raises(ConfigurationError, match="real device"):
+        audited("sphere", client=Simulated)
+
+
+# -- sphere: what is wrong is caught --------------------------------------------------------------
+
+
+class HeavyCoin(SystemRandomness):
+    """Falls on the near side half as often again of what is missing to always."""
+
+    def coin(self, count: int, chance: int) -> Any:
+        return super().coin(count, chance + (COIN - chance) * 3 // 4)
+
+
+class ShyCoin(SystemRandomness):
+    """Private, but the aggregator divides by the wrong shrinkage."""
+
+    def coin(self, count: int, chance: int) -> Any:
+        return super().coin(count, chance // 2)
+
+
+class OneSeed(SystemRandomness):
+    """Every report from the same seed."""
+
+    def seeds(self, count: int) -> Any:
+        return np.full((count, 2), 12345, dtype=np.uint64)
+
+
+class FewSeeds(SystemRandomness):
+    """A seed of 8 bits: repeats after a few reports."""
+
+    def seeds(self, count: int) -> Any:
+        return super().seeds(count) & np.uint64(0xF)
+
+
+def test_biased_coin() -> None:
+    result = audited("sphere", confidence=0.99, client=with_randomness(HeavyCoin))
+    assert not result.passed
+    assert result.proven["report"] > 1.0
+    result = audited("sphere", client=with_randomness(ShyCoin))
+    assert not result.passed
+    assert result.bias > 5
+
+
+def test_coin_that_is_left_out() -> None:
+    class Always(SystemRandomness):
+        def coin(self, count: int, chance: int) -> Any:
+            return np.ones(count, dtype=np.bool_)
+
+    result = audited("sphere", client=with_randomness(Always))
+    assert result.proven["report"] > 2.0
+
+
+def test_wrong_scale_of_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shrinkage off by 40 %: nothing private leaks, but every estimate would be off."""
+    real = Sphere.shrinkage.fget  # type: ignore[attr-defined]
+    budget = capri.Budget(epsilon=4.0)
+    bundle = small_aggregator("sphere", budget=budget).bundle()
+    for factor in (0.6, 1.4):
+        monkeypatch.setattr(Sphere, "shrinkage", property(lambda self, f=factor: f * real(self)))
+        result = audit_device(bundle, budget, CONTEXTS, trials=800, confidence=SURE)
+        assert result.bias > 5
+        assert not result.passed
+
+
+def test_seed_that_does_not_come_from_the_system() -> None:
+    for source in (OneSeed, FewSeeds):
+        result = audited("sphere", trials=200, client=with_randomness(source))
+        assert result.proven["tokens"] == inf
+        assert not result.passed
+
+
+class SeedFromData(Device):
+    """The token is a hash of the datum: whoever guesses the datum can check the guess."""
+
+    def report(self, contexts: Any, actions: Any, rewards: Any, randomness: Any) -> Any:
+        digest = hashlib.sha256(contexts.tobytes() + rewards.tobytes()).digest()[:16]
+
+        class Source(SystemRandomness):
+            def seeds(self, count: int) -> Any:
+                return np.frombuffer(digest, dtype="<u8").reshape(1, 2)
+
+        return super().report(contexts, actions, rewards, Source())
+
+
+@pytest.mark.parametrize("randomizer", BUDGETS)
+def test_seed_derived_from_data(randomizer: str) -> None:
+    result = audited(randomizer, trials=200, client=with_device(SeedFromData))
+    assert result.proven["tokens"] == inf
+    assert not result.passed
+
+
+def leaking(byte: int, bit: int) -> type[Device]:
+    """A device that hides the sign of the reward in one bit of its report, checksum right."""
+
+    class Leak(Device):
+        def report(self, contexts: Any, actions: Any, rewards: Any, randomness: Any) -> Any:
+            from zlib import crc32
+
+            rows = super().report(contexts, actions, rewards, randomness).copy()
+            keep = 0xFF ^ (1 << bit)
+            rows[:, byte] = (rows[:, byte] & keep) | ((rewards > 0).astype(np.uint8) << bit)
+            for row in rows:
+                row[-4:] = np.frombuffer(crc32(row[:-4]).to_bytes(4, "little"), np.uint8)
+            return rows
+
+    return Leak
+
+
+@pytest.mark.parametrize("randomizer", BUDGETS)
+@pytest.mark.parametrize(("byte", "bit"), [(10, 0), (17, 7), (25, 3), (26, 0)])
+def test_sign_leaks_through_one_bit(randomizer: str, byte: int, bit: int) -> None:
+    """In the token (bytes 10 to 25) or in the payload."""
+    claim = replace(BUDGETS[randomizer], epsilon=1.0)
+    bundle = small_aggregator(randomizer, budget=claim).bundle()
+    mutant = with_device(leaking(byte, bit))
+    result = audit_device(bundle, claim, CONTEXTS, trials=250, confidence=SURE, client=mutant)
+    assert result.proven["bits"] > 1.5
+    assert not result.passed
+
+
+def test_mechanism_at_twice_the_budget() -> None:
+    """The promise is checked for one epsilon, the report made for two."""
+
+    class Mutant(capri.LocalClient):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            plan = self._bundle.plan
+            twice = sphere(2 * self._budget.epsilon, plan.dimension)
+            self._bundle = replace(self._bundle, plan=replace(plan, sphere=twice))
+            self._device = Device(self._bundle)
+
+    result = audited("sphere", trials=1000, confidence=0.99, client=Mutant)
+    assert result.proven["report"] > 1.0
+    assert result.bias <= 5  # nothing else is wrong with it
+    assert not result.passed
+
+
+class LazyPick(SystemRandomness):
+    """Always the first: seeds are fresh and the coin is fair, yet the number is a function of u."""
+
+    def below(self, limits: Any) -> Any:
+        return np.zeros(len(limits), dtype=np.int64)
+
+
+def test_sphere_with_a_pick_that_is_not_uniform() -> None:
+    result = audited("sphere", client=with_randomness(LazyPick))
+    assert result.law < 1e-6
+    assert not result.passed
+
+
+# -- gaussian -------------------------------------------------------------------------------------
+
+
+def scaled_noise(factor: float) -> type[SystemRandomness]:
+    class Scaled(SystemRandomness):
+        def noised(self, units: Any, scale: float) -> Any:
+            return super().noised(units, factor * scale)
+
+    return Scaled
+
+
+def test_gaussian_noise_of_the_wrong_scale() -> None:
+    result = audited("gaussian", confidence=0.99, client=with_randomness(scaled_noise(0.5)))
+    assert result.proven["report"] > 8.0
+    assert not result.passed
+
+
+def test_gaussian_at_twice_the_budget() -> None:
+    budget = BUDGETS["gaussian"]
+    twice = noise_multiplier(replace(budget, epsilon=16.0), 10) / noise_multiplier(budget, 10)
+    result = audited(
+        "gaussian", trials=1000, confidence=0.99, client=with_randomness(scaled_noise(twice))
+    )
+    assert result.proven["report"] > 8.0
+    assert not result.passed
+
+
+def test_gaussian_contribution_of_the_wrong_scale() -> None:
+    class Double(Device):
+        def report(self, contexts: Any, actions: Any, rewards: Any, randomness: Any) -> Any:
+            real = type(randomness).noised
+
+            class Source(SystemRandomness):
+                def noised(self, units: Any, scale: float) -> Any:
+                    return real(self, 2 * units, scale)
+
+            return super().report(contexts, actions, rewards, Source())
+
+    result = audited("gaussian", client=with_device(Double))
+    assert result.bias > 5
+    assert not result.passed
+
+
+# -- at full size ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("randomizer", "epsilon"), [("sphere", 1.0), ("sphere", 4.0), ("gaussian", 4.0)]
+)
+def test_most_of_the_claim_is_proven(randomizer: str, epsilon: float) -> None:
+    """A right device fails with probability 1e-5."""
+    budget = replace(BUDGETS[randomizer], epsilon=epsilon)
+    bundle = small_aggregator(randomizer, budget=budget).bundle()
+    result = audit_device(bundle, budget, CONTEXTS, trials=20_000, confidence=1 - 1e-5)
+    assert result.passed
+    assert result.proven_epsilon >= 0.85 * epsilon

@@ -1,0 +1,129 @@
+"""Simulated users: many at once are the same as each alone."""
+
+import numpy as np
+import pytest
+from devices import BUDGETS, CONTEXTS, RANDOMIZERS, reward_of, small_aggregator
+
+import capri
+from capri.environments import random_rkhs
+from capri.errors import BundleError, DataError, HorizonError
+from capri.local.fleet import Fleet
+
+ACCEPTED, STALE = capri.ReportStatus.ACCEPTED, capri.ReportStatus.STALE
+
+
+def small_fleet(randomizer: str = "sphere", seed: int = 5) -> tuple[capri.LocalCapri, Fleet]:
+    aggregator = small_aggregator(randomizer)
+    return aggregator, Fleet(aggregator, BUDGETS[randomizer], simulation_seed=seed)
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS)
+def test_users_in_any_batches_are_the_same_users(randomizer: str) -> None:
+    """Users one by one (as clients), in batches of odd sizes, all at once: equal to the bit."""
+    results = []
+    for sizes in ((60,), (1, 2, 57), (13,) * 4 + (8,)):
+        aggregator, fleet = small_fleet(randomizer)
+        actions = []
+        for size in sizes:
+            first = len(actions)
+            users = np.arange(first, first + size)
+            decisions = fleet.act_many(CONTEXTS[users % 6])
+            assert (decisions.id == users).all()
+            actions += decisions.action_index.tolist()
+            rewards = [reward_of(u, a) for u, a in zip(users, decisions.action_index, strict=True)]
+            assert (fleet.update_many(decisions, rewards) == ACCEPTED).all()
+        results.append((tuple(actions), aggregator.bundle(), fleet.estimate(CONTEXTS).tobytes()))
+    aggregator = small_aggregator(randomizer)
+    bundle, actions, reports = aggregator.bundle(), [], []
+    for user in range(60):
+        client = capri.LocalClient(bundle, BUDGETS[randomizer], simulation=(5, user))
+        decision = client.act(CONTEXTS[user % 6])
+        actions.append(decision.action_index)
+        reports.append(client.report(reward_of(user, decision.action_index)))
+    aggregator.receive_many(reports)
+    results.append((tuple(actions), aggregator.bundle(), aggregator.estimate(CONTEXTS).tobytes()))
+    assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS)
+def test_learns_an_easy_problem(randomizer: str) -> None:
+    """Regret well below uniform play at epsilon 8; the same run from the same seed."""
+    kernel = capri.kernels.RBF(lengthscale=0.6)
+    environment = random_rkhs(
+        kernel, contexts=8, actions=8, context_dimension=1, action_dimension=1, noise=0.1, seed=1
+    )
+    ratios = []
+    for _ in range(2):
+        fleet = Fleet.build(
+            budget=capri.Budget(epsilon=8.0, delta=0.0 if randomizer == "sphere" else 1e-5),
+            simulation_seed=2,
+            kernel=kernel,
+            actions=environment.actions,
+            contexts=capri.ContextPool(environment.contexts, weights=environment.weights),
+            randomizer=randomizer,
+            horizon=20_000,
+        )
+        result = capri.simulate(fleet, environment, 20_000, seed=3)
+        assert fleet.remaining == 0
+        assert len(result.epochs) > 3
+        ratios.append(result.ratio)
+    assert ratios[0] == ratios[1]
+    assert ratios[0] < 0.6
+
+
+def test_makes_no_claim() -> None:
+    assert "no privacy claim" in small_fleet()[1].guarantee
+
+
+def test_devices_of_a_fleet_check_the_promise() -> None:
+    fleet = Fleet(small_aggregator(), capri.Budget(epsilon=1.0), simulation_seed=1)
+    with pytest.raises(BundleError, match="costs epsilon"):
+        fleet.act_many(CONTEXTS)
+
+
+def test_bad_use_changes_nothing() -> None:
+    aggregator, fleet = small_fleet()
+    for bad in ([[np.nan]], [[0.1, 0.2]], "text"):
+        with pytest.raises(DataError):
+            fleet.act_many(bad)
+    decisions = fleet.act_many(CONTEXTS)
+    assert (decisions.id == np.arange(6)).all()  # bad contexts used up no user
+    for bad in ([0.0] * 5, [np.nan] * 6, [np.inf] * 6, "text", [[0.0] * 6], [None] * 6):
+        with pytest.raises(DataError):
+            fleet.update_many(decisions, bad)
+    assert aggregator.remaining == 60
+    assert (fleet.update_many(decisions, np.zeros(6)) == ACCEPTED).all()
+    with pytest.raises(DataError, match="once"):
+        fleet.update_many(decisions, np.zeros(6))
+    assert aggregator.remaining == 54
+
+
+def test_nobody_comes() -> None:
+    aggregator, fleet = small_fleet()
+    decisions = fleet.act_many(np.empty((0, 1)))
+    assert len(decisions) == 0
+    assert aggregator.remaining == 60
+    assert len(fleet.act_many(CONTEXTS)) == 6
+
+
+def test_late_users_answer_the_bundle_they_decided_with() -> None:
+    """Just like a client that keeps its old bundle: the epoch is closed, the datum is dropped."""
+    aggregator, fleet = small_fleet()
+    late = fleet.act_many(CONTEXTS)
+    on_time = fleet.act_many(np.tile(CONTEXTS, (10, 1)))
+    assert (fleet.update_many(on_time, np.zeros(60)) == ACCEPTED).all()
+    newer = fleet.act_many(CONTEXTS)
+    assert newer.epoch == 2
+    assert (fleet.update_many(late, np.zeros(6)) == STALE).all()
+    assert (fleet.update_many(newer, np.zeros(6)) == ACCEPTED).all()
+    assert aggregator.remaining == 84
+
+
+def test_after_the_horizon() -> None:
+    aggregator, fleet = small_fleet()
+    while fleet.remaining:
+        decisions = fleet.act_many(np.zeros((fleet.remaining, 1)))
+        fleet.update_many(decisions, np.zeros(len(decisions)))
+    assert fleet.epochs == aggregator.epochs
+    with pytest.raises(HorizonError):
+        fleet.act_many(CONTEXTS)

@@ -1,0 +1,41 @@
+"""The examples run as a reader would run them, in processes of their own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"},
+        timeout=120,
+        check=False,
+    )
+
+
+def test_local_demo_learns_from_reports_alone() -> None:
+    """658 users close five epochs, each report has 32 bytes, and devices load NumPy only."""
+    outcome = example("local_demo.py", "--users", "658", "--epsilon", "8", "--processes", "2")
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert outcome.stderr == ""
+    rows = re.findall(
+        r"^ +(\d+) +([\d,]+) +([\d,]+) +(\S+) +(\S+) +(\S+)", outcome.stdout, flags=re.MULTILINE
+    )
+    assert [int(row[0]) for row in rows] == [1, 2, 3, 4, 5]
+    reports, size = (int(rows[-1][column].replace(",", "")) for column in (1, 2))
+    assert (reports, size) == (658, 32 * 658)
+    assert "of SciPy, OpenDP, Matplotlib: nothing." in outcome.stdout
+    assert outcome.stdout.splitlines()[-1].startswith("Done in ")
+
+
+def test_local_demo_refuses_what_it_cannot_do() -> None:
+    outcome = example("local_demo.py", "--epsilon", "31")
+    assert outcome.returncode == 2
+    assert "epsilon must lie between 0.001 and 30" in outcome.stderr
