@@ -29,6 +29,8 @@ _EXCESS = 1e6
 _FEWEST = 100
 # Smallest probability of chance alone at which numbers still count as following their law.
 _CHANCE = 1e-6
+# Reports that a cell of the chi-square test expects at least.
+_CELL = 20.0
 # Standard errors by which the mean report may miss the contribution: chance does so with 1e-6.
 _BIAS = 5.0
 
@@ -196,9 +198,15 @@ class _Target:
         others = (self.sphere.candidates - 2 * k) / 2 * far
         chances = [q * near + (1 - q) * far] * k + [q * far + (1 - q) * near] * k + [others] * 2
         expected = len(rows) * np.array(chances)
-        used = expected > 0
-        statistic = float(((np.array(counts) - expected)[used] ** 2 / expected[used]).sum())
-        return float(chdtrc(int(used.sum()) - 1, statistic))
+        observed = np.array(counts, dtype=np.float64)
+        # The chi-square law needs cells of some size: small ones count as one.
+        small = expected < _CELL
+        observed = np.append(observed[~small], observed[small].sum())
+        expected = np.append(expected[~small], max(expected[small].sum(), 1e-9))
+        if expected[-1] < _CELL:
+            observed, expected = observed[:-1], expected[:-1]
+        statistic = float(((observed - expected) ** 2 / expected).sum())
+        return float(chdtrc(max(1, len(expected) - 1), statistic))
 
     def bias(self, rows: wire.Messages, sign: float) -> float:
         """Standard errors between the mean report and the contribution, along the contribution."""
