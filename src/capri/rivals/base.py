@@ -330,3 +330,15 @@ def in_unit_interval(name: str, value: object) -> float:
     if number >= 1.0:
         raise ConfigurationError(f"{name} must lie strictly between 0 and 1, got {value!r}")
     return number
+
+
+Width = Literal["practical", "theory"] | float
+
+
+def checked_width(name: str, value: object) -> Width:
+    """How wide confidence intervals are: as tuned, as proved, or a number of our own."""
+    if value == "practical" or value == "theory":
+        return "practical" if value == "practical" else "theory"
+    if isinstance(value, str):
+        raise ConfigurationError(f"{name} must be 'practical', 'theory' or a number, got {value!r}")
+    return positive(name, value)
