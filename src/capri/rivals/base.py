@@ -77,6 +77,8 @@ class Rival(ABC):
     needs: ClassVar[Literal["kernel", "features", "arms"]]
     # The longest horizon that is sensible on 2,500 pairs and one core: minutes, not hours.
     reach: ClassVar[int]
+    # How many features the catalogue gives to a rival that needs some.
+    feature_count: ClassVar[int] = 10
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from capri.features import greedy_basis
+from capri.features import NUMERICAL_RANK, greedy_basis
 from capri.kernels import Kernel
 from capri.rivals.base import (
     NOTHING,
@@ -35,13 +35,15 @@ class BKB(Rival):
     with probability ``min(1, q variance(x) / lambda)``. A pair that was played ``n`` times enters
     with ``1 - (1 - p)^n``, since the projection depends on the span of ``S`` alone.
 
-    ``patience`` is by how much the sum of ``variance / lambda`` over the plays may grow before the
-    dictionary is drawn again: 0 is every round, as in 2019; the default is the batched rule of
-    BBKB (Calandriello et al. 2020, arXiv 2002.09954, line 13 with C = 1.5), which runs 1e5 rounds
-    in seconds. ``oversampling`` is ``q``; infinity keeps every pair, and equals GP-UCB with
-    ``noise^2 = lambda``. ``beta="theory"`` is Eqn 5 with the realised gain,
+    ``patience`` is the share by which the information gain may grow before the whole dictionary is
+    drawn again; until then only the pair just played may enter, with its probability. 0 draws
+    anew in every round, as published; waiting is in the spirit of BBKB (Calandriello et al. 2020,
+    arXiv 2002.09954) and runs 1e5 rounds in a minute. ``oversampling`` is ``q``; infinity keeps
+    every pair, and equals GP-UCB with ``noise^2 = lambda``.
+
+    ``beta="theory"`` is Eqn 5 with the realised gain,
     ``2 R sqrt(gain + ln(1/delta)) / sqrt(lambda) + (1 + 1/sqrt(1 - eps)) B`` with eps = 1/2;
-    "practical" is 2.5; a number is the multiple of the standard deviation.
+    "practical" is 1; a number is the multiple of the standard deviation.
 
     Limits: theory's ``q`` is in the hundreds, which on finite spaces keeps every pair.
     """
@@ -57,7 +59,7 @@ class BKB(Rival):
         *,
         kernel: Kernel,
         beta: Width = "practical",
-        noise: float = 0.1,
+        noise: float = 0.06,
         oversampling: float = 5.0,
         patience: float = 0.5,
         norm_bound: float = 1.0,
@@ -79,7 +81,7 @@ class BKB(Rival):
         self._diagonal = kernel.diagonal(self._rows)
         self._counts = np.zeros(len(self._rows))
         self._sums = np.zeros(len(self._rows))
-        self._gain = self._grown = 0.0
+        self._gain = self._gain_then = 0.0
         self._dictionary = np.empty(0, dtype=np.int64)
         self._posterior = WeightPosterior(
             np.zeros((len(self._rows), 1)), self._actions.count, self._ridge, self._diagonal
@@ -94,7 +96,7 @@ class BKB(Rival):
         if isinstance(self._beta, float):
             return self._beta
         if self._beta == "practical":
-            return 2.5
+            return 1.0
         # R / sqrt(lambda) = 1; their sigma is ours over sqrt(lambda), and so is their B term.
         return 2 * sqrt(self._gain + self._log) + (1 + sqrt(2)) * self._norm
 
@@ -106,14 +108,28 @@ class BKB(Rival):
         pair = place * self._actions.count + chosen
         variance = float(self._posterior.of(np.array([pair]))[1][0])
         self._gain += 0.5 * log(1 + variance / self._ridge)
-        self._grown += variance / self._ridge
         self._counts[pair] += 1
         self._sums[pair] += value
-        if self._grown > self._patience:
+        if self._gain > (1 + self._patience) * self._gain_then:
             self._resample()
-        else:
-            self._posterior.observe(place, chosen, value)
+            return 1
+        self._posterior.observe(place, chosen, value)
+        if self._public.random() < self._oversampling * variance / self._ridge:
+            self._enter(pair)
         return 1
+
+    def _enter(self, pair: int) -> None:
+        """Add one pair to the dictionary: one coordinate more, orthogonal to the others.
+
+        ``z_new(x) = (k(x, s) - z(x)^T z(s)) / sqrt(residual(s))``, a step of Cholesky's algorithm.
+        """
+        rest = float(self._posterior.residual[pair])
+        if rest <= NUMERICAL_RANK:
+            return
+        column = self._kernel(self._rows, self._rows[pair : pair + 1])[:, 0]
+        column -= self._posterior.rows @ self._posterior.rows[pair]
+        self._posterior.extend(column / sqrt(rest), self._counts, self._sums)
+        self._dictionary = np.append(self._dictionary, pair)
 
     def _resample(self) -> None:
         """Draw a dictionary from the past pairs and embed all pairs with it."""
@@ -133,4 +149,4 @@ class BKB(Rival):
         residual = basis.residual(self._rows, embedded)
         self._posterior = WeightPosterior(embedded, self._actions.count, self._ridge, residual)
         self._posterior.set(self._counts, self._sums)
-        self._grown = 0.0
+        self._gain_then = self._gain

@@ -8,12 +8,33 @@ from capri.kernels import Kernel
 from capri.policy import Capri
 from capri.privacy.budget import Budget
 from capri.rivals.base import NOTHING, PERFECT, Promise, Rival
+from capri.rivals.batched_exploration import BatchedExploration
+from capri.rivals.bkb import BKB
 from capri.rivals.features import feature_rows
+from capri.rivals.gp_threds import GPThreDS
+from capri.rivals.gp_ucb import GPUCB
+from capri.rivals.igp_ucb import IGPUCB
+from capri.rivals.kernel_ucb import KernelUCB
+from capri.rivals.linucb import LinUCB
+from capri.rivals.private_catalogue import PRIVATE_RIVALS
+from capri.rivals.reds import REDS
+from capri.rivals.square_cb import SquareCB
 from capri.rivals.uniform import UniformPlay
 from capri.spaces import Actions, ContextPool, FixedActions
 
 # One line per rival: everything else is in the class. Kinds of promise stay together.
-RIVALS: tuple[type[Rival], ...] = ()
+RIVALS: tuple[type[Rival], ...] = (
+    GPUCB,
+    IGPUCB,
+    KernelUCB,
+    BatchedExploration,
+    REDS,
+    GPThreDS,
+    BKB,
+    LinUCB,
+    SquareCB,
+    *PRIVATE_RIVALS,
+)
 
 UNIFORM = "uniform"
 BY_NAME: dict[str, type[Rival]] = {kind.name: kind for kind in RIVALS}
@@ -70,8 +91,9 @@ def rival(
         settings["kernel"] = kernel
     elif kind.needs == "features":
         pairs = chosen.pairs(settings["contexts"].rows)
+        wanted = {"count": kind.feature_count} | (feature_options or {})
         settings["features"] = feature_rows(
-            features, pairs.reshape(-1, pairs.shape[-1]), kernel=kernel, **(feature_options or {})
+            features, pairs.reshape(-1, pairs.shape[-1]), kernel=kernel, **wanted
         )
     return kind(**settings, **options)
 

@@ -29,8 +29,8 @@ class IGPUCB(Rival):
 
     ``gain_t = 1/2 sum_s ln(1 + variance_{s-1}(x_s) / lambda)`` is what their maximal information
     gain bounds, and all the proof of Theorem 2 uses. ``beta="theory"`` is this formula with their
-    ``lambda = 1 + 2 / T``; "practical" has ``lambda = R^2``, the noise there really is, and a tenth
-    of the width; a number multiplies the width with ``lambda = R^2``.
+    ``lambda = 1 + 2 / T``; "practical" has ``lambda = R^2``, the noise there really is, and a
+    twentieth of the width; a number multiplies the width with ``lambda = R^2``.
 
     Limits: the width grows with the realised gain, so play stays more curious than GP-UCB's; the
     kernel and ``B`` are assumed known.
@@ -47,7 +47,7 @@ class IGPUCB(Rival):
         *,
         kernel: Kernel,
         beta: Width = "practical",
-        noise: float = 0.1,
+        noise: float = 0.06,
         norm_bound: float = 1.0,
         failure: float = 0.1,
         **setting: Any,
@@ -55,7 +55,7 @@ class IGPUCB(Rival):
         """``noise`` and ``norm_bound`` are in units of the reward bound."""
         super().__init__(**setting)
         chosen = checked_width("beta", beta)
-        self._scale = {"theory": 1.0, "practical": 0.1}.get(str(chosen)) or float(chosen)
+        self._scale = {"theory": 1.0, "practical": 0.05}.get(str(chosen)) or float(chosen)
         self._noise_level = positive("noise", noise)
         self._norm = positive("norm_bound", norm_bound)
         self._log = log(1.0 / in_unit_interval("failure", failure))

@@ -27,9 +27,9 @@ class KernelUCB(Rival):
                        + (eta / sqrt(gamma)) sqrt(k(x, x) - k_x^T (K + gamma I)^-1 k_x)
 
     ``eta="theory"`` is that of their Theorem 1, ``sqrt(2 ln(2 T N / delta))`` with ``N`` actions,
-    which is for rewards in [0, 1], plus ``sqrt(gamma)`` times the norm; "practical" is 0.2, which
-    suits rewards with noise of a tenth of the bound; ``regularisation`` is ``gamma``. With a linear
-    kernel this is LinUCB.
+    which is for rewards in [0, 1], plus ``sqrt(gamma)`` times the norm; "practical" is 0.06, one
+    standard deviation of uniform noise of a tenth of the bound; ``regularisation`` is ``gamma``.
+    With a linear kernel this is LinUCB.
 
     Limits: the theorem is for SupKernelUCB, which splits rounds into levels to make rewards
     independent and is never used in practice; first play is action 0 rather than a random one.
@@ -46,7 +46,7 @@ class KernelUCB(Rival):
         *,
         kernel: Kernel,
         eta: Width = "practical",
-        regularisation: float = 0.01,
+        regularisation: float = 0.0036,
         norm_bound: float = 1.0,
         failure: float = 0.1,
         **setting: Any,
@@ -58,7 +58,7 @@ class KernelUCB(Rival):
         actions = self._actions.count
         spread = sqrt(2 * log(2 * self._horizon * actions / in_unit_interval("failure", failure)))
         theory = spread + sqrt(gamma) * positive("norm_bound", norm_bound)
-        named = {"theory": theory, "practical": 0.2}.get(str(chosen))
+        named = {"theory": theory, "practical": 0.06}.get(str(chosen))
         self._width = (named or float(chosen)) / sqrt(gamma)
         self._posterior = kernel_posterior(kernel, self._pairs, actions, gamma)
 

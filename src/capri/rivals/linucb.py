@@ -28,7 +28,7 @@ class LinUCB(Rival):
         x_t = argmax_x z(x)^T V^-1 sum z y + alpha sqrt(z(x)^T V^-1 z(x))
 
     ``alpha="theory"`` is Theorem 2 of Abbasi-Yadkori et al. (with ``R = noise``),
-    ``R sqrt(d ln((1 + T / ridge) / delta)) + sqrt(ridge) S``; "practical" is 0.2, for rewards with
+    ``R sqrt(d ln((1 + T / ridge) / delta)) + sqrt(ridge) S``; "practical" is 0.1, for rewards with
     noise of a tenth of the bound. ``features`` has a row of norm at most 1 for every pair: see
     :func:`capri.rivals.features.feature_rows`.
 
@@ -40,14 +40,15 @@ class LinUCB(Rival):
     reference: ClassVar[str] = "Li et al. 2010, arXiv 1003.0146; Abbasi-Yadkori et al. 2011"
     needs: ClassVar[Literal["kernel", "features", "arms"]] = "features"
     reach: ClassVar[int] = 1_000_000
+    feature_count: ClassVar[int] = 40
 
     def __init__(
         self,
         *,
         features: object,
         alpha: Width = "practical",
-        ridge: float = 0.01,
-        noise: float = 0.1,
+        ridge: float = 0.0036,
+        noise: float = 0.06,
         norm_bound: float = 1.0,
         failure: float = 0.1,
         **setting: Any,
@@ -60,7 +61,7 @@ class LinUCB(Rival):
         confidence = log((1 + self._horizon / ridge) / in_unit_interval("failure", failure))
         theory = positive("noise", noise) * sqrt(rows.shape[1] * confidence)
         theory += sqrt(ridge) * positive("norm_bound", norm_bound)
-        named = {"theory": theory, "practical": 0.2}.get(str(chosen))
+        named = {"theory": theory, "practical": 0.1}.get(str(chosen))
         self._width = (named or float(chosen)) / sqrt(ridge)
         self._posterior = WeightPosterior(rows, self._actions.count, ridge)
 

@@ -170,10 +170,10 @@ class WeightPosterior:
         self, rows: FloatArray, actions: int, ridge: float, residual: FloatArray | None = None
     ) -> None:
         """One row of features per pair."""
-        self._rows = np.ascontiguousarray(rows)
+        self.rows: FloatArray = np.ascontiguousarray(rows)
         self._actions = actions
         self._ridge = ridge
-        self._residual = residual
+        self.residual: FloatArray = np.zeros(len(rows)) if residual is None else residual
         rank = rows.shape[1]
         self.gram: FloatArray = np.zeros((rank, rank))
         self.target: FloatArray = np.zeros(rank)
@@ -187,20 +187,13 @@ class WeightPosterior:
 
     def of(self, pairs: slice | IntArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of some pairs."""
-        rows = self._rows[pairs]
+        rows = self.rows[pairs]
         variance = self._ridge * np.einsum("ij,ij->i", rows @ self._inverse, rows)
-        if self._residual is not None:
-            variance += self._residual[pairs]
-        return rows @ self._weights, variance
-
-    def means(self, context: int) -> FloatArray:
-        """Means alone: cheaper where no width is needed."""
-        place = slice(context * self._actions, (context + 1) * self._actions)
-        return np.asarray(self._rows[place] @ self._weights)
+        return rows @ self._weights, variance + self.residual[pairs]
 
     def observe(self, context: int, action: int, reward: float) -> None:
         """Take in one reward: Sherman and Morrison."""
-        row = self._rows[context * self._actions + action]
+        row = self.rows[context * self._actions + action]
         self.gram += np.outer(row, row)
         self.target += reward * row
         self._updates += 1
@@ -214,10 +207,27 @@ class WeightPosterior:
     def set(self, counts: FloatArray, sums: FloatArray) -> None:
         """Start from the number and the sum of rewards of every pair."""
         seen = np.flatnonzero(counts)
-        rows = self._rows[seen]
+        rows = self.rows[seen]
         self.gram = (rows * counts[seen, None]).T @ rows
         self.target = rows.T @ sums[seen]
         self._solve()
+
+    def extend(self, column: FloatArray, counts: FloatArray, sums: FloatArray) -> None:
+        """One feature more, for all pairs and all that was observed: the bordered inverse."""
+        seen = np.flatnonzero(counts)
+        weighted = counts[seen] * column[seen]
+        cross = self.rows[seen].T @ weighted
+        square = float(weighted @ column[seen])
+        self.rows = np.column_stack([self.rows, column])
+        self.residual = np.maximum(self.residual - column**2, 0.0)
+        self.gram = np.block([[self.gram, cross[:, None]], [cross, square]])
+        self.target = np.append(self.target, column[seen] @ sums[seen])
+        towards = self._inverse @ cross
+        schur = square + self._ridge - float(cross @ towards)
+        corner = np.outer(towards / schur, towards)
+        side = -towards[:, None] / schur
+        self._inverse = np.block([[self._inverse + corner, side], [side.T, 1.0 / schur]])
+        self._weights = self._inverse @ self.target
 
     def _solve(self) -> None:
         rank = len(self.gram)

@@ -22,7 +22,7 @@ class SquareCB(Rival):
 
     ``gamma="theory"`` is Theorem 1, ``sqrt(A T / (regret + 2))``, the regret of kernel ridge being
     bounded by twice its realised information gain; "practical" lets gamma grow as
-    ``30 sqrt(A t)``; a number multiplies ``sqrt(A t)``. Rewards are divided by the bound.
+    ``60 sqrt(A t)``; a number multiplies ``sqrt(A t)``. Rewards are divided by the bound.
 
     Limits: exploration is blind to what is already known, so every action keeps a share of the
     plays; needs ``gamma`` large at the end, small at the start.
@@ -39,7 +39,7 @@ class SquareCB(Rival):
         *,
         kernel: Kernel,
         gamma: Width = "practical",
-        noise: float = 0.1,
+        noise: float = 0.06,
         **setting: Any,
     ) -> None:
         """``noise`` is the root of the ridge, in units of the reward bound."""
@@ -52,7 +52,7 @@ class SquareCB(Rival):
     def _learning_rate(self) -> float:
         if self._gamma == "theory":
             return sqrt(self._actions.count * self._horizon / (2 * self._gain + 2.0))
-        scale = self._gamma if isinstance(self._gamma, float) else 30.0
+        scale = self._gamma if isinstance(self._gamma, float) else 60.0
         return scale * sqrt(self._actions.count * (self._decided + 1))
 
     def _law(self, mean: FloatArray) -> FloatArray:
