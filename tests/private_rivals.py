@@ -72,3 +72,17 @@ def replay(
             assert action[t] == np.flatnonzero(values >= values.max() - 1e-8)[0], t
         start += int(length)
     assert start == len(context)
+
+
+def linucb(features: np.ndarray, ridge: float, width: float) -> Choice:
+    """``x^T theta + width |x|_{M^-1}`` with ``M = ridge I + sum x x^T``, by solving."""
+    table = features.reshape(8, 6, -1)
+
+    def index(context: int, contexts: np.ndarray, actions: np.ndarray, y: np.ndarray) -> np.ndarray:
+        x = table[contexts, actions]
+        matrix = ridge * np.eye(table.shape[2]) + x.T @ x
+        rows = table[context]
+        spread = np.sqrt(np.sum(rows * np.linalg.solve(matrix, rows.T).T, axis=1))
+        return np.asarray(rows @ np.linalg.solve(matrix, x.T @ y) + width * spread)
+
+    return index

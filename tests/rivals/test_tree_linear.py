@@ -9,23 +9,7 @@ from capri.rivals.base import Rival
 from capri.rivals.dubey import DubeyJoint, DubeyLocal, quadrature_table
 from capri.rivals.shariff_sheffet import ShariffSheffet, block_lengths
 from capri.rivals.tree_belief import bonus_width
-from private_rivals import FEATURES, HORIZON, KERNEL, PAIRS, build, history, played, replay
-
-
-def linucb(features: np.ndarray, ridge: float, width: float):
-    """``argmax x^T theta + width |x|_{M^-1}`` with ``M = ridge I + sum x x^T``, by solving."""
-    table = features.reshape(8, 6, -1)
-
-    def choose(
-        context: int, contexts: np.ndarray, actions: np.ndarray, y: np.ndarray
-    ) -> np.ndarray:
-        x = table[contexts, actions]
-        matrix = ridge * np.eye(table.shape[2]) + x.T @ x
-        rows = table[context]
-        spread = np.sqrt(np.sum(rows * np.linalg.solve(matrix, rows.T).T, axis=1))
-        return rows @ np.linalg.solve(matrix, x.T @ y) + width * spread
-
-    return index
+from private_rivals import FEATURES, HORIZON, KERNEL, PAIRS, build, history, linucb, played, replay
 
 
 @pytest.mark.parametrize("kind", [ShariffSheffet, DubeyJoint, DubeyLocal])

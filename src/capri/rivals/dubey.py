@@ -11,9 +11,9 @@ from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, Rival, whole
 from capri.rivals.features import bounded
 from capri.rivals.least_squares import feature_table, optimistic
-from capri.rivals.local_belief import LocalBelief
 from capri.rivals.quadrature import QuadratureFeatures
 from capri.rivals.shariff_sheffet import block_lengths
+from capri.rivals.summed_belief import SummedBelief
 from capri.rivals.tree_belief import Bonus, TreeBelief
 from capri.spaces import ContextPool
 from capri.typing import FloatArray, IntArray
@@ -186,7 +186,7 @@ class DubeyLocal(Rival):
             leading(rows, principal), self._pool.size, self._actions.count
         )
         self._lengths = iter(lengths[1:])
-        self._belief = LocalBelief(
+        self._belief = SummedBelief(
             dimension=self._features.shape[2],
             horizon=self._horizon,
             budget=budget,
@@ -194,6 +194,7 @@ class DubeyLocal(Rival):
             plain_ridge=ridge,
             shift=shift,
             bonus=bonus,
+            local=True,
         )
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""What linear rivals in the local model know: sums of noisy reports and their solution."""
+"""What linear rivals without a tree know: sums of noisy moments and their solution."""
 
 from math import sqrt
 from typing import final
@@ -19,11 +19,13 @@ from capri.typing import FloatArray
 
 
 @final
-class LocalBelief:
-    """Reports ``(x x^T, x y) + Gaussian noise``, one per user, summed by a server.
+class SummedBelief:
+    """Moments ``(x x^T, x y) + Gaussian noise``, summed (rewards already within [-1, 1]).
 
-    The server's matrix has noise of spectral size ``s sqrt(2 d n)`` after ``n`` reports of scale
-    ``s``: the ridge follows it, ``ridge_n = plain + shift s sqrt(2 d n)``, as does the bonus.
+    Local model: every user adds noise before sending (``local=True``). Joint model: the curator
+    adds it once to the sum of a batch; a user is in one batch, so each has the full budget. The
+    matrix has noise of spectral size ``s sqrt(2 d n)`` after ``n`` draws of scale ``s``: the ridge
+    follows it, ``ridge_n = plain + shift s sqrt(2 d n)``, as does the bonus.
     """
 
     def __init__(
@@ -36,37 +38,40 @@ class LocalBelief:
         plain_ridge: float,
         shift: float,
         bonus: Bonus,
+        local: bool,
     ) -> None:
         self.noise = GaussianMoments.calibrated(dimension, budget, levels=1)
         self._dimension, self._horizon = dimension, horizon
         self._generator = generator
         self._plain, self._shift = positive("ridge", plain_ridge), positive("shift", shift)
         self._choice = bonus
+        self._local = local
         self._sum = np.zeros(packed_size(dimension))
-        self._reports = 0
+        self._draws = 0
         self._solve()
 
-    def report(self, features: FloatArray, targets: FloatArray) -> FloatArray:
-        """The sum of the reports of some users: ``n`` draws of noise are one of ``sqrt(n)``."""
+    def release(self, features: FloatArray, targets: FloatArray) -> FloatArray:
+        """Noisy moments of a batch; ``n`` reports are simulated by one draw of ``sqrt(n)``."""
         total = moments(features, targets)
         if self.noise.scale > 0:
-            total = total + sqrt(len(features)) * self.noise.draw(self._generator)
+            draws = len(features) if self._local else 1
+            total = total + sqrt(draws) * self.noise.draw(self._generator)
         return total
 
     def learn(self, features: FloatArray, targets: FloatArray) -> None:
-        """Add the reports of a block of users."""
-        self._sum += self.report(features, targets)
-        self._reports += len(features)
+        """Add the moments of a batch."""
+        self._sum += self.release(features, targets)
+        self._draws += len(features) if self._local else 1
         self._solve()
 
     def _solve(self) -> None:
-        self.ridge = self._plain + self._shift * self.noise.matrix_size(self._reports)
+        self.ridge = self._plain + self._shift * self.noise.matrix_size(self._draws)
         self.bonus = bonus_width(
             self._choice,
             ridge=self.ridge,
             dimension=self._dimension,
             horizon=self._horizon,
-            vector_size=self.noise.vector_size(self._reports),
+            vector_size=self.noise.vector_size(self._draws),
         )
         self.solution: Solution = solve(
             self._sum, self._dimension, ridge=self.ridge, floor=0.1 * self.ridge
