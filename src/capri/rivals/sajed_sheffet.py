@@ -79,7 +79,8 @@ class SajedSheffet(Rival):
         failure: float = 0.05,
     ) -> None:
         chosen = as_actions(actions)
-        self._epsilon = None if budget is None else budget.epsilon
+        # Anything but a budget is refused by the base class, which comes next.
+        self._epsilon = budget.epsilon if isinstance(budget, Budget) else None
         self._scale = bonus_scale(bonus, practical=0.1)
         self._failure = in_unit_interval("failure", failure)
         self._phase = 0
