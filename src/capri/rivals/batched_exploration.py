@@ -27,11 +27,11 @@ def nonadaptive_width(beta: Width, norm: float, union: float) -> float:
 
     ``B + sqrt(2 ln(union))`` for noise ``R = sqrt(lambda)`` (Vakili et al. 2021, arXiv 2108.09262,
     Theorem 1), ``union`` being the number of statements that must hold over the failure rate;
-    2 in practice.
+    1 in practice.
     """
     if isinstance(beta, float):
         return beta
-    return norm + sqrt(2 * log(union)) if beta == "theory" else 2.0
+    return norm + sqrt(2 * log(union)) if beta == "theory" else 1.0
 
 
 @final
@@ -46,7 +46,7 @@ class BatchedExploration(Rival):
         every x with mean(x) + beta sd(x) < max_{x'} mean(x') - beta sd(x').
 
     ``beta="theory"`` is their ``Psi + sqrt(2 ln(|X| B / delta))`` with ``B`` batches, for
-    ``lambda = R^2``; "practical" is 2; a number multiplies the standard deviation.
+    ``lambda = R^2``; "practical" is 1; a number multiplies the standard deviation.
 
     Limits: the paper has no contexts: there the domain shrinks as one, here in each context. Needs
     a matrix over all pairs (at most 5,000), as variances change after every play.
@@ -115,7 +115,7 @@ def batch_lengths(horizon: int) -> list[int]:
     """``N_i = ceil(sqrt(T N_{i-1}))`` until the horizon is reached.
 
     >>> batch_lengths(10_000)
-    [100, 1000, 3163, 5737]
+    [100, 1000, 3163, 5625, 112]
     """
     lengths, last, played = [], 1, 0
     while played < horizon:

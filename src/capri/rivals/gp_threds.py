@@ -67,7 +67,7 @@ class GPThreDS(Rival):
         self,
         *,
         kernel: Kernel,
-        beta: float = 2.0,
+        beta: float = 1.5,
         noise: float = 0.06,
         depth: int = 2,
         **setting: Any,

@@ -66,6 +66,10 @@ class GPUCB(Rival):
         theory = 2 * log(self._domain * (self._decided + 1) ** 2 * pi**2 / (6 * self._failure))
         return sqrt(theory if self._beta == "theory" else theory / 60)
 
+    def recommend(self, context: int) -> int:
+        """The action of largest posterior mean in a context of the pool."""
+        return int(self._posterior.at(context)[0].argmax())
+
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         return optimistic(self._posterior, context, self._width())
 

@@ -67,6 +67,10 @@ class IGPUCB(Rival):
         spread = self._noise_level / sqrt(self._ridge) * sqrt(2 * (self._gain + 1 + self._log))
         return self._scale * (self._norm + spread)
 
+    def recommend(self, context: int) -> int:
+        """The action of largest posterior mean in a context of the pool."""
+        return int(self._posterior.at(context)[0].argmax())
+
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         return optimistic(self._posterior, context, self._width())
 

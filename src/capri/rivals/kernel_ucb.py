@@ -62,6 +62,10 @@ class KernelUCB(Rival):
         self._width = (named or float(chosen)) / sqrt(gamma)
         self._posterior = kernel_posterior(kernel, self._pairs, actions, gamma)
 
+    def recommend(self, context: int) -> int:
+        """The action of largest posterior mean in a context of the pool."""
+        return int(self._posterior.at(context)[0].argmax())
+
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         return optimistic(self._posterior, context, self._width)
 

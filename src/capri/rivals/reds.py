@@ -32,7 +32,7 @@ class REDS(Rival):
         X_{r+1} = {x in X_r : mean(x) + beta sd(x) >= max_{x'} mean(x') - beta sd(x')}
 
     and the next epoch is twice as long. ``beta="theory"`` is the bound for points that do not
-    depend on rewards, ``B + (R / sqrt(lambda)) sqrt(2 ln(|D| epochs / delta))``; "practical" is 2;
+    depend on rewards, ``B + (R / sqrt(lambda)) sqrt(2 ln(|D| epochs / delta))``; "practical" is 1;
     a number multiplies the standard deviation. ``lambda = noise^2``.
 
     Limits: the paper has no contexts (CAPRI's exploration is its contextual, private descendant);
