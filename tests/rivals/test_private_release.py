@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 
-from capri import Budget, ConfigurationError
+from capri import Budget, BudgetError, ConfigurationError
 from capri.kernels import RBF, Linear
 from capri.rivals.exponential import draw_rows, exponential_law
 from capri.rivals.gp_ucb import GPUCB
@@ -79,13 +79,25 @@ def test_usca_plays_uniformly_then_its_picks() -> None:
     np.testing.assert_array_equal(action[200:], scores.argmax(axis=1)[context[200:]])
     assert (policy.law().max(axis=1) == 1.0).all()
     private = build(USCA, 2.0, explore=200)
-    history(private)
-    expected = exponential_law(private._estimate.reshape(8, 6), private.sensitivity, 2.0)
-    np.testing.assert_array_equal(private.law(), expected)
+    played(private)
+    scores = private._estimate.reshape(8, 6)
     np.testing.assert_array_equal(
-        private.law(picks=8),
-        exponential_law(private._estimate.reshape(8, 6), private.sensitivity, 0.25),
+        private.law(), exponential_law(scores, private.sensitivity, 2.0 / 8), "8 picks share"
     )
+    assert [private.recommend(each) for each in range(8)] == private._table.tolist()
+
+
+def test_usca_recommends_once_at_the_full_budget_if_all_rounds_learn() -> None:
+    policy = build(USCA, 2.0, explore=HORIZON)
+    with pytest.raises(ConfigurationError, match="play these rounds first"):
+        policy.recommend(0)
+    assert set(played(policy)) == set(range(6))
+    scores = policy._estimate.reshape(8, 6)
+    np.testing.assert_array_equal(policy.law(), exponential_law(scores, policy.sensitivity, 2.0))
+    first = policy.recommend(3)
+    assert policy.recommend(3) == first
+    with pytest.raises(BudgetError, match="another context"):
+        policy.recommend(4)
 
 
 def test_kusner_without_noise_releases_the_best_mean_of_the_posterior() -> None:
@@ -96,6 +108,7 @@ def test_kusner_without_noise_releases_the_best_mean_of_the_posterior() -> None:
     scores = WORLD.weights @ reference.predict(PAIRS).reshape(8, 6)
     np.testing.assert_allclose(policy.scores(), scores, atol=1e-6)
     assert (action[40:] == scores.argmax()).all()
+    assert policy.recommend(0) == scores.argmax()
     np.testing.assert_array_equal(played(build(Kusner, 1e9, explore=40, noise=0.1)), action)
 
 

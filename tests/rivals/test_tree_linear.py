@@ -39,10 +39,10 @@ def test_tiny_noise_changes_nothing_and_large_noise_does(kind: type[Rival]) -> N
 
 def test_wishart_noise_plays_too() -> None:
     plain = played(build(ShariffSheffet))
-    noisy = played(build(ShariffSheffet, 1.0, noise="wishart"))
+    noisy = played(build(ShariffSheffet, 1.0, mechanism="wishart"))
     assert (noisy != plain).any()
     np.testing.assert_array_equal(
-        noisy, played(build(ShariffSheffet, 1.0, noise="wishart")), "the seed fixes the run"
+        noisy, played(build(ShariffSheffet, 1.0, mechanism="wishart")), "the seed fixes the run"
     )
 
 

@@ -107,7 +107,7 @@ class DubeyJoint(Rival):
             blocks=len(lengths),
             horizon=self._horizon,
             budget=budget,
-            noise="gaussian",
+            mechanism="gaussian",
             generator=self._noise,
             plain_ridge=ridge,
             shift=shift,

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.errors import ConfigurationError
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, Rival, positive, whole
@@ -93,6 +94,14 @@ class Kusner(Rival):
         """Posterior mean of each action over the pool."""
         means = np.array([self._posterior.at(context)[0] for context in range(self._pool.size)])
         return np.asarray(self._pool.weights @ means)
+
+    def recommend(self, context: int) -> int:
+        """The released action, the same for every context."""
+        if self._released is None:
+            raise ConfigurationError(
+                f"nothing is released before round {self._explore}: play these rounds first"
+            )
+        return self._released
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         if self._released is None:

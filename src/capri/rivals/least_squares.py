@@ -280,7 +280,7 @@ def noise_for(
 ) -> "GaussianMoments | WishartMoments | None":
     """The noise of a node by name, or None without a budget."""
     if kind not in ("gaussian", "wishart"):
-        raise ConfigurationError(f"noise must be 'gaussian' or 'wishart', got {kind!r}")
+        raise ConfigurationError(f"mechanism must be 'gaussian' or 'wishart', got {kind!r}")
     if budget is None:
         return None
     if kind == "wishart":

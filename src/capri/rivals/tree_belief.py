@@ -59,7 +59,7 @@ class TreeBelief:
         blocks: int,
         horizon: int,
         budget: Budget | None,
-        noise: str,
+        mechanism: str,
         generator: np.random.Generator,
         plain_ridge: float,
         shift: float,
@@ -68,7 +68,7 @@ class TreeBelief:
         # The sum after the last block is never used: it needs no node.
         steps = max(1, blocks - 1)
         levels = tree_levels(steps)
-        self.noise = noise_for(noise, dimension, budget, levels)
+        self.noise = noise_for(mechanism, dimension, budget, levels)
         drawn = self.noise
         self._tree = TreeSums(
             steps,

@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.errors import BudgetError, ConfigurationError
 from capri.features import LowRankFeatures, spectral_basis
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget
@@ -32,9 +33,9 @@ class USCA(Rival):
     Replacing a user moves ``mean(w)`` by at most ``2 B max_{w, w'} |psi(w)^T psi(w')|``, computed
     exactly over all pairs: the sensitivity of the mechanism. Pure epsilon.
 
-    The promise is for **one** pick and the figure of merit is simple regret: :meth:`law` gives the
-    probabilities with which one new context's action is picked, at the full budget. To be played on
-    (rounds after ``explore``, half of the horizon unless said), every context of the pool needs a
+    The promise is for **one** pick and the figure of merit is simple regret: with
+    ``explore=horizon`` all rounds learn, and :meth:`recommend` picks for one context at the full
+    budget. To be played on (half of the horizon unless said), every context of the pool needs a
     pick, all from the same data: each then gets ``epsilon / contexts`` (basic composition).
 
     Limits: all learning rounds regret as much as uniform play; with many contexts the picks are
@@ -71,6 +72,7 @@ class USCA(Rival):
         self.sensitivity = 2.0 * float(np.abs(products).max())
         self._estimate = np.zeros(len(self._psi))
         self._table: IntArray | None = None
+        self._asked: int | None = None
 
     def _whitened(self, kernel: Kernel, ridge: float) -> FloatArray:
         """``psi`` of all pairs: public, as the pool's law is."""
@@ -84,11 +86,27 @@ class USCA(Rival):
         gram = self._explore * (v * weights[:, None]).T @ v
         return np.asarray(v @ LowRankFeatures.from_covariance(basis, gram, ridge).whitening)
 
-    def law(self, picks: int = 1) -> FloatArray:
-        """Probabilities ``(contexts, actions)`` of a pick, if ``picks`` share the budget."""
+    @property
+    def _picks(self) -> int:
+        """Picks that share the budget: one per context if they are played, else one in all."""
+        return self._pool.size if self._explore < self._horizon else 1
+
+    def law(self) -> FloatArray:
+        """Probabilities ``(contexts, actions)`` of a pick, for the analyst of a simulation."""
         scores = self._estimate.reshape(self._pool.size, self._actions.count)
-        epsilon = None if self._budget is None else self._budget.epsilon / picks
+        epsilon = None if self._budget is None else self._budget.epsilon / self._picks
         return exponential_law(scores, self.sensitivity, epsilon)
+
+    def recommend(self, context: int) -> int:
+        """The action picked for a context. If all rounds learn, the budget allows one context."""
+        if self._table is None:
+            raise ConfigurationError(
+                f"nothing is learnt before round {self._explore}: play these rounds first"
+            )
+        if self._picks < self._pool.size and self._asked not in (None, context):
+            raise BudgetError("the budget was spent on another context's pick: one is all it pays")
+        self._asked = context
+        return int(self._table[context])
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         if self._table is not None:
@@ -100,7 +118,7 @@ class USCA(Rival):
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         if self._table is None:
             self._estimate = self.estimate(context, action, reward / self._bound)
-            self._table = draw_rows(self.law(picks=self._pool.size), self._noise)
+            self._table = draw_rows(self.law(), self._noise)
         return self._horizon
 
     def estimate(self, context: IntArray, action: IntArray, targets: FloatArray) -> FloatArray:
