@@ -114,6 +114,17 @@ def test_wishart_delta_agrees_with_a_simulation_of_the_densities() -> None:
     assert bound < 1.0
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_shorter_rows_lose_no_more(epsilon: float) -> None:
+    """Calibration is for rows of full length: delta grows with their length."""
+    deltas = [
+        wishart_delta(epsilon, freedom=40, size=4, levels=3, share=share)
+        for share in (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+    ]
+    assert (np.diff(deltas) >= -1e-12).all()
+    assert deltas[-1] > 1e-9, "premise: there is something to compare"
+
+
 def test_wishart_freedom_is_least_and_far_below_the_published_one() -> None:
     levels, size = 6, 5
     noise = noise_for("wishart", size - 1, BUDGET, levels)

@@ -151,10 +151,13 @@ class WishartMoments:
 _LOSS_CELLS = 2000
 
 
-def wishart_delta(epsilon: float, *, freedom: int, size: int, levels: int) -> float:
+def wishart_delta(
+    epsilon: float, *, freedom: int, size: int, levels: int, share: float = 1.0
+) -> float:
     """An upper bound on delta at epsilon, replace-one, of a Wishart on ``z z^T`` per level.
 
-    Let ``s = |z|^2 / 2 <= 1`` (the scale matrix is ``2 I``) and ``h = (freedom - size - 1) / 2``.
+    Let ``s = |z|^2 / 2`` (``share``, at most and worst at 1; the scale matrix is ``2 I``) and
+    ``h = (freedom - size - 1) / 2``.
     Then ``z^T W^-1 z = s / X`` with ``X ~ chi^2(freedom - size + 1)``, and the log-ratio of the
     densities is a function of ``X`` alone:
 
@@ -165,13 +168,12 @@ def wishart_delta(epsilon: float, *, freedom: int, size: int, levels: int) -> fl
     every pair of rows, and a factor of about ``sqrt 2`` above the truth.
     """
     step = epsilon / _LOSS_CELLS
-    remove = _composed(step, *_loss_law(step, freedom, size, adding=False), levels)
-    add = _composed(step, *_loss_law(step, freedom, size, adding=True), levels)
-    shares = np.linspace(0.3, 0.7, 21)
+    remove = _composed(step, *_loss_law(step, freedom, size, share, adding=False), levels)
+    add = _composed(step, *_loss_law(step, freedom, size, share, adding=True), levels)
     return min(
-        _hockey_stick(step, *remove, share * epsilon)
-        + exp(share * epsilon) * _hockey_stick(step, *add, (1 - share) * epsilon)
-        for share in shares
+        _hockey_stick(step, *remove, part * epsilon)
+        + exp(part * epsilon) * _hockey_stick(step, *add, (1 - part) * epsilon)
+        for part in np.linspace(0.3, 0.7, 21)
     )
 
 
@@ -196,7 +198,7 @@ def wishart_freedom(size: int, budget: Budget, *, levels: int) -> int:
 
 
 def _loss_law(
-    step: float, freedom: int, size: int, *, adding: bool
+    step: float, freedom: int, size: int, share: float, *, adding: bool
 ) -> tuple[FloatArray, int, float]:
     """Masses of the loss of one level on ``step * (first + j)``, rounded up; mass at infinity."""
     half = (freedom - size - 1) / 2
@@ -206,13 +208,13 @@ def _loss_law(
     edges = step * np.arange(first, last + 1)
     # The loss falls (adding) or rises (removing) with X; X at which it equals an edge:
     if adding:
-        ratio = -np.expm1(-(edges + 0.5) / half)
-        x = np.where(ratio > 0, 1 / np.where(ratio > 0, ratio, 1.0), inf)
+        ratio = -np.expm1(-(edges + share / 2) / half)
+        x = np.where(ratio > 0, share / np.where(ratio > 0, ratio, 1.0), inf)
         below = gammaincc(degrees / 2, x / 2)  # P(loss <= edge)
         above = gammainc(degrees / 2, x / 2)
     else:
-        ratio = np.expm1((0.5 - edges) / half)
-        x = np.where(ratio > 0, 1 / np.where(ratio > 0, ratio, 1.0), inf)
+        ratio = np.expm1((share / 2 - edges) / half)
+        x = np.where(ratio > 0, share / np.where(ratio > 0, ratio, 1.0), inf)
         below = gammainc(degrees / 2, x / 2)
         above = gammaincc(degrees / 2, x / 2)
     # Differences of whichever tail is small keep their precision.
