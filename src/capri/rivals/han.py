@@ -129,9 +129,8 @@ class HanSGD(Rival):
     ``d`` numbers are noisy instead of ``d^2 / 2``.
 
     What differs. The report is that of Duchi et al., pure, for gradients of norm at most 2 (as
-    ``|theta|, |x|, |y| <= 1``); steps are ``step / (G sqrt(t))`` with ``G`` the length of a report
-    (published steps fall as ``1 / t`` times a constant of the unknown covariance), and actions
-    use the mean of the iterates so far. ``radius`` bounds the parameter: ``theta`` is projected to
+    ``|prediction|, |x|, |y| <= 1``). Steps ``step radius / (G sqrt(t))``, with ``G`` the length of
+    a report, and playing by the mean of the iterates so far are ours. ``radius`` bounds the parameter: ``theta`` is projected to
     it and predictions are clipped to [-1, 1].
 
     Limits: as greedy play; one step per user, strictly in order. ``budget=None`` sends the

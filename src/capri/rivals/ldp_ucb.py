@@ -44,8 +44,8 @@ class LDPUCB(Rival):
         bernoulli  sqrt(2 ln t / n) (e^eps + 1) / (e^eps - 1)
         laplace    sqrt(2 ln t / n) + sqrt(32 ln t / n) / eps
 
-    where the published width of the second has a case for few pulls that is left out. Without a
-    budget rewards are used as they are. Limits: knows no contexts.
+    the second as we remember it, without its case for few pulls. Without a budget rewards are
+    used as they are. Limits: knows no contexts.
     """
 
     name = "ldp-ucb"

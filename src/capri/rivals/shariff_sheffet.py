@@ -33,8 +33,8 @@ class ShariffSheffet(Rival):
     What differs, and why. Rounds are cut into ``blocks`` equal ones, with one leaf each:
     ``blocks=horizon`` is the published per-round tree, fewer blocks have fewer levels and less
     noise. Gaussian noise is calibrated exactly, replace-one, on ``(x x^T, x y)`` jointly
-    (sensitivity ``sqrt(4.5)``, not the ``|(x, y)|^2`` of the published analysis, which adds or
-    removes), over all levels at once. Wishart noise has the least freedom that keeps the budget
+    (sensitivity ``sqrt(4.5)``) and over all levels at once, instead of the classical formula level
+    by level. Wishart noise has the least freedom that keeps the budget
     (:mod:`capri.rivals.least_squares`; the published 224 is three orders of magnitude larger). The
     published bonus is hopeless at these horizons and available as ``bonus="theory"``.
 

@@ -5,7 +5,7 @@ from math import exp, log, sqrt
 from typing import final
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import gammaln
 
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
@@ -21,10 +21,12 @@ def coins_delta(coins: int, epsilon: float) -> float:
     What is seen after shuffling is the number of ones, ``S + Binomial(coins, 1/2)``; a user moves
     ``S`` by at most 1: ``delta = sum_k (P(B = k) - e^eps P(B = k - 1))_+``, the same both ways.
     """
-    ones = np.arange(coins + 2)
-    law = binom.pmf(ones, coins, 0.5)
+    ones = np.arange(coins + 1)
+    logs = gammaln(coins + 1) - gammaln(ones + 1) - gammaln(coins - ones + 1)
+    law = np.append(np.exp(logs - coins * log(2)), 0.0)
     shifted = np.concatenate([[0.0], law[:-1]])
-    return float(np.maximum(law - exp(epsilon) * shifted, 0.0).sum())
+    # Rounding errors of the logarithms, on the private side.
+    return float(np.maximum(law - exp(min(epsilon, 700.0)) * shifted, 0.0).sum()) * (1 + 1e-9)
 
 
 @lru_cache(maxsize=64)

@@ -30,8 +30,9 @@ class USCA(Rival):
         mean(w) = psi(w)^T sum_i y_i psi(w_i),   psi = (n E[v v^T] + ridge I)^-1/2 v
 
     with ``v`` kernel features and the expectation over the pool's law and uniform actions.
-    Replacing a user moves ``mean(w)`` by at most ``2 B max_{w, w'} |psi(w)^T psi(w')|``, computed
-    exactly over all pairs: the sensitivity of the mechanism. Pure epsilon.
+    Replacing a user moves ``mean(w)`` by at most ``2 B max_{w, w'} |psi(w)^T psi(w')|``, which is
+    ``2 B max_w |psi(w)|^2``, computed over all pairs: the sensitivity of the mechanism. Pure
+    epsilon.
 
     The promise is for **one** pick and the figure of merit is simple regret: with
     ``explore=horizon`` all rounds learn, and :meth:`recommend` picks for one context at the full
@@ -67,9 +68,8 @@ class USCA(Rival):
             contexts=contexts, horizon=horizon, budget=budget, first_batch=self._explore, **setting
         )
         self._psi = self._whitened(kernel, positive("ridge", ridge))
-        products = self._psi @ self._psi.T
-        # Rewards are divided by their bound: |y| <= 1.
-        self.sensitivity = 2.0 * float(np.abs(products).max())
+        # Rewards are divided by their bound, |y| <= 1; no product exceeds the largest square.
+        self.sensitivity = 2.0 * float(np.sum(self._psi**2, axis=1).max())
         self._estimate = np.zeros(len(self._psi))
         self._table: IntArray | None = None
         self._asked: int | None = None
