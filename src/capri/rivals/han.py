@@ -130,8 +130,8 @@ class HanSGD(Rival):
 
     What differs. The report is that of Duchi et al., pure, for gradients of norm at most 2 (as
     ``|prediction|, |x|, |y| <= 1``). Steps ``step radius / (G sqrt(t))``, with ``G`` the length of
-    a report, and playing by the mean of the iterates so far are ours. ``radius`` bounds the parameter: ``theta`` is projected to
-    it and predictions are clipped to [-1, 1].
+    a report, and playing by the mean of the iterates so far are ours. ``theta`` is projected to the
+    ball of this ``radius``, and predictions are clipped to [-1, 1].
 
     Limits: as greedy play; one step per user, strictly in order. ``budget=None`` sends the
     gradient itself.

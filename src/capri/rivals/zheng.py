@@ -24,9 +24,9 @@ class Zheng(Rival):
     moments with Gaussian noise; the server adds a ridge that outgrows the noise.
 
     What differs. One Gaussian vector for both moments at replace-one sensitivity ``sqrt(4.5)``,
-    calibrated exactly, instead of the classical formula. The server publishes in ``blocks`` (``blocks=horizon`` is the published every round). The ridge is
-    ``shift`` times the typical spectral norm of the noise so far, and the bonus is scaled
-    ("theory" has the published shape).
+    calibrated exactly, instead of the classical formula. The server publishes in ``blocks``
+    (``blocks=horizon`` is the published every round). The ridge is ``shift`` times the typical
+    spectral norm of the noise so far, and the bonus is scaled ("theory" has the published shape).
 
     Limits: noise of ``d^2 / 2`` numbers grows as ``sqrt(T)``: few features only, and long horizons.
     """
