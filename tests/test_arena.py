@@ -21,6 +21,7 @@ from capri.arena import (
     experiment,
     problem_by_name,
     to_markdown,
+    to_wide_markdown,
 )
 from capri.arena.contest import ENTRY_NAMES, build
 from capri.arena.experiments import DUBEY, USCA, dubey_world, recommendation, usca_world
@@ -84,6 +85,16 @@ def test_markdown_shows_the_promise_of_every_row() -> None:
     assert lines[6] == "| b | no privacy |  |  |  |  | 0.500 | 1.0 | 1 |"
 
 
+def test_wide_table_has_a_column_for_every_problem_and_horizon() -> None:
+    first = [result("a", 0.25, JOINT, 1.0), result("b", 0.5, NONE, None)]
+    more = [replace(each, rounds=1000, ratio=0.125, note="with care") for each in first[:1]]
+    lines = to_wide_markdown(first + more).splitlines()
+    assert lines[0].endswith("| epsilon | p 10 | p 10 s | p 1000 | p 1000 s |")
+    assert lines[2].endswith("| one round | 1 | 0.250 | 1.0 | 0.125* | 1.0 |")
+    assert set(lines[3]) == {"|", " "}
+    assert lines[4].endswith("|  | 0.500 | 1.0 | - | - |")
+
+
 def test_contest_plays_and_notes_who_cannot() -> None:
     field = entries(["uniform", "kusner", "dubey-joint"], [1.0])
     results = list(contest([problem_by_name("matern52")], field, rounds=[60], seeds=[0, 1]))
@@ -93,7 +104,7 @@ def test_contest_plays_and_notes_who_cannot() -> None:
     assert by_name["uniform"].ratio_standard_error is not None
     assert by_name["dubey-joint"].note == "with an RBF kernel"
     assert all(each.ratio is not None and each.seeds == 2 for each in results)
-    far = list(contest([problem_by_name("rbf")], field[1:2], rounds=[10**8], seeds=[0]))[0]
+    (far,) = contest([problem_by_name("rbf")], field[1:2], rounds=[10**8], seeds=[0])
     assert far.ratio is None
     assert far.note.startswith("reaches T = ")
     assert far.promise.model != "none"

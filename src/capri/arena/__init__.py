@@ -3,7 +3,7 @@
 from capri.arena.contest import Entry, Result, contest, entries
 from capri.arena.experiments import EXPERIMENT_NAMES, experiment
 from capri.arena.problems import PROBLEM_NAMES, ArenaProblem, problem_by_name
-from capri.arena.table import to_markdown
+from capri.arena.table import to_markdown, to_wide_markdown
 
 __all__ = [
     "EXPERIMENT_NAMES",
@@ -16,4 +16,5 @@ __all__ = [
     "experiment",
     "problem_by_name",
     "to_markdown",
+    "to_wide_markdown",
 ]

@@ -17,8 +17,7 @@ from capri.environments.functions import HARTMANN4
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Matern
 from capri.policy import Capri
-from capri.rivals import promise_of
-from capri.rivals.usca import USCA as UniformSampling
+from capri.rivals import promise_of, usca
 from capri.simulation import Policy, simulate
 from capri.spaces import VaryingActions
 from capri.typing import FloatArray, IntArray
@@ -157,7 +156,7 @@ class Recommends(Protocol):
 
 def recommendation(policy: Policy, world: TabularEnvironment) -> FloatArray:
     """The law of the action a policy would keep after its run, in the only context there is."""
-    if isinstance(policy, UniformSampling):
+    if isinstance(policy, usca.USCA):
         return np.asarray(policy.law()[0])
     if isinstance(policy, Capri):
         kept = int(policy.estimate(world.contexts)[0].argmax())
@@ -165,7 +164,7 @@ def recommendation(policy: Policy, world: TabularEnvironment) -> FloatArray:
         kept = policy.recommend(0)
     else:
         raise ConfigurationError(f"{type(policy).__name__} recommends no action")
-    return np.eye(len(world.actions))[kept]
+    return np.asarray(np.eye(len(world.actions))[kept])
 
 
 def simple_regret(

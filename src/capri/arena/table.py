@@ -56,14 +56,44 @@ def to_markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def cells(result: Result) -> tuple[str, ...]:
-    """A row of the table."""
+def to_wide_markdown(results: Sequence[Result]) -> str:
+    """One table for all problems and horizons: a column of ratios and of seconds for each."""
+    tasks = list(dict.fromkeys(map(_task, results)))
+    columns = [f"{problem} {rounds:g}" for problem, rounds in tasks]
+    header = [*HEADER[:6], *(f"{each}{what}" for each in columns for what in ("", " s"))]
+    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join(["---"] * len(header)) + " |"]
+    found = {(_task(each), each.policy, each.epsilon): each for each in results}
+    # The first task with everybody in it gives the order of the rows.
+    leaders = [each for each in results if _task(each) == tasks[0]]
+    for number, group in enumerate(grouped(leaders)):
+        if number:
+            lines.append("| " + " | ".join([" "] * len(header)) + " |")
+        for leader in group:
+            row = [leader.policy, *_words(leader), _epsilon(leader)]
+            for task in tasks:
+                result = found.get((task, leader.policy, leader.epsilon))
+                if result is None or result.ratio is None:
+                    row += ["-", "-"]
+                else:
+                    mark = "*" if result.note else ""
+                    row += [f"{result.ratio:.3f}{mark}", f"{result.seconds:.1f}"]
+            lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _words(result: Result) -> tuple[str, str, str, str]:
     promise = result.promise
     if promise.model in ("none", "perfect"):
-        words = ("no privacy" if promise.model == "none" else "nobody: no data used", "", "", "")
-    else:
-        words = (promise.model, promise.kind, promise.protects, promise.unit)
-    epsilon = "" if result.epsilon is None else f"{result.epsilon:g}"
+        return ("no privacy" if promise.model == "none" else "nobody: no data used", "", "", "")
+    return promise.model, promise.kind, promise.protects, promise.unit
+
+
+def _epsilon(result: Result) -> str:
+    return "" if result.epsilon is None else f"{result.epsilon:g}"
+
+
+def cells(result: Result) -> tuple[str, ...]:
+    """A row of the table."""
     if result.ratio is None:
         figures = (result.note, "", "")
     else:
@@ -76,4 +106,4 @@ def cells(result: Result) -> tuple[str, ...]:
     name = result.policy
     if result.ratio is not None and result.note:
         name += f" ({result.note})"
-    return name, *words, epsilon, *figures
+    return name, *_words(result), _epsilon(result), *figures

@@ -49,6 +49,9 @@ def arena(
     markdown: Annotated[
         str | None, typer.Option(help="Write the table to this file.", metavar="PATH")
     ] = None,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="One table, a column for every problem and horizon.")
+    ] = False,
     json: Json = None,
 ) -> None:
     """Play CAPRI and its rivals side by side, with what each promises.
@@ -57,7 +60,7 @@ def arena(
     by promise and epsilon: only rows of one group promise the same. All runs
     are seeded simulations and carry no privacy claim.
     """
-    from capri.arena import contest, entries, problem_by_name, to_markdown
+    from capri.arena import contest, entries, problem_by_name, to_markdown, to_wide_markdown
     from capri.arena import experiment as play_experiment
     from capri.arena.contest import ENTRY_NAMES
     from capri.cli.files import check_writable, write_atomically
@@ -87,7 +90,7 @@ def arena(
                 wanted, field, rounds=horizons, seeds=played, delta=delta, progress=show
             )
 
-    table = to_markdown(results)
+    table = to_wide_markdown(results) if wide else to_markdown(results)
     typer.echo(table, err=json == "-")
     if markdown is not None:
         write_atomically(Path(markdown), table.encode())
