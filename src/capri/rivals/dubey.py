@@ -60,8 +60,9 @@ class DubeyJoint(Rival):
     half the published number.
 
     Limits: RBF only; ``nodes^d`` features, each of which carries noise, so four or more dimensions
-    are out of reach at any useful accuracy. ``principal`` features (None keeps all) may be taken
-    instead of all: public rotation and truncation, not in the paper.
+    are out of reach at any useful accuracy. By default the ten ``principal`` ones over all pairs
+    are used, a public rotation and truncation that is not in the paper and does better; None keeps
+    all, as published.
     """
 
     name = "dubey-joint"
@@ -81,7 +82,7 @@ class DubeyJoint(Rival):
         reward_bound: float = 1.0,
         budget: Budget | None = None,
         nodes: int | None = None,
-        principal: int | None = None,
+        principal: int | None = 10,
         blocks: int = 64,
         bonus: Bonus = "practical",
         ridge: float = 0.1,
