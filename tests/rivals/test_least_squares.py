@@ -142,6 +142,14 @@ def test_wishart_freedom_is_least_and_far_below_the_published_one() -> None:
     assert norm.cdf(mu) > 0.5
 
 
+def test_more_epsilon_never_asks_for_more_wishart_noise() -> None:
+    freedoms = [
+        WishartMoments.calibrated(4, Budget(epsilon=epsilon, delta=1e-5), levels=3).freedom
+        for epsilon in (0.3, 1.0, 3.0, 10.0, 30.0, 1000.0)
+    ]
+    assert (np.diff(freedoms) <= 0).all()
+
+
 def test_without_noise_the_solution_is_ridge_regression() -> None:
     rng = np.random.default_rng(8)
     x, y = rng.standard_normal((50, 4)), rng.standard_normal(50)

@@ -149,6 +149,7 @@ class WishartMoments:
 
 # Losses are rounded up to a grid this much finer than epsilon, over all levels together.
 _LOSS_CELLS = 2000
+_LARGEST_EPSILON = 10.0
 
 
 def wishart_delta(
@@ -179,8 +180,12 @@ def wishart_delta(
 def wishart_freedom(size: int, budget: Budget, *, levels: int) -> int:
     """The least freedom, up to 0.1 %, at which :func:`wishart_delta` keeps the budget."""
 
+    # Beyond, the bound is dominated by leaving the support and by rounding: a larger epsilon would
+    # ask for more freedom, and a stronger promise is kept with less.
+    epsilon = min(budget.epsilon, _LARGEST_EPSILON)
+
     def kept(freedom: int) -> bool:
-        delta = wishart_delta(budget.epsilon, freedom=freedom, size=size, levels=levels)
+        delta = wishart_delta(epsilon, freedom=freedom, size=size, levels=levels)
         return delta <= budget.delta
 
     # Near a Gaussian of mu = sqrt(levels / (2 freedom)): start the search there.
