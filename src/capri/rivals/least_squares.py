@@ -106,7 +106,8 @@ class WishartMoments:
     The published ``freedom = p + ceil(224 levels eps^-2 ln(8 levels/delta) ln(2/delta))`` (their
     Theorem on Wishart noise) goes through advanced composition with loose constants. Here it is the
     smallest whose privacy loss, composed over the levels numerically, keeps the budget
-    (:func:`wishart_freedom`).
+    (:func:`wishart_freedom`). Beyond an epsilon of 3 or 4 it stops falling: the support moves with
+    the data, and delta has to pay for leaving it.
     """
 
     dimension: int
@@ -149,7 +150,8 @@ class WishartMoments:
 
 # Losses are rounded up to a grid this much finer than epsilon, over all levels together.
 _LOSS_CELLS = 2000
-_LARGEST_EPSILON = 10.0
+# Where the least freedom is looked for, as far as the budget's epsilon allows.
+_EPSILONS = (1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)
 
 
 def wishart_delta(
@@ -178,14 +180,18 @@ def wishart_delta(
 
 
 def wishart_freedom(size: int, budget: Budget, *, levels: int) -> int:
-    """The least freedom, up to 0.1 %, at which :func:`wishart_delta` keeps the budget."""
+    """The least freedom, up to 0.1 %, at which :func:`wishart_delta` keeps the budget.
 
-    # Beyond, the bound is dominated by leaving the support and by rounding: a larger epsilon would
-    # ask for more freedom, and a stronger promise is kept with less.
-    epsilon = min(budget.epsilon, _LARGEST_EPSILON)
+    At a large epsilon the bound is dominated by leaving the support and asks for more freedom than
+    at a smaller one; then the stronger promise is kept, with less.
+    """
+    tried = {min(budget.epsilon, each) for each in _EPSILONS}
+    return min(_freedom(size, Budget(epsilon=each, delta=budget.delta), levels) for each in tried)
 
+
+def _freedom(size: int, budget: Budget, levels: int) -> int:
     def kept(freedom: int) -> bool:
-        delta = wishart_delta(epsilon, freedom=freedom, size=size, levels=levels)
+        delta = wishart_delta(budget.epsilon, freedom=freedom, size=size, levels=levels)
         return delta <= budget.delta
 
     # Near a Gaussian of mu = sqrt(levels / (2 freedom)): start the search there.
