@@ -102,6 +102,7 @@ def build(
     budget = None
     if entry.private and math.isfinite(entry.epsilon):
         budget = Budget(epsilon=entry.epsilon, delta=delta)
+    options: dict[str, Any] = dict(problem.options.get(entry.policy, {}))
     if entry.policy in CAPRI_NAMES:
         return Capri(
             kernel=problem.kernel,
@@ -112,8 +113,8 @@ def build(
             model=entry.policy.removeprefix("capri-"),
             horizon=rounds,
             simulation_seed=seed,
+            **options,
         ), ""
-    options: dict[str, Any] = dict(problem.options.get(entry.policy, {}))
     if problem.noise is not None and entry.policy != UNIFORM:
         accepted = inspect.signature(BY_NAME[entry.policy].__init__).parameters
         if "noise" in accepted:

@@ -141,7 +141,10 @@ USCA = ArenaProblem(
     world=usca_world,
     kernel=Matern(nu=2.5, lengthscale=0.5),
     noise=0.1,
-    options={"usca": {"explore": 50}},  # one pick after all rounds
+    options={
+        "usca": {"explore": 50},  # one pick after all rounds
+        "capri-joint": {"norm_bound": 2.0},  # values up to 0.9 in narrow bumps: 1 is too little
+    },
 )
 
 

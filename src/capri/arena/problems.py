@@ -16,7 +16,7 @@ class ArenaProblem:
 
     ``actions`` replaces the world's where contexts bring their own; ``noise`` is the standard
     deviation of the rewards, in units of their bound, for the rivals that take one; ``options``
-    are those of single rivals, by name.
+    are those of single players, by name.
     """
 
     name: str
