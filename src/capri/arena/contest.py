@@ -115,6 +115,9 @@ def build(
             simulation_seed=seed,
             **options,
         ), ""
+    if entry.policy != UNIFORM:
+        count = max(problem.features, BY_NAME[entry.policy].feature_count)
+        options["feature_options"] = {"count": count}
     if problem.noise is not None and entry.policy != UNIFORM:
         accepted = inspect.signature(BY_NAME[entry.policy].__init__).parameters
         if "noise" in accepted:

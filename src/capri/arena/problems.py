@@ -15,8 +15,8 @@ class ArenaProblem:
     """A name, a world for every seed, and what all players know of it.
 
     ``actions`` replaces the world's where contexts bring their own; ``noise`` is the standard
-    deviation of the rewards, in units of their bound, for the rivals that take one; ``options``
-    are those of single players, by name.
+    deviation of the rewards, in units of their bound, for the rivals that take one; ``features``
+    how many a linear rival gets at least; ``options`` are those of single players, by name.
     """
 
     name: str
@@ -24,6 +24,7 @@ class ArenaProblem:
     kernel: Kernel
     noise: float | None = None
     actions: Actions | None = None
+    features: int = 1
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -40,6 +41,7 @@ _PROBLEMS = {
         name="hartmann4",
         world=lambda seed: hartmann4(seed=seed),
         kernel=Matern(nu=2.5, lengthscale=0.8),
+        features=20,  # four dimensions: 10 are too few for every linear rival
     ),
 }
 
