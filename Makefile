@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint audit clean bench bench-local ablation
+.PHONY: demo test lint audit clean bench bench-local arena ablation
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -36,6 +36,10 @@ audit: $(READY)  ## attack the real pipeline, and broken ones that must be caugh
 bench: $(READY)  ## regret, rivals, time and memory, under twenty minutes on two idle cores
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/regret.py --functions 10
+	$(BIN)/python benchmarks/rivals.py
+
+arena: $(READY)  ## CAPRI and every rival on three problems, with what each promises
+	$(BIN)/capri arena --seeds 3 --wide
 
 bench-local: $(READY)  ## devices: regret of a million users, bytes and milliseconds
 	$(BIN)/python benchmarks/local.py --functions 10
