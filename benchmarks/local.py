@@ -47,8 +47,7 @@ def deployment(
 
 def regret(kernel: str, epsilon: float, randomizer: str, seed: int) -> dict[str, float]:
     environment, aggregator, fleet = deployment(kernel, epsilon, ROUNDS, seed, randomizer)
-    largest = 0
-    largest = max(largest, len(aggregator.bundle()))
+    largest = len(aggregator.bundle())
 
     def watch(_rounds: int, _regret: float) -> None:
         nonlocal largest

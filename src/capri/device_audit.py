@@ -134,7 +134,8 @@ class _Target:
         device = self.client
         device._reported = False  # as good as a new device, without reading the bundle again
         device.act(self._context[0])
-        device._pending = self._context, self._action  # the worst action, whatever was drawn
+        # The worst action, whatever was drawn.
+        device._pending = device._device, self._context, self._action
         return device.report(sign * self._reward)
 
     def payload_attack(

@@ -71,8 +71,6 @@ def test_statuses(randomizer: str, tmp_path: Path) -> None:
         second + b"\0",
         b"",
         bytes(len(second)),
-        bytearray(second),
-        memoryview(second),
         second.hex(),
         None,
         7,
@@ -82,7 +80,8 @@ def test_statuses(randomizer: str, tmp_path: Path) -> None:
     ):
         assert aggregator.receive(bad) is MALFORMED  # type: ignore[arg-type]
     assert snapshot(aggregator, tmp_path) == before
-    assert aggregator.receive(second) is ACCEPTED
+    assert aggregator.receive(bytearray(second)) is ACCEPTED  # type: ignore[arg-type]
+    assert aggregator.receive(memoryview(second)) is REPLAYED  # type: ignore[arg-type]
     fill(aggregator, randomizer, first=2)
     assert len(aggregator.epochs) == 1
     before = snapshot(aggregator, tmp_path)
@@ -444,7 +443,10 @@ def test_certificate_states_what_is_kept() -> None:
     assert (certificate.epsilon, certificate.delta, certificate.model) == (4.0, 0.0, "local")
     assert certificate.spent == {"epsilon": 0.0, "delta": 0.0}
     assert "pure epsilon, delta = 0" in certificate.calibration
-    fill(aggregator, "sphere")
+    aggregator.receive(honest_reports(aggregator, "sphere", 1)[0])
+    # A report spends when it is made, not when its epoch closes.
+    assert aggregator.certificate().spent == {"epsilon": 4.0, "delta": 0.0}
+    fill(aggregator, "sphere", first=1)
     certificate = aggregator.certificate()
     assert 3.999 < certificate.spent["epsilon"] <= 4.0
     assert certificate.releases[0]["bytes"] == 32

@@ -29,7 +29,7 @@ from devices import (
 
 import capri
 from capri.errors import BundleError
-from capri.local.bundle import _HEAD, MAGIC, VERSION, read_bundle
+from capri.local.bundle import _HEAD, MAGIC, VERSION, open_bundle
 from capri.local.client import check_promise
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.sphere import COIN, Sphere, sphere
@@ -68,7 +68,7 @@ def _no_hang() -> Iterator[None]:
 def test_round_trip(randomizer: str, exploration: str) -> None:
     """What a device reads is what the aggregator planned, to the bit."""
     aggregator = late_aggregator(randomizer, exploration=exploration)
-    bundle = read_bundle(aggregator.bundle(), aggregator.digest)
+    bundle = open_bundle(aggregator.bundle(), aggregator.digest)
     plan = aggregator._plan
     assert plan is not None
     assert bundle.digest == aggregator.digest
@@ -112,7 +112,7 @@ def test_varying_actions() -> None:
 
 def test_accepts_any_kind_of_bytes() -> None:
     for kind in (bytes, bytearray, memoryview):
-        read_bundle(kind(EARLY["sphere"]))  # type: ignore[arg-type]
+        open_bundle(kind(EARLY["sphere"]))  # type: ignore[arg-type]
 
 
 def test_a_late_bundle_is_small() -> None:
@@ -151,7 +151,7 @@ def test_every_kind_of_damage_has_its_message() -> None:
         (bytes((1 << 26) + 1), "at most"),
     ):
         with pytest.raises(BundleError, match=text):
-            read_bundle(bad)
+            open_bundle(bad)
 
 
 def test_another_bundle_than_the_published_one() -> None:
@@ -268,7 +268,7 @@ def test_whether_a_report_is_made_does_not_depend_on_the_context(
     originals = (EARLY[randomizer], *LATE[randomizer])
     for data in (changed(data, lambda header: header.update(kernel=kernel)) for data in originals):
         try:
-            read_bundle(data)
+            open_bundle(data)
         except BundleError:
             continue
         for context in (0.0, 5e-324, 1.0, -2.0, 1e10, 1e100, -1e100):

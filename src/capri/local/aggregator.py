@@ -23,7 +23,7 @@ from capri.learners.options import PracticalOptions
 from capri.learners.planning import first_epoch_length
 from capri.learners.practical import PracticalLearner
 from capri.local import reports as wire
-from capri.local.bundle import write_bundle
+from capri.local.bundle import make_bundle
 from capri.local.certificate import certify_local
 from capri.plan import EpochPlan, EpochRecord, Release
 from capri.presets import checked_horizon, checked_options
@@ -39,8 +39,8 @@ from capri.storage import (
     problem_arguments,
     problem_state,
     read_bundle,
+    write_bundle,
 )
-from capri.storage import write_bundle as write_file
 from capri.typing import BoolArray, FloatArray, IntArray
 
 # Honest Gaussian reports lie farther out than this many deviations with probability e^-800.
@@ -188,7 +188,11 @@ class LocalCapri:
 
     def certificate(self) -> Certificate:
         """The guarantee with its assumptions and mechanism, for a reader and for a machine."""
-        return certify_local(self._problem, self._budget, tuple(self._releases))
+        with self._lock:
+            reported = bool(self._received or self._releases)
+            return certify_local(
+                self._problem, self._budget, tuple(self._releases), reported=reported
+            )
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -207,6 +211,10 @@ class LocalCapri:
                 if rows.shape[1] == self._size > 0:
                     return self._receive(rows)
                 reports = [row.tobytes() for row in rows]
+            reports = [
+                bytes(each) if isinstance(each, bytearray | memoryview) else each
+                for each in reports
+            ]
             statuses = np.full(len(reports), int(ReportStatus.MALFORMED), dtype=np.int64)
             start = 0
             while start < len(reports):
@@ -338,7 +346,7 @@ class LocalCapri:
 
     def _enter(self, plan: EpochPlan, total: IntArray) -> None:
         self._plan, self._sum = plan, total
-        self._bundle = write_bundle(self._problem, plan, self._learner.conduct())
+        self._bundle = make_bundle(self._problem, plan, self._learner.conduct())
         self._size = wire.report_size(self._problem.randomizer, plan.dimension)
 
     def _close(self) -> None:
@@ -421,7 +429,7 @@ class LocalCapri:
                 arrays |= plan_arrays
                 tokens = np.frombuffer(b"".join(sorted(self._tokens)), dtype=np.uint8)
                 arrays |= {"open.sum": self._sum, "open.tokens": tokens.reshape(-1, 16)}
-            write_file(path, values, arrays)
+            write_bundle(path, values, arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, contexts: Contexts | None = None) -> "LocalCapri":

@@ -41,10 +41,10 @@ LARGEST = 1 << 26
 _LARGEST_HEADER = 1 << 17
 # Products of a few such numbers are still far from overflow.
 _LARGEST_NUMBER = 1e15
-# Sides of arrays, and numbers that one decision holds at once (128 MB).
 _LARGEST_SIDE = 1 << 24
-# Numbers that one decision computes in all, a second or two, and coordinates of anything.
-_LARGEST_WORK, _WIDEST = 1 << 27, 1 << 12
+# What one decision may take: numbers held at once (64 MB), kernel arithmetic and products (tens to
+# hundreds of milliseconds), and coordinates of anything.
+_MOST_NUMBERS, _MOST_WORK, _WIDEST = 1 << 23, 1 << 27, 1 << 12
 _PLAN_VALUES = (
     "epoch",
     "length",
@@ -80,9 +80,10 @@ class Bundle:
         return self.plan.dimension
 
 
-def write_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
+def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
     """The bytes that every device gets."""
     features, actions = plan.features, problem.actions
+    _check_kernel(problem.kernel.to_dict())
     if not isinstance(features, LowRankFeatures):
         raise BundleError("a bundle needs low-rank features")
     conduct_values, conduct_arrays = conduct.state()
@@ -126,7 +127,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"cannot write a {type(value).__name__}")
 
 
-def read_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
+def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
     """Read and check a bundle; ``digest`` is the one that is expected, if it is known.
 
     Every way in which the bytes can be wrong ends in a :class:`BundleError`.
@@ -167,7 +168,7 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     start = _HEAD.size + length
     header = json.loads(data[_HEAD.size : start])
     arrays = _arrays(header["arrays"], data, start)
-    _check_kernel(header["kernel"])
+    leaves = _check_kernel(header["kernel"])
     kernel = from_dict(header["kernel"])
     varying = header["varying_actions"]
     actions: Actions
@@ -178,14 +179,14 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
         actions = VaryingActions(count, features)
     context_dimension = _whole(header["context_dimension"], "context_dimension")
     basis = Basis(kernel, arrays["pivots"], arrays["transform"])
-    plan = _plan(header, arrays, basis)
+    bound = _number(header["reward_bound"], "reward_bound", 1e-50, 1e50)
+    plan = _plan(header, arrays, basis, bound)
     conduct = Conduct.from_state(header["conduct"], arrays, basis, actions)
-    leaves = json.dumps(header["kernel"]).count('"type"')
     bundle = Bundle(
         plan=plan,
         conduct=conduct,
         context_dimension=context_dimension,
-        reward_bound=_number(header["reward_bound"], "reward_bound", 1e-50, 1e50),
+        reward_bound=bound,
         randomizer=Randomizer(header["randomizer"]),
         digest=digest,
     )
@@ -193,18 +194,24 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     return bundle
 
 
-def _check_kernel(description: Any) -> None:
-    """No number so extreme that the kernel could fail at some contexts and not at others.
+def _check_kernel(description: Any) -> int:
+    """Refuse kernels that could fail, or take long, at some contexts only; counts their parts.
 
-    Whether a report is made would tell the server which: contexts reach 1e100, and everything
-    between 1e-100 and 1e100 leaves their quotients finite.
+    Whether and when a report is made would tell the server which: contexts reach 1e100, and
+    everything between 1e-100 and 1e100 leaves their quotients finite. Bessel functions take a
+    hundred times longer at some distances than at others.
     """
+    parts = 1
     values = description.values() if isinstance(description, dict) else description
     for value in values:
         if isinstance(value, dict | list):
-            _check_kernel(value)
+            parts += _check_kernel(value)
         elif isinstance(value, int | float) and value and not 1e-100 <= abs(value) <= 1e100:
             raise BundleError("the bundle is malformed: a kernel with an extreme number")
+    order = description.get("nu", "inf") if isinstance(description, dict) else "inf"
+    if order != "inf" and not (float(order) - 0.5).is_integer():
+        raise BundleError("devices take Matern kernels of half-integer order only: 1/2, 3/2, ...")
+    return parts
 
 
 def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:
@@ -227,12 +234,13 @@ def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:
     return arrays
 
 
-def _plan(header: dict[str, Any], arrays: dict[str, FloatArray], basis: Basis) -> EpochPlan:
+def _plan(
+    header: dict[str, Any], arrays: dict[str, FloatArray], basis: Basis, bound: float
+) -> EpochPlan:
     values = header["plan"]
     if set(values) != set(_PLAN_VALUES):
         raise BundleError(f"the bundle is malformed: a plan has {', '.join(_PLAN_VALUES)}")
     step, limit, noise = header["grid"]
-    bound = _number(header["reward_bound"], "reward_bound", 1e-50, 1e50)
     value_bound = _number(values["value_bound"], "value_bound", 1e-60, bound)
     clip_norm = _number(values["clip_norm"], "clip_norm", 1e-60, 1e60)
     limit = _whole(limit, "norm_limit", (1 << 31) - 1)
@@ -278,13 +286,15 @@ def _check_shapes(bundle: Bundle, leaves: int) -> None:
         own -= actions.count * actions.dimension
     if own < 0 or features.basis.pivots.shape[1] != own + actions.dimension:
         raise BundleError("the bundle is malformed: pivots, contexts and actions do not fit")
-    width = max(features.basis.pivots.shape[0], features.basis.rank, features.rank)
+    pivots, columns = features.basis.pivots.shape
+    width = max(columns, pivots, features.basis.rank, features.rank)
     if isinstance(conduct.law, ThompsonLaw):
         width = max(width, conduct.law.draws.shape[-1])
     # Every test evaluates the kernel anew, and a kernel all of its parts.
     passes = 1 + sum(1 + len(getattr(test, "roots", ())) for test in conduct.tests)
-    numbers = actions.count * width
-    if numbers > _LARGEST_SIDE or numbers * passes * leaves > _LARGEST_WORK or width > _WIDEST:
+    too_large = width > _WIDEST or actions.count * width > _MOST_NUMBERS
+    values = actions.count * pivots * passes * leaves
+    if too_large or values * (columns + 8) > _MOST_WORK or values * width > 32 * _MOST_WORK:
         raise BundleError("the bundle asks for more work than a device should do")
     if (bundle.randomizer is Randomizer.SPHERE) != (plan.sphere is not None):
         raise BundleError("the bundle is malformed: it does not describe its randomizer")

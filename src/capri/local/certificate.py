@@ -33,13 +33,24 @@ _CALIBRATION = {
 }
 
 
+# The integer noise of so many coordinates; the number hardly matters.
+_COORDINATES = 2
+
+
 def certify_local(
-    problem: Problem, budget: Budget, releases: tuple[dict[str, Any], ...]
+    problem: Problem,
+    budget: Budget,
+    releases: tuple[dict[str, Any], ...],
+    *,
+    reported: bool,
 ) -> Certificate:
-    """State what every user of a :class:`LocalClient` is promised."""
+    """State what every user of a :class:`LocalClient` is promised.
+
+    ``reported``: whether any report came in. A report spends when it is made, not when its epoch
+    closes.
+    """
     pure = problem.randomizer is Randomizer.SPHERE
     delta = 0.0 if pure else budget.delta
-    spent = max((float(release["epsilon"]) for release in releases), default=0.0)
     return Certificate(
         model="local",
         statement=_STATEMENT,
@@ -50,17 +61,24 @@ def certify_local(
         protects="contexts, actions and rewards of the unit, and whether there was a reward",
         assumptions=(
             "the device runs capri.LocalClient unchanged and gives it the person's own budget",
-            "a person reports from one device, once; the client enforces it for itself",
+            "a person reports from one device, once; the client enforces it while it runs, and "
+            "across restarts where it keeps a receipt",
             "the operating system's random numbers are unpredictable",
-            "that somebody takes part, and when, is not hidden by the report itself",
+            "that somebody takes part, and when, is not hidden by the report itself; how long the "
+            "device computed is out of an attacker's sight",
             "the context pool or sampler, the kernel and all settings are public and were chosen "
             "without looking at the data protected here",
         ),
         mechanism=_MECHANISMS[problem.randomizer],
         calibration=_CALIBRATION[problem.randomizer],
-        noise_multiplier=None if pure else noise_multiplier(budget, 1) / 2,
+        noise_multiplier=None if pure else noise_multiplier(budget, _COORDINATES) / 2,
         composition="none needed: a user reports once, and all else is post-processing of reports",
         releases=releases,
-        spent={"epsilon": spent, "delta": delta},
-        versions={name: version(name) for name in ("capri-bandits", "numpy")},
+        spent={"epsilon": budget.epsilon, "delta": delta}
+        if reported
+        else {"epsilon": 0.0, "delta": 0.0},
+        versions={
+            name: version(name)
+            for name in ("capri-bandits", "numpy", *(() if pure else ("opendp", "scipy")))
+        },
     )

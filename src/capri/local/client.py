@@ -10,7 +10,7 @@ import numpy as np
 
 from capri.decisions import Decision
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
-from capri.local.bundle import Bundle, read_bundle
+from capri.local.bundle import Bundle, open_bundle
 from capri.local.device import Device
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
 from capri.privacy.budget import Budget
@@ -53,18 +53,29 @@ class LocalClient:
         if not isinstance(budget, Budget):
             raise ConfigurationError(f"budget must be a capri.Budget, got {type(budget).__name__}")
         self._budget = budget
-        self._randomness: DeviceRandomness = SystemRandomness()
-        if simulation is not None:
-            seed, user = simulation
-            self._randomness = SimulatedRandomness(seed, np.array([user]))
-        self._bundle = read_bundle(bundle, digest)
-        check_promise(self._bundle, budget)
+        self._randomness = _randomness(simulation)
+        self._bundle = self._checked(bundle, digest)
         self._device = Device(self._bundle)
-        self._pending: tuple[FloatArray, IntArray] | None = None
+        # The datum, with the device that decided: it belongs to that bundle and to no other.
+        self._pending: tuple[Device, FloatArray, IntArray] | None = None
         self._receipt = None if receipt is None else Path(receipt)
         self._reported = self._receipt is not None and self._receipt.exists()
         self._lock = Lock()
         self._process = os.getpid()
+
+    def _checked(self, data: bytes, digest: bytes | None) -> Bundle:
+        """Read a bundle, and make sure that a report under it can be made and afforded."""
+        bundle = open_bundle(data, digest)
+        try:
+            check_promise(bundle, self._budget)
+            if bundle.plan.sphere is None:
+                self._randomness.prepare(bundle.plan.grid.noise_scale)
+        except ImportError as problem:
+            raise BundleError(
+                "this bundle asks for Gaussian noise, which needs OpenDP and SciPy on the device: "
+                f"{problem.name} is missing. Sphere reports need NumPy alone"
+            ) from None
+        return bundle
 
     def __repr__(self) -> str:
         return f"LocalClient(epoch={self.epoch}, reported={self._reported})"
@@ -85,36 +96,38 @@ class LocalClient:
         return self._randomness.private
 
     def act(self, context: object) -> Decision:
-        """Decide on the device. A second decision replaces one that was not reported."""
-        if self._reported:
-            raise BudgetError("this device has reported: its budget is spent")
-        dimension = self._bundle.context_dimension
+        """Decide on the device.
+
+        A second decision replaces one that was not reported. After the report a device still
+        decides, which costs nothing, and has nothing more to report.
+        """
+        with self._lock:
+            bundle, device = self._bundle, self._device
+        dimension = bundle.context_dimension
         row = as_numbers(context, "a context must be a row of finite numbers").reshape(1, -1)
         if row.shape[1] != dimension:
             raise DataError(f"a context must have {dimension} numbers, got {row.shape[1]}")
         row = as_contexts(row, dimension)
-        action, propensity = self._device.decide(row, self._randomness.action(1))
-        features = self._bundle.actions.features_of(row, action)
-        self._pending = row, action
-        return Decision(0, self.epoch, int(action[0]), features[0], float(propensity[0]))
+        action, propensity = device.decide(row, self._randomness.action(1))
+        features = bundle.actions.features_of(row, action)
+        with self._lock:
+            if device is self._device and not self._reported:
+                self._pending = device, row, action
+        return Decision(0, bundle.plan.epoch, int(action[0]), features[0], float(propensity[0]))
 
     def report(self, reward: float | None) -> bytes:
         """The bytes to upload; None if no reward was seen, which nobody can tell from a report.
 
         Can be called once. Lost in transport? Upload the same bytes again, never make new ones.
         """
-        if self._reported:
-            raise BudgetError("this device has reported: a second report would spend twice")
-        if self._pending is None:
-            raise DataError("there is nothing to report: act comes first")
         value = as_numbers(0.0 if reward is None else reward, "a reward must be a finite number")
         if value.size != 1 or not np.isfinite(value).all():
             raise DataError("a reward must be a finite number")
-        context, action = self._spend()
-        message = self._device.report(context, action, value.reshape(1), self._randomness)
+        device, context, action = self._spend()
+        message = device.report(context, action, value.reshape(1), self._randomness)
         return bytes(message[0].tobytes())
 
-    def _spend(self) -> tuple[FloatArray, IntArray]:
+    def _spend(self) -> tuple[Device, FloatArray, IntArray]:
         """Take the datum, once for all threads, processes and restarts.
 
         Before anything is drawn: an interrupted report is not made a second time.
@@ -122,21 +135,13 @@ class LocalClient:
         if os.getpid() != self._process:
             raise BudgetError("this client was forked: its report belongs to the first process")
         with self._lock:
-            datum, self._pending = self._pending, None
-            if datum is None or self._reported:
+            if self._reported:
                 raise BudgetError("this device has reported: a second report would spend twice")
-            self._reported = True
-        if self._receipt is not None:
-            try:
-                os.close(os.open(self._receipt, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            except FileExistsError:
-                raise BudgetError(
-                    "this device has reported before: a second report would spend twice"
-                ) from None
-            except OSError as problem:
-                raise StorageError(
-                    f"cannot write the receipt: {problem.strerror}. Nothing is reported"
-                ) from problem
+            if self._pending is None:
+                raise DataError("there is nothing to report: act comes first")
+            if self._receipt is not None:
+                _leave_receipt(self._receipt)
+            datum, self._pending, self._reported = self._pending, None, True
         return datum
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,20 +151,50 @@ class LocalClient:
         """Go on with the bundle of a later epoch; True if a datum had to be dropped for it.
 
         A decision that was made under the old bundle belongs to its epoch: it is dropped rather
-        than encoded anew. A device that has reported stays silent for good.
+        than encoded anew. A device that has reported decides by the new bundle and stays silent.
         """
-        renewed = read_bundle(bundle, digest)
-        check_promise(renewed, self._budget)
-        if renewed.plan.epoch < self.epoch:
-            raise BundleError(
-                f"this bundle is older (epoch {renewed.plan.epoch}) than the one in use "
-                f"(epoch {self.epoch})"
-            )
-        if renewed.digest == self._bundle.digest:
-            return False
-        dropped = self._pending is not None
-        self._bundle, self._device, self._pending = renewed, Device(renewed), None
-        return dropped
+        renewed = self._checked(bundle, digest)
+        with self._lock:
+            if renewed.plan.epoch < self.epoch:
+                raise BundleError(
+                    f"this bundle is older (epoch {renewed.plan.epoch}) than the one in use "
+                    f"(epoch {self.epoch})"
+                )
+            if renewed.digest == self._bundle.digest:
+                return False
+            dropped = self._pending is not None
+            self._bundle, self._device, self._pending = renewed, Device(renewed), None
+            return dropped
+
+
+def _randomness(simulation: tuple[int, int] | None) -> DeviceRandomness:
+    if simulation is None:
+        return SystemRandomness()
+    pair = isinstance(simulation, tuple) and len(simulation) == 2
+    if not pair or not all(isinstance(each, int) and 0 <= each < 2**63 for each in simulation):
+        raise ConfigurationError(
+            f"simulation must be None or (seed, user), whole numbers from 0, got {simulation!r}"
+        )
+    return SimulatedRandomness(simulation[0], np.array([simulation[1]]))
+
+
+def _leave_receipt(path: Path) -> None:
+    """Create the file on disk, or refuse: it is there already, or cannot be made to last."""
+    try:
+        for target, flags in ((path, os.O_CREAT | os.O_EXCL | os.O_WRONLY), (path.parent, 0)):
+            handle = os.open(target, flags, 0o600)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+    except FileExistsError:
+        raise BudgetError(
+            "this device has reported before: a second report would spend twice"
+        ) from None
+    except OSError as problem:
+        raise StorageError(
+            f"cannot write the receipt: {problem.strerror}. Nothing was reported"
+        ) from problem
 
 
 def check_promise(bundle: Bundle, budget: Budget) -> None:
@@ -178,7 +213,7 @@ def check_promise(bundle: Bundle, budget: Budget) -> None:
     from capri.privacy.calibration import RESOLUTION, delivered_by_integers
 
     grid = bundle.plan.grid
-    if grid.noise_scale < RESOLUTION * (1 - 1e-9):
+    if grid.noise_scale < RESOLUTION:
         raise BundleError(
             f"the noise must be at least {RESOLUTION} grid units wide, got {grid.noise_scale:g}"
         )
@@ -187,7 +222,7 @@ def check_promise(bundle: Bundle, budget: Budget) -> None:
             "Gaussian noise cannot keep delta = 0: this device allows sphere reports only"
         )
     cost = delivered_by_integers(grid.sensitivity / grid.noise_scale, budget, bundle.dimension)
-    if cost > budget.epsilon * (1 + 1e-9):
+    if cost > budget.epsilon:
         raise BundleError(
             f"this bundle asks for a report that costs epsilon {cost:g} at delta {budget.delta:g}, "
             f"this device allows {budget.epsilon:g}: nothing is reported"

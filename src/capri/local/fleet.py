@@ -8,7 +8,7 @@ import numpy as np
 from capri.decisions import Decisions, decision_ids
 from capri.errors import DataError
 from capri.local.aggregator import LocalCapri
-from capri.local.bundle import Bundle, read_bundle
+from capri.local.bundle import Bundle, open_bundle
 from capri.local.client import check_promise
 from capri.local.device import Device
 from capri.local.randomness import SimulatedRandomness
@@ -76,7 +76,7 @@ class Fleet:
     def _open_bundle(self) -> Bundle:
         """The bundle of the open epoch, read and checked once like a device does."""
         if self._bundle is None or self._bundle.digest != self._aggregator.digest:
-            bundle = read_bundle(self._aggregator.bundle())
+            bundle = open_bundle(self._aggregator.bundle())
             check_promise(bundle, self._budget)
             self._bundle = bundle
         return self._bundle

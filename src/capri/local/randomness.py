@@ -46,6 +46,10 @@ class DeviceRandomness(ABC):
         """A whole number from 0 to ``limit - 1`` each, exactly uniform."""
 
     @abstractmethod
+    def prepare(self, scale: float) -> None:
+        """Load what :meth:`noised` needs: a device finds out early that it is missing."""
+
+    @abstractmethod
     def noised(self, units: IntArray, scale: float) -> IntArray:
         """Each row plus integer Gaussian noise of its own."""
 
@@ -80,6 +84,10 @@ class SystemRandomness(DeviceRandomness):
     def below(self, limits: IntArray) -> IntArray:
         """By rejection, hence without bias."""
         return np.array([secrets.randbelow(int(limit)) for limit in limits], dtype=np.int64)
+
+    def prepare(self, scale: float) -> None:
+        """Load OpenDP."""
+        SecureNoise().add(np.zeros(1, dtype=np.int64), scale)
 
     def noised(self, units: IntArray, scale: float) -> IntArray:
         """Exact discrete Gaussian noise on every coordinate."""
@@ -126,6 +134,9 @@ class SimulatedRandomness(DeviceRandomness):
     def below(self, limits: IntArray) -> IntArray:
         """By scaling: a bias of 2^-50 does not matter here."""
         return np.floor(self._uniform(_PICK) * limits).astype(np.int64)
+
+    def prepare(self, scale: float) -> None:
+        """NumPy is there."""
 
     def noised(self, units: IntArray, scale: float) -> IntArray:
         """Rounded Gaussian noise, by Box and Muller."""

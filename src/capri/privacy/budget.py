@@ -30,3 +30,5 @@ class Budget:
             raise ConfigurationError(f"epsilon must be positive and finite, got {self.epsilon}")
         if not 0 <= self.delta < 1:
             raise ConfigurationError(f"delta must be 0 or more and below 1, got {self.delta}")
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))

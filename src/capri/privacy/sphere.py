@@ -12,7 +12,7 @@ whatever ``u`` is, and ``p`` is the largest number that keeps their ratio within
 proof counts: it needs neither a property of the generator nor exact arithmetic in the ranking, and
 ``p`` is a whole number of ``2^-63``, so that floating point cannot leak. ``M = 2`` is the sampler
 of Duchi, Jordan & Wainwright 2018; as ``M`` grows with ``k/M`` fixed it becomes PrivUnit (Bhowmick
-et al. 2018), whose threshold ``k/M`` plays the part of.
+et al. 2018): ``k/M`` plays the part of its threshold.
 """
 
 from dataclasses import dataclass
