@@ -48,3 +48,16 @@ def test_noise_table_is_what_the_command_prints() -> None:
     printed = CliRunner().invoke(app, ["noise", "--markdown"])
     assert printed.exit_code == 0
     assert printed.stdout.strip() in (ROOT / "docs/privacy.md").read_text()
+
+
+def test_table_of_promises_is_that_of_the_classes() -> None:
+    from capri.rivals.catalogue import BY_NAME
+
+    page = (ROOT / "docs/rivals.md").read_text()
+    for name, kind in BY_NAME.items():
+        promise = kind.promise
+        if promise.model == "none":
+            words = "no privacy | | |"
+        else:
+            words = f"{promise.model} | {promise.kind} | {promise.unit} | {promise.protects}"
+        assert f"| {name} | {words} |" in page, name

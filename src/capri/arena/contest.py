@@ -47,7 +47,7 @@ class Result:
 
     ``ratio`` is regret per round over that of uniform play; None with a ``note`` where the entry
     could not play. ``seconds`` and ``peak_memory_bytes`` are those of building and playing; memory
-    is that of the whole process, interpreter included.
+    is what came on top of the process's own before, the largest over seeds.
     """
 
     problem: str
@@ -183,6 +183,8 @@ def play(
     with one_blas_thread():
         for seed in seeds:
             world = problem.world(seed)
+            with PeakMemory() as before:
+                pass
             started = perf_counter()
             try:
                 with PeakMemory() as memory:
@@ -198,7 +200,8 @@ def play(
                 )  # fmt: skip
             result = simulate(policy, world, rounds, seed=seed)
             seconds.append(perf_counter() - started)
-            peak = max(peak, memory.peak_bytes, result.peak_memory_bytes)
+            highest = max(memory.peak_bytes, result.peak_memory_bytes)
+            peak = max(peak, highest - before.peak_bytes)
             ratios.append(result.ratio)
             regrets.append(result.regret_per_round)
     return Result(
