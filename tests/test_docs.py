@@ -74,3 +74,16 @@ def test_regret_of_devices_is_what_was_measured() -> None:
         assert f" **{row['mean']:.3f}** | {row['error']:.3f} | {row['worst']:.3f} |" in line
         assert row["mean"] <= row["bar"]
         assert row["functions"] >= 10
+
+
+def test_table_of_promises_is_that_of_the_classes() -> None:
+    from capri.rivals.catalogue import BY_NAME
+
+    page = (ROOT / "docs/rivals.md").read_text()
+    for name, kind in BY_NAME.items():
+        promise = kind.promise
+        if promise.model == "none":
+            words = "no privacy | | |"
+        else:
+            words = f"{promise.model} | {promise.kind} | {promise.unit} | {promise.protects}"
+        assert f"| {name} | {words} |" in page, name

@@ -16,6 +16,7 @@ from capri.environments import TabularEnvironment
 from capri.environments.functions import HARTMANN4
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Matern
+from capri.memory import PeakMemory
 from capri.policy import Capri
 from capri.rivals import promise_of, usca
 from capri.simulation import Policy, simulate
@@ -178,11 +179,13 @@ def simple_regret(
     with one_blas_thread():
         for seed in seeds:
             world = usca_world(seed)
+            with PeakMemory() as before:
+                pass
             started = perf_counter()
             policy, note = build(entry, problem, world, rounds=rounds, seed=seed, delta=1e-5)
             result = simulate(policy, world, rounds, seed=seed)
             seconds.append(perf_counter() - started)
-            peak = max(peak, result.peak_memory_bytes)
+            peak = max(peak, result.peak_memory_bytes - before.peak_bytes)
             lost = float(world.means[0].max() - recommendation(policy, world) @ world.means[0])
             regrets.append(lost)
             ratios.append(lost / world.uniform_regret())

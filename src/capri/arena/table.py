@@ -14,7 +14,7 @@ HEADER = (
     "epsilon",
     "regret / uniform",
     "seconds",
-    "peak MB",
+    "extra MB",
 )
 # Who is trusted, from nobody to everybody.
 _ORDER = {"perfect": 0, "local": 1, "shuffle": 2, "joint": 3, "central": 4, "none": 5}

@@ -56,7 +56,7 @@ def arena(
 ) -> None:
     """Play CAPRI and its rivals side by side, with what each promises.
 
-    Regret over that of uniform play, seconds and peak memory. Rows are grouped
+    Regret over that of uniform play, seconds and extra memory. Rows are grouped
     by promise and epsilon: only rows of one group promise the same. All runs
     are seeded simulations and carry no privacy claim.
     """

@@ -133,9 +133,14 @@ class LocalCapri:
     def guarantee(self) -> str:
         """In one line, what every user of a :class:`~capri.LocalClient` is promised."""
         epsilon, delta = self._budget.epsilon, self._budget.delta
-        if self._problem.randomizer is Randomizer.SPHERE:
+        if self.pure:
             return f"pure {epsilon:g}-local privacy of each user, made on the device"
         return f"({epsilon:g}, {delta:g})-local privacy of each user, made on the device"
+
+    @property
+    def pure(self) -> bool:
+        """Whether reports keep ``delta = 0``: those of the sphere do."""
+        return self._problem.randomizer is Randomizer.SPHERE
 
     @property
     def epochs(self) -> tuple[EpochRecord, ...]:

@@ -46,6 +46,11 @@ class Fleet:
         return f"simulation of {self._aggregator.guarantee}: seeded devices, no privacy claim"
 
     @property
+    def pure(self) -> bool:
+        """Whether reports keep ``delta = 0``."""
+        return self._aggregator.pure
+
+    @property
     def remaining(self) -> int:
         """Users that the open epoch still takes."""
         return self._aggregator.remaining

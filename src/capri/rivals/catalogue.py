@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 from capri.environments import Environment
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel
+from capri.local.fleet import Fleet
 from capri.policy import Capri
 from capri.privacy.budget import Budget
 from capri.rivals.base import NOTHING, PERFECT, Promise, Rival
@@ -115,6 +116,8 @@ def promise_of(policy: object) -> Promise:
             kind="approximate",
             unit="one round" if policy._problem.limit is None else "one user",
         )
+    if isinstance(policy, Fleet):
+        return Promise(model="local", kind="pure" if policy.pure else "approximate")
     if isinstance(policy, Rival):
         return (
             NOTHING
