@@ -144,7 +144,7 @@ USCA = ArenaProblem(
     noise=0.1,
     options={
         "usca": {"explore": 50},  # one pick after all rounds
-        "capri-joint": {"norm_bound": 2.0},  # values up to 0.9 in narrow bumps: 1 is too little
+        "capri-joint": {"norm_bound": 2.0},  # picked on these draws: see docs/rivals.md
     },
 )
 

@@ -38,8 +38,8 @@ class BKB(Rival):
     ``patience`` is the share by which the information gain may grow before the whole dictionary is
     drawn again; until then only the pair just played may enter, with its probability. 0 draws
     anew in every round, as published; waiting is in the spirit of BBKB (Calandriello et al. 2020,
-    arXiv 2002.09954) and runs 1e5 rounds in a minute. ``oversampling`` is ``q``; infinity keeps
-    every pair, and equals GP-UCB with ``noise^2 = lambda``.
+    arXiv 2002.09954) and runs 1e5 rounds in one or two minutes. ``oversampling`` is ``q``;
+    infinity keeps every pair, and equals GP-UCB with ``noise^2 = lambda``.
 
     ``beta="theory"`` is Eqn 5 with the realised gain,
     ``2 R sqrt(gain + ln(1/delta)) / sqrt(lambda) + (1 + 1/sqrt(1 - eps)) B`` with eps = 1/2;
