@@ -118,7 +118,11 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("simulate", "--epsilon", "-1"), "epsilon must be positive and finite, got -1.0"),
         (("simulate", "--delta", "1"), "delta must be 0 or more and below 1, got 1.0"),
         (("simulate", "--tau", "0"), "tau must be positive and finite, got 0.0"),
-        (("simulate", "--policy", "greedy"), "policy must be 'capri' or 'uniform', got 'greedy'"),
+        (("simulate", "--policy", "greedy"), "policy must be one of capri, uniform, gp-ucb"),
+        (
+            ("simulate", "--policy", "gp-ucb", "--tau", "1"),
+            "--features and --tau are options of capri, not of gp-ucb",
+        ),
         (("simulate", "--kernel", "rfb"), f"kernel must be one of {KERNELS}, got 'rfb'"),
         (("simulate", "--env", "mars"), f"environment must be one of {ENVIRONMENTS}, got 'mars'"),
         (("simulate", "--actions", "0"), "actions must be a whole number of 1 or more, got 0"),

@@ -109,7 +109,7 @@ def simulate(
         for child in np.random.SeedSequence([seed, _ENVIRONMENT]).spawn(2)
     )
     regret = np.empty(rounds)
-    played = 0
+    played, total = 0, 0.0
     started = perf_counter()
     with PeakMemory() as memory:
         while played < rounds:
@@ -128,7 +128,8 @@ def simulate(
             regret[played : played + count] = lost
             played += count
             if progress is not None:
-                progress(played, float(regret[:played].mean()))
+                total += float(lost.sum())
+                progress(played, total / played)
     return SimulationResult(
         rounds=rounds,
         regret=np.cumsum(regret),

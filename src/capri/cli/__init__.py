@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from capri.cli.arena import arena
 from capri.cli.audit import audit
 from capri.cli.demo import demo
 from capri.cli.forecast import forecast
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(simulate)
+app.command()(arena)
 app.command()(forecast)
 app.command()(audit)
 app.command()(noise)

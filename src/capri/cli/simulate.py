@@ -40,7 +40,9 @@ def simulate(
     noise: Annotated[
         float, _option("Rewards are f plus uniform noise up to this.", panel=_WORLD_PANEL)
     ] = 0.1,
-    policy: Annotated[str, _option("Who plays.", "capri|uniform", panel=POLICY_PANEL)] = "capri",
+    policy: Annotated[
+        str, _option("Who plays: capri, uniform or any rival.", "NAME", panel=POLICY_PANEL)
+    ] = "capri",
     model: Annotated[
         str,
         _option("Whom users trust: a curator, or nobody.", "joint|local", panel=POLICY_PANEL),
@@ -61,6 +63,10 @@ def simulate(
     tau: Annotated[
         float | None, _option("Ridge. Default: the preset's.", panel=POLICY_PANEL)
     ] = None,
+    linear_features: Annotated[
+        str,
+        _option("Of linear rivals.", "kernel|raw|polynomial|fourier", panel=POLICY_PANEL),
+    ] = "kernel",
     rounds: Rounds = 10_000,
     seeds: Annotated[int, _option("How many seeds to play.", min=1)] = 1,
     seed: Annotated[int, _option("The first seed.", min=0)] = 0,
@@ -81,12 +87,12 @@ def simulate(
     from capri.environments import environment_by_name
     from capri.kernels import kernel_by_name
     from capri.privacy.budget import Budget
+    from capri.rivals import promise_of, rival
     from capri.simulation import simulate as play
 
     if json is not None and json != "-":
         check_writable(Path(json))
-    if policy not in ("capri", "uniform"):
-        raise ConfigurationError(f"policy must be 'capri' or 'uniform', got {policy!r}")
+    _check_policy(policy, features, tau)
     budget = None if no_privacy else Budget(epsilon=epsilon, delta=delta)
     chosen_kernel = kernel_by_name(kernel, lengthscale)
     given = {"features": features, "tau": tau}
@@ -105,8 +111,16 @@ def simulate(
         )
 
     def player(environment: "TabularEnvironment", number: int) -> "Policy":
-        if policy == "uniform":
-            return _uniform(environment, rounds, number)
+        if policy != "capri":
+            return rival(
+                policy,
+                environment,
+                kernel=chosen_kernel,
+                horizon=rounds,
+                simulation_seed=number,
+                budget=budget,
+                features=linear_features,
+            )
         return _capri(
             environment, chosen_kernel, number,
             budget=budget, horizon=rounds, model=model, preset=preset, randomizer=randomizer,
@@ -119,7 +133,8 @@ def simulate(
             "every action is equally good here, so there is no regret to measure: "
             "ask for 2 or more actions"
         )
-    player(first, seed)  # bad options are refused here, before any bar is shown
+    contender = player(first, seed)  # bad options are refused here, before any bar is shown
+    promise = str(promise_of(contender))
 
     results: list[SimulationResult] = []
     with Bars() as bars:
@@ -127,11 +142,12 @@ def simulate(
             environment = world(number)
             bar = bars.add(f"seed {number}", rounds, environment.uniform_regret())
             bar.start()
-            contender = player(environment, number)
-            results.append(play(contender, environment, rounds, seed=number, progress=bar))
+            results.append(
+                play(player(environment, number), environment, rounds, seed=number, progress=bar)
+            )
 
     console = Console(stderr=json == "-", highlight=False)
-    console.print(_table(results, seed))
+    console.print(_table(results, seed, promise))
     if json is None:
         return
     parameters = {
@@ -145,6 +161,7 @@ def simulate(
         "noise": noise,
         "reward_bound": first.reward_bound,
         "policy": policy,
+        "promise": promise,
         "model": model,
         "randomizer": randomizer if model == "local" else None,
         "preset": preset,
@@ -184,13 +201,19 @@ def _capri(
     return Capri(simulation_seed=seed, **settings)
 
 
-def _uniform(environment: "TabularEnvironment", rounds: int, seed: int) -> "Policy":
-    from capri.rivals import UniformPlay
+def _check_policy(policy: str, features: str | None, tau: float | None) -> None:
+    """Refuse a name nobody bears, and options of CAPRI for somebody else."""
+    from capri.rivals import RIVAL_NAMES
 
-    return UniformPlay(actions=environment.actions, horizon=rounds, simulation_seed=seed)
+    if policy != "capri" and policy not in RIVAL_NAMES:
+        raise ConfigurationError(
+            f"policy must be one of capri, {', '.join(RIVAL_NAMES)}, got {policy!r}"
+        )
+    if policy != "capri" and (features is not None or tau is not None):
+        raise ConfigurationError(f"--features and --tau are options of capri, not of {policy}")
 
 
-def _table(results: "list[SimulationResult]", first_seed: int) -> object:
+def _table(results: "list[SimulationResult]", first_seed: int, promise: str) -> object:
     from rich import box
     from rich.table import Table
 
@@ -201,7 +224,7 @@ def _table(results: "list[SimulationResult]", first_seed: int) -> object:
         padding=(0, 1, 0, 0),
         pad_edge=False,
         show_footer=len(results) > 1,
-        caption=f"Privacy claim: {PRIVACY_CLAIM}.",
+        caption=f"Simulated promise: {promise}.\nPrivacy claim: {PRIVACY_CLAIM}.",
         caption_justify="left",
     )
     over = mean(results)

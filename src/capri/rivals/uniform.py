@@ -8,7 +8,7 @@ from capri.decisions import Decisions
 from capri.errors import ConfigurationError, HorizonError
 from capri.plan import EpochRecord
 from capri.privacy.randomness import Streams
-from capri.spaces import FixedActions, as_contexts, as_numbers, as_rows
+from capri.spaces import Actions, FixedActions, as_contexts, as_numbers, as_rows
 
 
 @final
@@ -22,6 +22,8 @@ class UniformPlay:
     1
     """
 
+    name = "uniform"
+    reference = "the yardstick of every study"
     guarantee = "perfect privacy: contexts and rewards are never used"
 
     def __init__(
@@ -31,7 +33,9 @@ class UniformPlay:
             raise ConfigurationError(
                 f"horizon must be a whole number of 1 or more, got {horizon!r}"
             )
-        self._actions = FixedActions(as_rows(actions, "actions"))
+        self._actions = (
+            actions if isinstance(actions, Actions) else FixedActions(as_rows(actions, "actions"))
+        )
         self._horizon = int(horizon)
         self._decided = 0
         self._streams = Streams(simulation_seed)

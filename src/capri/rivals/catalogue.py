@@ -1,0 +1,124 @@
+"""Rivals by name: what the shell speaks, and one way to build any of them for an environment."""
+
+from typing import Any, TypeAlias
+
+from capri.environments import Environment
+from capri.errors import ConfigurationError
+from capri.kernels import Kernel
+from capri.policy import Capri
+from capri.privacy.budget import Budget
+from capri.rivals.base import NOTHING, PERFECT, Promise, Rival
+from capri.rivals.batched_exploration import BatchedExploration
+from capri.rivals.bkb import BKB
+from capri.rivals.features import feature_rows
+from capri.rivals.gp_threds import GPThreDS
+from capri.rivals.gp_ucb import GPUCB
+from capri.rivals.igp_ucb import IGPUCB
+from capri.rivals.kernel_ucb import KernelUCB
+from capri.rivals.linucb import LinUCB
+from capri.rivals.private_catalogue import PRIVATE_RIVALS
+from capri.rivals.reds import REDS
+from capri.rivals.square_cb import SquareCB
+from capri.rivals.uniform import UniformPlay
+from capri.spaces import Actions, ContextPool, FixedActions
+
+# One line per rival: everything else is in the class. Kinds of promise stay together.
+RIVALS: tuple[type[Rival], ...] = (
+    GPUCB,
+    IGPUCB,
+    KernelUCB,
+    BatchedExploration,
+    REDS,
+    GPThreDS,
+    BKB,
+    LinUCB,
+    SquareCB,
+    *PRIVATE_RIVALS,
+)
+
+UNIFORM = "uniform"
+BY_NAME: dict[str, type[Rival]] = {kind.name: kind for kind in RIVALS}
+RIVAL_NAMES: tuple[str, ...] = (UNIFORM, *BY_NAME)
+
+RivalPolicy: TypeAlias = Rival | UniformPlay
+
+
+def rival(
+    name: str,
+    environment: Environment,
+    *,
+    kernel: Kernel,
+    horizon: int,
+    simulation_seed: int,
+    budget: Budget | None = None,
+    actions: Actions | None = None,
+    features: str = "kernel",
+    feature_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> RivalPolicy:
+    """Build a rival for an environment; ``options`` are those of its class.
+
+    ``budget`` is left out for a rival that spends none. ``features`` are those of
+    :func:`capri.rivals.features.feature_rows`, for rivals that need some. ``actions`` replaces the
+    environment's, for time-varying ones.
+
+    >>> from capri import environments, kernels
+    >>> kernel = kernels.RBF(lengthscale=0.3)
+    >>> world = environments.random_rkhs(kernel, contexts=4, actions=3)
+    >>> rival("uniform", world, kernel=kernel, horizon=10, simulation_seed=0).remaining
+    10
+    """
+    if name == UNIFORM:
+        return UniformPlay(
+            actions=environment.actions if actions is None else actions,
+            horizon=horizon,
+            simulation_seed=simulation_seed,
+        )
+    kind = BY_NAME.get(name)
+    if kind is None:
+        raise ConfigurationError(f"rival must be one of {', '.join(RIVAL_NAMES)}, got {name!r}")
+    chosen = FixedActions(environment.actions) if actions is None else actions
+    settings: dict[str, Any] = {
+        "actions": chosen,
+        "contexts": ContextPool(environment.contexts, weights=environment.weights),
+        "horizon": horizon,
+        "reward_bound": environment.reward_bound,
+        "simulation_seed": simulation_seed,
+    }
+    if kind.promise.model != "none":
+        settings["budget"] = budget
+    if kind.needs == "kernel":
+        settings["kernel"] = kernel
+    elif kind.needs == "features":
+        pairs = chosen.pairs(settings["contexts"].rows)
+        wanted = {"count": kind.feature_count} | (feature_options or {})
+        settings["features"] = feature_rows(
+            features, pairs.reshape(-1, pairs.shape[-1]), kernel=kernel, **wanted
+        )
+    return kind(**settings, **options)
+
+
+def reach_of(name: str) -> int:
+    """The longest horizon that is sensible for a rival."""
+    return BY_NAME[name].reach if name in BY_NAME else 10**9
+
+
+def promise_of(policy: object) -> Promise:
+    """What a policy promises, CAPRI and uniform play included; nothing for a run without budget."""
+    if isinstance(policy, UniformPlay):
+        return PERFECT
+    if isinstance(policy, Capri):
+        if policy._problem.budget is None:
+            return NOTHING
+        return Promise(
+            model=policy.model.value,
+            kind="approximate",
+            unit="one round" if policy._problem.limit is None else "one user",
+        )
+    if isinstance(policy, Rival):
+        return (
+            NOTHING
+            if policy._budget is None and policy.promise.model != "perfect"
+            else policy.promise
+        )
+    raise ConfigurationError(f"no promise is known of {type(policy).__name__}")

@@ -1,0 +1,207 @@
+"""GP-UCB on quadrature features with private moments: Dubey (2021), joint and local."""
+
+from math import log
+from typing import final
+
+import numpy as np
+
+from capri.errors import ConfigurationError
+from capri.kernels import RBF, Kernel
+from capri.privacy.budget import Budget
+from capri.rivals.base import Promise, Rival, whole
+from capri.rivals.features import bounded
+from capri.rivals.least_squares import feature_table, optimistic
+from capri.rivals.quadrature import QuadratureFeatures
+from capri.rivals.shariff_sheffet import block_lengths
+from capri.rivals.summed_belief import SummedBelief
+from capri.rivals.tree_belief import Bonus, TreeBelief
+from capri.spaces import ContextPool
+from capri.typing import FloatArray, IntArray
+
+# The published number of nodes grows as log T; more features than this drown in noise.
+_MOST_FEATURES = 400
+
+
+def quadrature_table(
+    kernel: Kernel, pairs: FloatArray, horizon: int, nodes: int | None
+) -> FloatArray:
+    """Quadrature features of all pairs, in the coordinates that matter.
+
+    ``nodes=None`` takes ``ceil(ln(T) / ln ln(T))`` or as many as the shortest lengthscale needs
+    (more than ``(range / l)^2``, where the published rate sets in), cut so that there are at most
+    400 features.
+    """
+    if not isinstance(kernel, RBF):
+        raise ConfigurationError(
+            f"Dubey's algorithm needs the RBF kernel, got {type(kernel).__name__}"
+        )
+    dimension = pairs.shape[1]
+    if nodes is None:
+        longest = max(2, int(_MOST_FEATURES ** (1 / dimension)))
+        reach = np.ptp(pairs, axis=0) / np.asarray(kernel.lengthscale)
+        wanted = max(log(horizon) / log(max(log(horizon), 2.0)), float((reach**2).max()) + 1)
+        nodes = min(longest, int(np.ceil(wanted)))
+    centred = pairs - (pairs.min(axis=0) + pairs.max(axis=0)) / 2
+    features = QuadratureFeatures(kernel=kernel, dimension=dimension, nodes=whole("nodes", nodes))
+    return bounded(features(centred))
+
+
+@final
+class DubeyJoint(Rival):
+    """GP-UCB on quadrature Fourier features; moments released by a tree.
+
+    Reference: A. Dubey, "No-Regret Algorithms for Private Gaussian Process Bandit Optimization",
+    AISTATS 2021, arXiv 2102.12467: the joint ("central") algorithm: features of Mutny & Krause,
+    noisy ``sum phi phi^T`` and ``sum phi y`` by the tree mechanism, UCB on the result.
+
+    What differs. Blocks, exact replace-one calibration (``sqrt(4.5)`` for both sums at once) and
+    bonus as in :class:`~capri.rivals.shariff_sheffet.ShariffSheffet`, which this is on other
+    features; ``blocks=horizon`` is the published tree. Opposite frequencies share their features,
+    half the published number.
+
+    Limits: RBF only; ``nodes^d`` features, each of which carries noise, so four or more dimensions
+    are out of reach at any useful accuracy. ``principal`` features (None keeps all) may be taken
+    instead of all: public rotation and truncation, not in the paper.
+    """
+
+    name = "dubey-joint"
+    promise = Promise(model="joint", kind="approximate")
+    reference = "Dubey 2021"
+    needs = "kernel"
+    reach = 100_000
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel,
+        actions: object,
+        contexts: ContextPool,
+        horizon: int,
+        simulation_seed: int,
+        reward_bound: float = 1.0,
+        budget: Budget | None = None,
+        nodes: int | None = None,
+        principal: int | None = None,
+        blocks: int = 64,
+        bonus: Bonus = "practical",
+        ridge: float = 0.1,
+        shift: float = 2.0,
+    ) -> None:
+        lengths = block_lengths(whole("horizon", horizon), whole("blocks", blocks))
+        super().__init__(
+            actions=actions,
+            contexts=contexts,
+            horizon=horizon,
+            simulation_seed=simulation_seed,
+            reward_bound=reward_bound,
+            budget=budget,
+            first_batch=int(lengths[0]),
+        )
+        rows = quadrature_table(kernel, self._pairs, self._horizon, nodes)
+        self._features = feature_table(
+            leading(rows, principal), self._pool.size, self._actions.count
+        )
+        self._lengths = iter(lengths[1:])
+        self._belief = TreeBelief(
+            dimension=self._features.shape[2],
+            blocks=len(lengths),
+            horizon=self._horizon,
+            budget=budget,
+            mechanism="gaussian",
+            generator=self._noise,
+            plain_ridge=ridge,
+            shift=shift,
+            bonus=bonus,
+        )
+
+    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
+        belief = self._belief
+        action = optimistic(self._features, context, belief.solution, belief.bonus)
+        return action, np.ones(len(context))
+
+    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
+        self._belief.learn(self._features[context, action], reward / self._bound)
+        return int(next(self._lengths, 1))
+
+
+def leading(rows: FloatArray, count: int | None) -> FloatArray:
+    """The first principal coordinates of the rows over all pairs (public); all of them for None."""
+    if count is None:
+        return rows
+    _, vectors = np.linalg.eigh(rows.T @ rows)
+    return bounded(rows @ vectors[:, ::-1][:, : whole("principal", count)])
+
+
+@final
+class DubeyLocal(Rival):
+    """GP-UCB on quadrature Fourier features; every user sends noisy moments.
+
+    Reference: as :class:`DubeyJoint`, the local algorithm: a user sends ``phi phi^T`` and
+    ``phi y``, each with Gaussian noise; the server sums.
+
+    What differs. The published noise on the covariance assumes sensitivity 1; replacing a user
+    moves ``phi phi^T`` by up to ``sqrt(2)``, so the published noise is too small by that factor.
+    Here both are released as one Gaussian vector of sensitivity ``sqrt(4.5)``, calibrated
+    exactly. A block of ``n`` reports is simulated by one draw of the summed noise, the same law.
+
+    Limits: noise grows as ``sqrt(T)`` on ``d^2 / 2`` numbers: useless at epsilon 1 before 1e6
+    rounds unless there are few features (``principal``). Reports are one per round.
+    """
+
+    name = "dubey-local"
+    promise = Promise(model="local", kind="approximate")
+    reference = "Dubey 2021"
+    needs = "kernel"
+    reach = 1_000_000
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel,
+        actions: object,
+        contexts: ContextPool,
+        horizon: int,
+        simulation_seed: int,
+        reward_bound: float = 1.0,
+        budget: Budget | None = None,
+        nodes: int | None = None,
+        principal: int | None = None,
+        blocks: int = 64,
+        bonus: Bonus = "practical",
+        ridge: float = 0.1,
+        shift: float = 2.0,
+    ) -> None:
+        lengths = block_lengths(whole("horizon", horizon), whole("blocks", blocks))
+        super().__init__(
+            actions=actions,
+            contexts=contexts,
+            horizon=horizon,
+            simulation_seed=simulation_seed,
+            reward_bound=reward_bound,
+            budget=budget,
+            first_batch=int(lengths[0]),
+        )
+        rows = quadrature_table(kernel, self._pairs, self._horizon, nodes)
+        self._features = feature_table(
+            leading(rows, principal), self._pool.size, self._actions.count
+        )
+        self._lengths = iter(lengths[1:])
+        self._belief = SummedBelief(
+            dimension=self._features.shape[2],
+            horizon=self._horizon,
+            budget=budget,
+            generator=self._noise,
+            plain_ridge=ridge,
+            shift=shift,
+            bonus=bonus,
+            local=True,
+        )
+
+    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
+        belief = self._belief
+        action = optimistic(self._features, context, belief.solution, belief.bonus)
+        return action, np.ones(len(context))
+
+    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
+        self._belief.learn(self._features[context, action], reward / self._bound)
+        return int(next(self._lengths, 1))

@@ -1,0 +1,214 @@
+"""Greedy play on locally private estimates: Han et al. (2021), OLS and SGD."""
+
+from math import exp, lgamma, pi, sqrt, tanh
+from typing import final
+
+import numpy as np
+
+from capri.privacy.budget import Budget
+from capri.rivals.base import Promise, Rival, positive, whole
+from capri.rivals.least_squares import feature_table, first_best, optimistic
+from capri.rivals.shariff_sheffet import block_lengths
+from capri.rivals.summed_belief import SummedBelief
+from capri.spaces import ContextPool
+from capri.typing import FloatArray, IntArray
+
+
+@final
+class HanOLS(Rival):
+    """Uniform warm-up, then greedy play on least squares from locally private moments.
+
+    Reference: Y. Han, Z. Liang, Y. Wang, J. Zhang, "Generalized Linear Bandits with Local
+    Differential Privacy", NeurIPS 2021, arXiv 2106.03365, the ordinary-least-squares algorithm:
+    stochastic contexts explore by themselves, so after a warm-up the greedy action is played and no
+    bonus is needed.
+
+    What differs. Both moments are one Gaussian vector at replace-one sensitivity ``sqrt(4.5)``,
+    calibrated exactly; a ridge of ``shift`` times the size of the noise keeps the noisy matrix
+    positive; updates come in ``blocks``. The shared parameter of all arms is the weight vector of
+    the features chosen.
+
+    Limits: greedy play is right only where contexts are diverse enough; ``d^2 / 2`` noisy numbers.
+    ``budget=None`` is greedy ridge regression after the same warm-up.
+    """
+
+    name = "han-ols"
+    promise = Promise(model="local", kind="approximate")
+    reference = "Han et al. 2021"
+    needs = "features"
+    reach = 1_000_000
+
+    def __init__(
+        self,
+        *,
+        features: FloatArray,
+        actions: object,
+        contexts: ContextPool,
+        horizon: int,
+        simulation_seed: int,
+        reward_bound: float = 1.0,
+        budget: Budget | None = None,
+        warm_up: int | None = None,
+        blocks: int = 64,
+        ridge: float = 0.1,
+        shift: float = 2.0,
+    ) -> None:
+        lengths = block_lengths(whole("horizon", horizon), whole("blocks", blocks))
+        super().__init__(
+            actions=actions,
+            contexts=contexts,
+            horizon=horizon,
+            simulation_seed=simulation_seed,
+            reward_bound=reward_bound,
+            budget=budget,
+            first_batch=int(lengths[0]),
+        )
+        self._features = feature_table(features, self._pool.size, self._actions.count)
+        self._longests = iter(lengths[1:])
+        self._warm_up = _warm_up(warm_up, self._horizon)
+        self._seen = 0
+        self._belief = SummedBelief(
+            dimension=self._features.shape[2],
+            horizon=self._horizon,
+            budget=budget,
+            generator=self._noise,
+            plain_ridge=ridge,
+            shift=shift,
+            bonus=1.0,  # never played
+            local=True,
+        )
+
+    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
+        if self._seen < self._warm_up:
+            return _uniform(context, self._actions.count, self._draws)
+        action = optimistic(self._features, context, self._belief.solution, 0.0)
+        return action, np.ones(len(context))
+
+    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
+        self._belief.learn(self._features[context, action], reward / self._bound)
+        self._seen += len(context)
+        return int(next(self._longests, 1))
+
+
+def sphere_scale(dimension: int, epsilon: float) -> float:
+    """Length of an unbiased report of a unit vector: ``coth(eps/2) / c_d``.
+
+    ``c_d = E|V_1| = Gamma(d/2) / (sqrt(pi) Gamma((d+1)/2))`` over the unit sphere.
+    """
+    mean = exp(lgamma(dimension / 2) - lgamma((dimension + 1) / 2)) / sqrt(pi)
+    return 1 / (tanh(epsilon / 2) * mean)
+
+
+def sphere_report(
+    vector: FloatArray, radius: float, epsilon: float, generator: np.random.Generator
+) -> FloatArray:
+    """An unbiased, pure eps-LDP report of a vector of norm at most ``radius``.
+
+    Duchi, Jordan & Wainwright (2018): the vector is rounded at random to a unit vector ``u`` or its
+    opposite, keeping the mean; a uniform direction is sent from the half-space of ``u`` with
+    chance ``e^eps / (1 + e^eps)`` and from the other half otherwise.
+    """
+    length = float(np.linalg.norm(vector))
+    direction = generator.standard_normal(len(vector))
+    direction /= np.linalg.norm(direction)
+    unit = vector / length if length > 0 else np.eye(len(vector))[0]
+    keep = generator.random() < (1 + min(length / radius, 1.0)) / 2
+    agree = generator.random() < 1 / (1 + exp(-epsilon))
+    wanted = 1.0 if keep == agree else -1.0
+    if (direction @ unit) * wanted < 0:
+        direction = -direction
+    return np.asarray(radius * sphere_scale(len(vector), epsilon) * direction)
+
+
+@final
+class HanSGD(Rival):
+    """Uniform warm-up, then greedy play on private stochastic gradient descent.
+
+    Reference: as :class:`HanOLS`, the stochastic-gradient algorithm: a user sends the private
+    gradient of the squared loss, ``(x^T theta - y) x``, and the server takes a projected step. Only
+    ``d`` numbers are noisy instead of ``d^2 / 2``.
+
+    What differs. The report is that of Duchi et al., pure, for gradients of norm at most 2 (as
+    ``|theta|, |x|, |y| <= 1``); steps are ``step / (G sqrt(t))`` with ``G`` the length of a report
+    (published steps fall as ``1 / t`` times a constant of the unknown covariance), and actions
+    use the mean of the iterates so far. ``radius`` bounds the parameter: ``theta`` is projected to
+    it and predictions are clipped to [-1, 1].
+
+    Limits: as greedy play; one step per user, strictly in order. ``budget=None`` sends the
+    gradient itself.
+    """
+
+    name = "han-sgd"
+    promise = Promise(model="local", kind="pure")
+    reference = "Han et al. 2021"
+    needs = "features"
+    reach = 100_000
+
+    def __init__(
+        self,
+        *,
+        features: FloatArray,
+        actions: object,
+        contexts: ContextPool,
+        horizon: int,
+        simulation_seed: int,
+        reward_bound: float = 1.0,
+        budget: Budget | None = None,
+        warm_up: int | None = None,
+        step: float = 3.0,
+        radius: float = 2.0,
+    ) -> None:
+        super().__init__(
+            actions=actions,
+            contexts=contexts,
+            horizon=horizon,
+            simulation_seed=simulation_seed,
+            reward_bound=reward_bound,
+            budget=budget,
+        )
+        self._features = feature_table(features, self._pool.size, self._actions.count)
+        self._warm_up = _warm_up(warm_up, self._horizon)
+        self._step, self._radius = positive("step", step), positive("radius", radius)
+        self._epsilon = None if budget is None else budget.epsilon
+        dimension = self._features.shape[2]
+        # A gradient's length is at most 2; a report's length is known.
+        self._longest = 2.0
+        if self._epsilon is not None:
+            self._longest *= sphere_scale(dimension, self._epsilon)
+        self._seen = 0
+        self._theta = np.zeros(dimension)
+        self._mean = np.zeros(dimension)
+
+    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
+        if self._seen < self._warm_up:
+            return _uniform(context, self._actions.count, self._draws)
+        return first_best(self._features[context] @ self._mean), np.ones(len(context))
+
+    def report(self, features: FloatArray, target: float) -> FloatArray:
+        """What a user sends: the gradient at the public ``theta``, made private."""
+        prediction = float(np.clip(features @ self._theta, -1.0, 1.0))
+        gradient = (prediction - target) * features
+        if self._epsilon is None:
+            return np.asarray(gradient)
+        return sphere_report(gradient, 2.0, self._epsilon, self._noise)
+
+    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
+        self._seen += 1
+        row = self._features[context[0], action[0]]
+        step = self._step * self._radius / (self._longest * sqrt(self._seen))
+        theta = self._theta - step * self.report(row, float(reward[0]) / self._bound)
+        theta *= min(1.0, self._radius / max(float(np.linalg.norm(theta)), 1e-300))
+        self._theta = theta
+        self._mean += (theta - self._mean) / self._seen
+        return 1
+
+
+def _warm_up(rounds: int | None, horizon: int) -> int:
+    """Rounds of uniform play: a tenth of the horizon unless said."""
+    return max(1, horizon // 10) if rounds is None else whole("warm_up", rounds, least=0)
+
+
+def _uniform(
+    context: IntArray, actions: int, generator: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    return generator.integers(actions, size=len(context)), np.full(len(context), 1 / actions)
