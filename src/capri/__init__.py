@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ShapeError,
         StorageError,
     )
+    from capri.experiments.frames import load_results
     from capri.learners.options import PracticalOptions
     from capri.learners.paper import PaperOptions
     from capri.local.aggregator import LocalCapri, ReportStatus
@@ -69,6 +70,7 @@ _HOMES = {
     "SimulationResult": "capri.simulation",
     "StorageError": "capri.errors",
     "VaryingActions": "capri.spaces",
+    "load_results": "capri.experiments.frames",
     "simulate": "capri.simulation",
 }
 
@@ -99,6 +101,7 @@ __all__ = [
     "VaryingActions",
     "environments",
     "kernels",
+    "load_results",
     "simulate",
 ]
 

@@ -9,6 +9,7 @@ from capri.cli.audit import audit
 from capri.cli.demo import demo
 from capri.cli.forecast import forecast
 from capri.cli.noise import noise
+from capri.cli.run import run
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(simulate)
 app.command()(arena)
+app.command()(run)
 app.command()(forecast)
 app.command()(audit)
 app.command()(noise)

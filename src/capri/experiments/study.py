@@ -124,6 +124,12 @@ def load_study(path: str | PathLike[str]) -> Study:
     return study_from_text(text, name=str(path))
 
 
+def with_seeds(study: Study, count: int) -> Study:
+    """The study with its first seeds only; the file is changed in the same way."""
+    table = tomllib.loads(study.text)
+    return study_from_dict(table | {"seeds": list(study.seeds[:count])})
+
+
 def shipped_studies() -> tuple[str, ...]:
     """Names of the studies that come with the package."""
     folder = resources.files("capri") / "studies"
