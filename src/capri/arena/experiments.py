@@ -165,7 +165,8 @@ def recommendation(policy: Policy, world: TabularEnvironment) -> FloatArray:
         kept = policy.recommend(0)
     else:
         raise ConfigurationError(f"{type(policy).__name__} recommends no action")
-    return np.eye(len(world.actions))[kept]
+    law: FloatArray = np.eye(len(world.actions))[kept]
+    return law
 
 
 def simple_regret(

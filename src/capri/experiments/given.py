@@ -15,9 +15,11 @@ Table = dict[str, Any]
 class Source:
     """What a study was read from, to point at."""
 
-    def __init__(self, name: str, text: str | None) -> None:
+    def __init__(self, name: str, text: str | None, *, thorough: bool = True) -> None:
+        """``thorough``: also build what the study describes, to find out whether that works."""
         self.name = name
         self.text = text
+        self.thorough = thorough
 
     def error(self, path: Path, problem: str) -> ConfigurationError:
         """An error that says where."""
@@ -42,6 +44,10 @@ class Given:
         """An error at a key of this table."""
         return self._source.error((*self.path, key), problem)
 
+    def error_at(self, path: Path, problem: str) -> ConfigurationError:
+        """An error further inside."""
+        return self._source.error((*self.path, *path), problem)
+
     @contextmanager
     def at(self, key: str) -> Iterator[None]:
         """Errors of the package, raised inside, are those of this key."""
@@ -49,6 +55,15 @@ class Given:
             yield
         except CapriError as problem:
             raise self.error(key, str(problem)) from None
+
+    @property
+    def thorough(self) -> bool:
+        """Whether values are tried out, not just looked at."""
+        return self._source.thorough
+
+    def inner(self, key: str, table: object) -> "Given":
+        """A table inside this one."""
+        return Given(table, self._source, (*self.path, key))
 
     def has(self, key: str) -> bool:
         """Whether the key is there."""

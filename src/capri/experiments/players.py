@@ -9,7 +9,7 @@ import numpy as np
 
 from capri.arena.contest import Entry, build
 from capri.arena.problems import ArenaProblem
-from capri.environments import Environment, TabularEnvironment, random_rkhs
+from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
 from capri.errors import CapriError, ConfigurationError
 from capri.experiments.given import Given
 from capri.experiments.worlds import build_kernel, read_kernel
@@ -23,7 +23,6 @@ from capri.rivals.base import Rival
 from capri.rivals.catalogue import BY_NAME
 from capri.rivals.features import FEATURE_NAMES
 from capri.simulation import Policy
-from capri.spaces import ContextPool
 
 CAPRI = "capri"
 PLAYER_NAMES = (CAPRI, *RIVAL_NAMES)
@@ -85,8 +84,6 @@ def read_player(given: Given) -> Player:
     if given.has("epsilons"):
         own = tuple(float(each) for each in read_epsilons(given, None))
     options = given.take("options", {})
-    if not isinstance(options, dict):
-        raise given.error("options", f"options must be a table, got {options!r}")
     given.done()
     _check_options(given, name, settings, options)
     if options:
@@ -107,7 +104,7 @@ def _check_options(
     given: Given, name: str, settings: dict[str, Any], options: dict[str, Any]
 ) -> None:
     """Refuse an option that the policy does not take, before anything runs."""
-    inner = Given(options, given._source, (*given.path, "options"))
+    inner = given.inner("options", options)
     if name == CAPRI:
         try:
             checked_options(settings["preset"], options)
@@ -121,7 +118,7 @@ def _check_options(
         own = inspect.signature(BY_NAME[name].__init__).parameters
         allowed = tuple(key for key in own if key not in common and key != "setting")
     inner.rest(allowed)
-    if not options:
+    if not options or not given.thorough:
         return
     # A rival checks its values when it is built: do that on a small world.
     kernel = RBF(lengthscale=0.3)
@@ -171,7 +168,7 @@ def build_player(
     settings: dict[str, Any] = {
         "kernel": kernel,
         "actions": told.actions if problem.actions is None else problem.actions,
-        "contexts": ContextPool(told.contexts, weights=told.weights),
+        "contexts": public_pool(told),
         "reward_bound": told.reward_bound,
         "horizon": rounds,
         "simulation_seed": seed,

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from capri import __version__
 from capri.errors import StorageError
-from capri.experiments.study import Study, load_study
+from capri.experiments.study import Study, study_from_text
 
 FORMAT = 1
 RECORDS, STUDY, ABOUT = "records.jsonl", "study.toml", "about.json"
@@ -165,7 +165,9 @@ def read_results(path: str | PathLike[str]) -> Results:
     about = _about(folder)
     if about.get("format") != FORMAT:
         raise StorageError(_other_version(folder, about))
-    return Results(study=load_study(folder / STUDY), folder=folder, places=_index(folder / RECORDS))
+    text = (folder / STUDY).read_text(encoding="utf-8")
+    study = study_from_text(text, name=str(folder / STUDY), thorough=False)
+    return Results(study=study, folder=folder, places=_index(folder / RECORDS))
 
 
 def result_folders(path: str | PathLike[str]) -> list[Path]:

@@ -81,13 +81,16 @@ class Study:
         return [None if epsilon == float("inf") else epsilon for epsilon in wanted]
 
 
-def study_from_text(text: str, *, name: str = "study.toml") -> Study:
-    """Read a study from TOML; ``name`` is what errors call the file."""
+def study_from_text(text: str, *, name: str = "study.toml", thorough: bool = True) -> Study:
+    """Read a study from TOML; ``name`` is what errors call the file.
+
+    ``thorough=False`` takes on trust what was run before, without building any of it.
+    """
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise ConfigurationError(f"{name} is no TOML: {problem}") from None
-    return _read(Given(table, Source(name, text)), text)
+    return _read(Given(table, Source(name, text, thorough=thorough)), text)
 
 
 def study_from_dict(table: dict[str, Any]) -> Study:
@@ -170,7 +173,7 @@ def _read(given: Given, text: str) -> Study:
     ):
         for number, label in enumerate(labels):
             if label in labels[:number]:
-                raise given._source.error(
+                raise given.error_at(
                     (key, number), f"two {key} are called {label!r}: give each a label of its own"
                 )
     return Study(

@@ -6,6 +6,8 @@ from typing import Any
 
 from capri.arena.experiments import DUBEY, USCA
 from capri.arena.problems import ArenaProblem
+from capri.datasets import DATASET_NAMES, suggested_kernel
+from capri.datasets import environment_by_name as dataset_by_name
 from capri.environments import ENVIRONMENT_NAMES, Environment, environment_by_name
 from capri.errors import CapriError
 from capri.experiments.given import Given
@@ -13,7 +15,7 @@ from capri.kernels import KERNEL_NAMES, Kernel, kernel_by_name
 from capri.kernels import from_dict as kernel_from_dict
 
 PUBLISHED = {problem.name: problem for problem in (DUBEY, USCA)}
-WORLD_NAMES = (*ENVIRONMENT_NAMES, *PUBLISHED)
+WORLD_NAMES = (*ENVIRONMENT_NAMES, *PUBLISHED, *DATASET_NAMES)
 
 # Set by the study itself, not by the options of an environment.
 _NOT_OPTIONS = ("name", "kernel", "seed")
@@ -24,6 +26,7 @@ class World:
     """An environment for every seed, by name, and the kernel that goes with it.
 
     The kernel shapes "rkhs"; elsewhere it is what policies assume unless they are told otherwise.
+    None is the kernel that public rows of a data set suggest.
     """
 
     label: str
@@ -48,11 +51,13 @@ def read_world(given: Given) -> World:
     """An ``[[environments]]`` table."""
     name = given.word("name", WORLD_NAMES)
     label = given.text("label", name)
-    kernel, lengthscale = "matern52", 0.3
+    kernel, lengthscale = None, None
     defaults: dict[str, Any] = {}
     if name not in PUBLISHED:
-        kernel, lengthscale = read_kernel(given, kernel, lengthscale)
-        parameters = inspect.signature(environment_by_name).parameters.values()
+        if name in ENVIRONMENT_NAMES or given.has("kernel"):
+            kernel, lengthscale = read_kernel(given, "matern52", 0.3)
+        constructor = environment_by_name if name in ENVIRONMENT_NAMES else dataset_by_name
+        parameters = inspect.signature(constructor).parameters.values()
         defaults = {
             each.name: each.default
             for each in parameters
@@ -67,6 +72,8 @@ def read_world(given: Given) -> World:
         options={key: value for key, value in defaults.items() if value is not inspect._empty}
         | options,
     )
+    if not given.thorough:
+        return world
     try:
         build_world(world.to_dict(), 0)
     except (CapriError, TypeError) as problem:
@@ -104,7 +111,15 @@ def build_world(world: dict[str, Any], seed: int) -> tuple[Environment, ArenaPro
     if name in PUBLISHED:
         problem = PUBLISHED[name]
         return problem.world(seed), problem
-    options = {key: value for key, value in world.items() if key not in ("name", "lengthscale")}
-    kernel = build_kernel(options.pop("kernel"), world["lengthscale"])
-    environment = environment_by_name(name, kernel=kernel, seed=seed, **options)
+    named = ("name", "kernel", "lengthscale")
+    options = {key: value for key, value in world.items() if key not in named}
+    environment: Environment
+    if name in DATASET_NAMES:
+        bandit = dataset_by_name(name, seed=seed, **options)
+        environment, kernel = bandit, suggested_kernel(bandit)
+        if world["kernel"] is not None:
+            kernel = build_kernel(world["kernel"], world["lengthscale"])
+    else:
+        kernel = build_kernel(world["kernel"], world["lengthscale"])
+        environment = environment_by_name(name, kernel=kernel, seed=seed, **options)
     return environment, ArenaProblem(name=name, world=lambda _: environment, kernel=kernel)
