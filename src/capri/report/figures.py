@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capri.plots.style import COLOURS, REFERENCE, label_right, new_figure, prepare
+from capri.plots.style import COLOURS, REFERENCE, label_right, log_axes, new_figure, prepare
 from capri.report.marks import DASHES, Mark, marks
 from capri.report.summary import Mean, Player, Series, Summary
 from capri.typing import FloatArray
@@ -93,7 +93,11 @@ def figures(summary: Summary, *, title: str) -> Iterator[tuple[str, Figure]]:
                         yield named(kind, *words, *_in_name(budget)), picture
             epsilons = sorted({one.epsilon for one in there if one.epsilon is not None})
             if len(epsilons) > 1:
-                lines = _sweep(there, lambda one: one.epsilon, (epsilons[0], epsilons[-1]))
+                # What promises nothing has no epsilon; uniform play is the level to beat.
+                private = [
+                    one for one in there if summary.players[one.player].promise["model"] != "none"
+                ]
+                lines = _sweep(private, lambda one: one.epsilon, (epsilons[0], epsilons[-1]))
                 yield named("epsilon", *words), _picture(summary, lines, _EPSILON, place)
         if len(horizons) > 1:
             for budget, same in _by_budget(here):
@@ -170,13 +174,13 @@ def _picture(summary: Summary, lines: Sequence[_Line], axes: _Axes, headline: st
     model = {line.player: players[line.player].promise["model"] for line in lines}
     models = [each for each in _TITLES if each in model.values() and each != "perfect"]
     models = models or ["perfect"]
-    figure = new_figure(
-        6.4 * len(models) + 0.4, 5.8, headline,
+    width = 5.6 * len(models) + 0.6
+    footnote = (
         "Seeded simulations. Dashes tell unlike promises apart; only lines of one kind promise "
-        "the same.",
-    )  # fmt: skip
-    width = 6.4 * len(models) + 0.4
-    figure.subplots_adjust(left=0.75 / width, right=1 - 2.1 / width, wspace=0.75)
+        "the same."
+    )
+    figure = new_figure(width, 5.8, headline, footnote)
+    figure.subplots_adjust(left=0.95 / width, right=1 - 1.9 / width, wspace=0.7)
     panels = figure.subplots(1, len(models), sharex=True, sharey=True, squeeze=False)[0]
     for panel, each in zip(panels, models, strict=True):
         mine = [line for line in lines if model[line.player] in (each, "perfect")]
@@ -184,23 +188,14 @@ def _picture(summary: Summary, lines: Sequence[_Line], axes: _Axes, headline: st
             players[line.player].promise["label"] for line in mine if model[line.player] == each
         )
         prepare(panel, _TITLES[each], _subtitle(axes.note, list(promises)))
-        if axes.log:
-            panel.set_xscale("log")
-            panel.set_yscale("log")
+        panel.set_xlabel(axes.x)
         for line in mine:
             _draw(panel, line, players[line.player], drawn[line.player])
-        panel.set_xlabel(axes.x)
-        panel.tick_params(labelleft=True)
     panels[0].set_ylabel(axes.y, size=11)
-    if not axes.log:
-        panels[0].set_ylim(bottom=0)
-        panels[0].set_xlim(left=0)
-        panels[0].locator_params(nbins=5)
-        panels[0].xaxis.set_major_formatter("{x:,.0f}")
-        panels[0].yaxis.set_major_formatter("{x:,.0f}")
+    _set_scales(panels, lines, log=axes.log)
     for panel, each in zip(panels, models, strict=True):
         labels = [
-            (float(line.y[-1]), players[line.player].label, _colour(players, drawn, line))
+            (float(line.y[-1]), players[line.player].policy, _colour(players, drawn, line))
             for line in lines
             if model[line.player] in (each, "perfect")
         ]
@@ -208,8 +203,27 @@ def _picture(summary: Summary, lines: Sequence[_Line], axes: _Axes, headline: st
     return figure
 
 
+def _set_scales(panels: Sequence[Axes], lines: Sequence[_Line], *, log: bool) -> None:
+    """The same for all panels, fixed here: labels are placed by them."""
+    x, y = (np.concatenate([getattr(line, name) for line in lines]) for name in "xy")
+    tops = [line.y + (0.0 if line.reach is None else line.reach) for line in lines]
+    for panel in panels:
+        panel.tick_params(labelleft=True)
+        if log:
+            log_axes(panel)
+            panel.set_xlim(x.min() / 1.05, x.max() * 1.05)
+            panel.set_ylim(y[y > 0].min() / 1.2, y.max() * 1.2)
+        else:
+            panel.set_xlim(0, x.max())
+            panel.set_ylim(0, 1.05 * float(np.concatenate(tops).max()) or 1.0)
+            panel.locator_params(nbins=5)
+            panel.xaxis.set_major_formatter("{x:,.0f}")
+            panel.yaxis.set_major_formatter("{x:,.0f}")
+
+
 def _subtitle(note: str, promises: Sequence[str]) -> str:
-    named = promises[0] if len(promises) == 1 else f"{len(promises)} unlike promises, by dashes"
+    named = f"{len(promises)} unlike promises, by dashes" if len(promises) > 1 else promises[0]
+    named = {"none": "nothing is promised"}.get(named, named)
     return f"{named}\n{note}"
 
 
@@ -227,7 +241,7 @@ def _draw(panel: Axes, line: _Line, player: Player, mark: Mark) -> None:
         linestyle=(0, tuple(part / 2 for part in pattern)) if pattern else "-",
         marker=_MARKERS[mark.shape] if line.dots else "", markersize=5,
     )  # fmt: skip
-    if line.reach is not None:
+    if line.reach is not None and player.promise["model"] != "perfect":
         panel.fill_between(
             line.x, line.y - line.reach, line.y + line.reach, color=colour, alpha=0.15, linewidth=0
         )
