@@ -58,7 +58,10 @@ def read_frame(source: Source, columns: Sequence[str]) -> "pandas.DataFrame":
 def _read_csv(pandas: Any, path: Path, separator: str, columns: Sequence[str]) -> Any:
     header = pandas.read_csv(path, sep=separator, nrows=0)
     check_columns(columns, list(header.columns), path.name)
-    frame = pandas.read_csv(path, sep=separator, dtype=str, usecols=list(dict.fromkeys(columns)))
+    # Not usecols: with it, lines that have too many cells would pass unnoticed, shifted.
+    frame = pandas.read_csv(path, sep=separator, dtype=str)
+    if not isinstance(frame.index, pandas.RangeIndex):  # lines have a cell more than the header
+        raise pandas.errors.ParserError
     return frame[list(columns)]
 
 
