@@ -33,6 +33,7 @@ PUBLIC = {
     "SimulationResult",
     "StorageError",
     "VaryingActions",
+    "datasets",
     "environments",
     "kernels",
     "load_results",

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capri import environments, kernels
+    from capri import datasets, environments, kernels
     from capri.decisions import Decision, Decisions, RewardStatus
     from capri.errors import (
         BudgetError,
@@ -99,6 +99,7 @@ __all__ = [
     "SimulationResult",
     "StorageError",
     "VaryingActions",
+    "datasets",
     "environments",
     "kernels",
     "load_results",
@@ -107,7 +108,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("environments", "kernels"):
+    if name in ("datasets", "environments", "kernels"):
         return import_module(f"capri.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'capri' has no attribute {name!r}")
