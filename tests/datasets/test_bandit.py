@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 
 import capri
-from capri.datasets import DATASET_NAMES, DataBandit, environment_by_name, suggested_kernel
-from capri.environments import Environment
+from capri.datasets import (
+    DATASET_NAMES,
+    DataBandit,
+    OnePass,
+    environment_by_name,
+    suggested_kernel,
+)
+from capri.environments import Environment, public_pool
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.kernels import Linear, Matern
 from capri.rivals import rival
@@ -140,3 +146,30 @@ def test_parts_must_fit() -> None:
     with pytest.raises(ShapeError, match="one name per action is needed: 2, got 1"):
         DataBandit(**(parts | {"action_names": ("a",)}))
     assert "0.5" not in repr(DataBandit(**parts))
+
+
+def test_one_pass_brings_every_user_once() -> None:
+    wine = environment_by_name("wine")
+    once = OnePass(wine, seed=3)
+    assert isinstance(once, Environment)
+    assert public_pool(once) is wine.pool
+    rng = np.random.default_rng(0)
+    drawn = np.concatenate([once.draw_contexts(rng, n) for n in (0, 100, 20, 5)])
+    np.testing.assert_array_equal(np.sort(drawn), np.arange(125))
+    assert once.remaining == 0
+    with pytest.raises(ConfigurationError, match="1 users were asked for, 0 of 125"):
+        once.draw_contexts(rng, 1)
+    again = OnePass(wine, seed=3).draw_contexts(rng, 125)
+    np.testing.assert_array_equal(drawn, again)
+    policy = capri.Capri(
+        kernel=suggested_kernel(wine),
+        actions=wine.actions,
+        contexts=wine.pool,
+        budget=None,
+        simulation_seed=0,
+        first_epoch=10,
+    )
+    result = capri.simulate(policy, OnePass(wine, seed=4), 125)
+    assert result.uniform_regret_per_round == wine.uniform_regret()
+    assert result.ratio < 0.9
+    assert json.loads(json.dumps(once.parameters()))["replacement"] is False

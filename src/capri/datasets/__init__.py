@@ -10,6 +10,7 @@ from capri.datasets.catalogue import DATASET_NAMES, environment_by_name
 from capri.datasets.loader import load
 from capri.datasets.logs import BanditLog, load_log, record
 from capri.datasets.off_policy import Estimate, doubly_robust, ips, snips
+from capri.datasets.one_pass import OnePass
 from capri.datasets.replaying import Replay, replay
 from capri.datasets.reward_model import RewardModel, RidgeModel
 from capri.datasets.rewards import Closeness, LabelRule, Match
@@ -23,6 +24,7 @@ __all__ = [
     "Estimate",
     "LabelRule",
     "Match",
+    "OnePass",
     "Replay",
     "RewardModel",
     "RidgeModel",
