@@ -40,26 +40,33 @@ def report(
 
     folder = Path(results)
     target = folder / "report.html" if output is None else Path(output)
+    pictures = [(kind, Path(each)) for kind, each in (("png", png), ("svg", svg)) if each]
     found = read_report(folder)
     check_writable(target)
+    for _, wanted in pictures:
+        _make_folder(wanted)
     write_atomically(target, found.html().encode())
     typer.echo(f"wrote {target}")
-    for kind, wanted in (("png", png), ("svg", svg)):
-        if wanted is not None:
-            _write_figures(Path(wanted), kind, found.figures())
+    if pictures:
+        _write_figures(found.figures(), pictures)
 
 
-def _write_figures(folder: Path, kind: str, figures: dict[str, "Figure"]) -> None:
-    from capri.cli.files import check_writable, write_atomically
+def _make_folder(folder: Path) -> None:
     from capri.errors import ConfigurationError
-    from capri.plots import to_bytes
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise ConfigurationError(f"cannot write to {folder}: {problem.strerror}") from None
-    for name, figure in figures.items():
-        target = folder / f"{name}.{kind}"
-        check_writable(target)
-        write_atomically(target, to_bytes(figure, kind))
-        typer.echo(f"wrote {target}")
+
+
+def _write_figures(figures: "dict[str, Figure]", wanted: list[tuple[str, Path]]) -> None:
+    from capri.cli.files import check_writable, write_atomically
+    from capri.plots import to_bytes
+
+    for kind, folder in wanted:
+        for name, figure in figures.items():
+            target = folder / f"{name}.{kind}"
+            check_writable(target)
+            write_atomically(target, to_bytes(figure, kind))
+            typer.echo(f"wrote {target}")

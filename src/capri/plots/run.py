@@ -54,7 +54,7 @@ def _draw_regret(figure: Figure, axes: Axes, result: SimulationResult) -> None:
 def _draw_epochs(figure: Figure, axes: Axes, result: SimulationResult) -> None:
     prepare(axes, "What each epoch told", "values that the policy publishes; log axes")
     ends = list(accumulate(record.length for record in result.epochs))
-    columns = {
+    columns: dict[str, list[float | None]] = {
         "width": [record.width for record in result.epochs],
         "predicted error": [record.predicted_error for record in result.epochs],
         "noise": [record.noise_scale for record in result.epochs],

@@ -395,7 +395,8 @@ function costSection(view) {
         cell(figure(one.seconds)), bar(one.seconds / most), cell(one.memory === null ? "–" : figure(one.memory / 1e6)))))));
 }
 
-function promiseSection({ study }) {
+function promiseSection(view) {
+  const { study } = view;
   if (!study.players.length) return null;
   const list = study.players.map(({ label, promise }) => make("tr", {}, make("th", { scope: "row" }, label), make("td", {}, MODELS[promise.model]),
     make("td", {}, { none: "nothing", perfect: "everything: no data are used" }[promise.model] ?? promise.protects),
@@ -404,19 +405,17 @@ function promiseSection({ study }) {
   return section("promises", "Promises and certificates",
     "Everything on this page is a seeded simulation and protects nobody. A certificate below is what a private run with the same settings would carry.",
     table("What each policy promises", [["policy"], ["who is trusted"], ["protects"], ["unit"], ["kind"]], make("tbody", {}, list)),
-    study.certificates.map((certificate, number) => certificateDetails(study, certificate, number)));
+    chosen(view).filter((one) => one.certificate !== null).map((one) => certificateDetails(study, one)));
 }
 
-function certificateDetails(study, certificate, number) {
-  const runs = study.series.filter((one) => one.certificate === number);
-  const names = unique(runs.map((one) => study.players[one.player].label)).join(", ");
-  const places = unique(runs.map((one) => `${one.environment}, T = ${figure(one.rounds)}`)).join("; ");
-  const { statement, assumptions, releases, ...rest } = certificate;
+function certificateDetails(study, { player, environment, rounds, certificate, releases, spent }) {
+  const { statement, assumptions, ...terms } = study.certificates[certificate];
   const show = (value) => (value === null ? "–" : typeof value === "object" ? Object.entries(value).map(([key, each]) => `${key} ${each}`).join(", ") : String(value));
   const columns = releases && releases.length ? Object.keys(releases[0]) : [];
-  return make("details", {}, make("summary", {}, `${names}: epsilon ${figure(certificate.epsilon)}, delta ${certificate.delta} (${places})`),
+  return make("details", {},
+    make("summary", {}, `Certificate of ${study.players[player].label}: epsilon ${figure(terms.epsilon)}, delta ${terms.delta}; ${environment}, T = ${figure(rounds)}`),
     statement ? make("p", {}, statement) : null,
-    make("dl", {}, Object.entries(rest).flatMap(([key, value]) => [make("dt", {}, key.replaceAll("_", " ")), make("dd", {}, show(value))])),
+    make("dl", {}, Object.entries({ ...terms, spent }).flatMap(([key, value]) => [make("dt", {}, key.replaceAll("_", " ")), make("dd", {}, show(value))])),
     assumptions && assumptions.length ? [make("h3", {}, "Assumptions"), make("ol", {}, assumptions.map((each) => make("li", {}, each)))] : null,
     columns.length ? table("Releases", columns.map((name) => [name, 1]),
       make("tbody", {}, releases.map((release) => make("tr", {}, columns.map((name) => cell(typeof release[name] === "number" ? figure(release[name]) : show(release[name]))))))) : null);
@@ -424,7 +423,7 @@ function certificateDetails(study, certificate, number) {
 
 function failureSection({ study }) {
   if (!study.failures.length) return null;
-  return section("failures", "Failed cells", "The rest of the study is not affected; running it again tries these again.",
+  return section("failures", "Failed cells", "The rest of the study is not affected. Run the study with --retry to play these again.",
     table("Failed cells and their errors", [["policy"], ["problem"], ["T", 1], ["epsilon", 1], ["seed", 1], ["error"]],
       make("tbody", {}, study.failures.map((one) => make("tr", {}, make("th", { scope: "row" }, one.policy), make("td", {}, one.environment),
         cell(figure(one.rounds)), cell(figure(one.epsilon)), cell(String(one.seed)), make("td", {}, one.error || "unknown"))))));
