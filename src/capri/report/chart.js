@@ -1,7 +1,7 @@
 "use strict";
 /* A small chart: lines with bands on linear or log axes, read out by pointer or arrow keys.
 
-   A line is {key, name, detail, mark: {colour, dash, shape}, quiet, dots, points: [[x, y, low, high]]}.
+   A line is {key, name, full, detail, mark: {colour, dash, shape}, quiet, dots, points: [[x, y, low, high]]}.
    All text goes in as text nodes, never as markup. */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -146,7 +146,7 @@ function paint(host, spec, width) {
   for (const line of lines) {
     const points = line.points.filter((point) => inside(point[0], x) && inside(point[1], y));
     if (!points.length) continue;
-    const group = draw("g", { class: `series c${line.mark.colour}${line.quiet ? " quiet" : ""}`, "data-series": line.key, "data-name": line.name });
+    const group = draw("g", { class: `series c${line.mark.colour}${line.quiet ? " quiet" : ""}`, "data-series": line.key, "data-name": line.full });
     const at = points.map((point) => [toX(point[0]), toY(point[1])]);
     const low = (point) => clampY(y.log ? Math.max(point[2], y.span[0] / 10) : point[2]);
     if (!line.quiet && points.length > 1 && points.every((point) => inside(point[2], { log: false }))) {
@@ -226,10 +226,12 @@ function readValues(svg, readout, { spec, plot, toX, toY, width, shown }) {
   svg.addEventListener("blur", hide);
   svg.addEventListener("keydown", (event) => {
     const leap = event.shiftKey ? 10 : 1;
-    const moves = { ArrowLeft: -leap, ArrowRight: leap, Home: -Infinity, End: Infinity };
+    const last = stops.length - 1;
+    // The first key shows the last value, where most of the reading is done.
+    const moves = { ArrowLeft: (place ?? last + leap) - leap, ArrowRight: (place ?? last) + leap, Home: 0, End: last };
     if (event.key === "Escape") hide();
     if (!(event.key in moves)) return;
     event.preventDefault();
-    show((place === null ? stops.length - 1 - moves[event.key] : place) + moves[event.key]);
+    show(moves[event.key]);
   });
 }

@@ -189,7 +189,7 @@ function line(view, series, points, more = {}) {
     one.environment === series.environment && one.rounds === series.rounds);
   const delta = twins.length > 1 ? `, delta ${series.delta}` : "";
   const budget = series.epsilon === null ? "" : `epsilon ${figure(series.epsilon)}; `;
-  return { key: `${series.player}:${series.epsilon}:${series.delta}`, name: player.label + delta, short: player.policy + delta, player: series.player, mark: player, quiet: player.promise.model === "perfect",
+  return { key: `${series.player}:${series.epsilon}:${series.delta}`, name: player.label + delta, full: player.label + delta, short: player.policy + delta, player: series.player, mark: player, quiet: player.promise.model === "perfect",
     detail: `${budget}${player.promise.label}${series.note ? `; ${series.note}` : ""}`, points, ...more };
 }
 
