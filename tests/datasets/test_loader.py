@@ -84,6 +84,15 @@ def test_files_and_frames_give_the_same_bandit(suffix: str, tmp_path: Path) -> N
         assert read.name in ("things", "things.csv")
 
 
+def test_columns_of_every_kind_of_number_are_read() -> None:
+    kinds = {"height": "Float64", "width": "boolean", "colour": "category"}
+    nullable = bandit_of(table().astype(kinds))
+    np.testing.assert_array_equal(nullable.contexts, bandit_of().contexts)
+    np.testing.assert_array_equal(nullable.means, bandit_of().means)
+    text = bandit_of(table().astype({"height": str, "width": object}))
+    np.testing.assert_array_equal(text.contexts, bandit_of().contexts)
+
+
 def test_parameters_are_json() -> None:
     stored = json.loads(json.dumps(bandit_of().parameters(), allow_nan=False))
     assert stored["name"] == "data"
@@ -180,11 +189,13 @@ def test_a_broken_file_is_not_quoted(tmp_path: Path) -> None:
     [
         ({"context": "height"}, "context must be a list of one or more columns, got 'height'"),
         ({"context": []}, r"context must be a list of one or more columns, got \[\]"),
-        ({"context": ["height", "height"]}, "context names a column twice"),
+        ({"context": ["height", "height"]}, "column 'height' cannot serve two ends"),
         ({"label": None}, "give either label or actions"),
         ({"actions": ["stay", "go"]}, "give either label or actions"),
         ({"label": None, "actions": ["go"]}, "actions must be a list of two or more columns"),
-        ({"label": "height"}, "'height' cannot be both a context and an outcome"),
+        ({"label": "height"}, "column 'height' cannot serve two ends"),
+        ({"public": "colour"}, "column 'colour' cannot serve two ends"),
+        ({"context": ["height", "q"]}, r"has no column 'q'\. It has 'height', 'width'"),
         ({"reward": "match"}, "reward must be a rule such as Match"),
         ({"reward_bound": 1.0}, "reward_bound belongs to actions"),
         ({"label": None, "actions": ["stay", "go"], "reward": Match()}, "reward is the rule for"),

@@ -206,7 +206,7 @@ def test_shares_are_whole_rows_and_fixed_by_the_seed() -> None:
         ({"public_share": 0.01}, "at least 2 rows must be public and 1 private, got 1"),
         ({"public": np.ones(60, dtype=bool)}, "got 60 public of 60"),
         ({"public": np.ones(60)}, "public must be a mask of True and False"),
-        ({"public": "age"}, "'age' cannot be both"),
+        ({"public": "age"}, "column 'age' cannot serve two ends"),
         ({"public": "level"}, "column 'level' must hold true and false"),
         ({"public_share": 0.3, "seed": -1}, "seed must be a whole number of 0 or more, got -1"),
         ({"public_share": 0.3, "dimensions": 4}, "dimensions must be a whole number from 1 to 3"),

@@ -24,6 +24,9 @@ def read_frame(source: Source, columns: Sequence[str]) -> "pandas.DataFrame":
     its rows, so that what a public row holds could depend on a private one.
     """
     pandas = _pandas()
+    twice = [name for place, name in enumerate(columns) if name in columns[:place]]
+    if twice:
+        raise ConfigurationError(f"column {twice[0]!r} cannot serve two ends: name it once")
     if isinstance(source, pandas.DataFrame):
         check_columns(columns, [str(name) for name in source.columns], "the data frame")
         frame = source.rename(columns=str)
@@ -74,7 +77,7 @@ def _read_parquet(pandas: Any, path: Path, columns: Sequence[str]) -> Any:
     try:
         check_columns(columns, read_schema(path).names, path.name)
         return pandas.read_parquet(path, columns=list(columns))[list(columns)]
-    except ArrowInvalid:
+    except (ArrowInvalid, OSError):
         raise DataError(f"{path.name} is not a Parquet file, or is damaged") from None
 
 
@@ -83,7 +86,7 @@ def check_columns(wanted: Sequence[str], present: Sequence[str], where: str) -> 
     for name in wanted:
         if name not in present:
             near = get_close_matches(str(name), present, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f"; did you mean {near[0]!r}?" if near else "."
             shown = ", ".join(repr(each) for each in present[:20])
             more = f" and {len(present) - 20} more" if len(present) > 20 else ""
             raise ConfigurationError(f"{where} has no column {name!r}{hint} It has {shown}{more}")

@@ -76,11 +76,6 @@ def load(
         raise ConfigurationError(f"features must be 'one-hot' or 'embedding', got {features!r}")
     outcomes = [label] if label is not None else _checked_actions(actions)
     split_column = [public] if isinstance(public, str) else []
-    repeated = set(columns) & {*outcomes, *split_column}
-    if repeated:
-        raise ConfigurationError(
-            f"{', '.join(sorted(map(repr, repeated)))} cannot be both a context and an outcome"
-        )
     frame = read_frame(source, [*columns, *outcomes, *split_column])
     mask = public_mask(
         len(frame),
@@ -224,17 +219,10 @@ def _flags(column: object, name: str) -> BoolArray:
 def _checked_context(context: object) -> list[str]:
     if isinstance(context, str) or not isinstance(context, Sequence) or len(context) == 0:
         raise ConfigurationError(f"context must be a list of one or more columns, got {context!r}")
-    return _distinct("context", context)
+    return [str(each) for each in context]
 
 
 def _checked_actions(actions: object) -> list[str]:
     if isinstance(actions, str) or not isinstance(actions, Sequence) or len(actions) < 2:
         raise ConfigurationError(f"actions must be a list of two or more columns, got {actions!r}")
-    return _distinct("actions", actions)
-
-
-def _distinct(name: str, columns: Sequence[object]) -> list[str]:
-    names = [str(each) for each in columns]
-    if len(set(names)) < len(names):
-        raise ConfigurationError(f"{name} names a column twice, got {names}")
-    return names
+    return [str(each) for each in actions]
