@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from capri.datasets import Closeness, Match, load
+from capri.datasets import Closeness, Match, load, table_environment
 from capri.errors import ConfigurationError, DataError
 
 PUBLIC = np.array([True, True, True, False, False, False])
@@ -91,6 +91,30 @@ def test_columns_of_every_kind_of_number_are_read() -> None:
     np.testing.assert_array_equal(nullable.means, bandit_of().means)
     text = bandit_of(table().astype({"height": str, "width": object}))
     np.testing.assert_array_equal(text.contexts, bandit_of().contexts)
+
+
+def test_plain_values_describe_the_same_bandit(tmp_path: Path) -> None:
+    path = str(tmp_path / "rows.csv")
+    table().assign(open=PUBLIC).to_csv(path, index=False)
+    plain: dict[str, Any] = {"path": path, "context": ["height", "width"], "public": "open"}
+    for given, expected in (
+        ({"label": "colour", "wrong": 0.0}, {"reward": Match(wrong=0.0)}),
+        ({"label": "level", "reward": "closeness", "doses": 4}, {"reward": Closeness(doses=4)}),
+        ({"actions": ["stay", "go"], "reward_bound": 9.0}, {"reward_bound": 9.0}),
+    ):
+        got = table_environment(**plain, **given)  # type: ignore[arg-type]
+        outcome = {name: given.get(name) for name in ("label", "actions")}
+        np.testing.assert_array_equal(got.means, bandit_of(**outcome, **expected).means)
+        np.testing.assert_array_equal(got.contexts, bandit_of().contexts)
+    for wrong, message in (
+        (
+            {"label": "colour", "reward": "best"},
+            "reward must be 'match' or 'closeness', got 'best'",
+        ),
+        ({"label": "colour", "public": True}, "public must name a column, got True"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            table_environment(**(plain | wrong))
 
 
 def test_parameters_are_json() -> None:

@@ -11,6 +11,7 @@ from capri.datasets.loader import load
 from capri.datasets.logs import BanditLog, load_log, record
 from capri.datasets.off_policy import Estimate, doubly_robust, ips, snips
 from capri.datasets.one_pass import OnePass
+from capri.datasets.plain import table_environment
 from capri.datasets.replaying import Replay, replay
 from capri.datasets.reward_model import RewardModel, RidgeModel
 from capri.datasets.rewards import Closeness, LabelRule, Match
@@ -37,4 +38,5 @@ __all__ = [
     "replay",
     "snips",
     "suggested_kernel",
+    "table_environment",
 ]
