@@ -122,7 +122,7 @@ function paint(host, spec, width) {
   const { x, y, lines, dashes } = spec;
   const height = Math.round(Math.min(340, Math.max(230, width * 0.62)));
   const named = width >= 400 && lines.length <= 14;
-  const plot = { left: 52, top: 10, right: width - (named ? 132 : 24), bottom: height - 40 };
+  const plot = { left: 56, top: 10, right: width - (named ? 132 : 24), bottom: height - 40 };
   const toX = scale(...x.span, x.log, plot.left, plot.right);
   const toY = scale(...y.span, y.log, plot.bottom, plot.top);
   const inside = (value, axis) => value !== null && value !== undefined && (!axis.log || value > 0);
@@ -140,19 +140,26 @@ function paint(host, spec, width) {
   }
   svg.append(
     draw("text", { class: "axis", x: (plot.left + plot.right) / 2, y: height - 6, "text-anchor": "middle" }, x.label),
-    draw("text", { class: "axis", x: -(plot.top + plot.bottom) / 2, y: 12, transform: "rotate(-90)", "text-anchor": "middle" }, y.label));
+    draw("text", { class: "axis", x: -(plot.top + plot.bottom) / 2, y: 11, transform: "rotate(-90)", "text-anchor": "middle" }, y.label));
 
+  // Bands below all lines, grey lines below the others, and the first of the study on top.
   const ends = [];
-  for (const line of lines) {
+  const bands = draw("g", {});
+  svg.append(bands);
+  for (const line of [...lines.filter((each) => each.quiet), ...lines.filter((each) => !each.quiet).reverse()]) {
     const points = line.points.filter((point) => inside(point[0], x) && inside(point[1], y));
     if (!points.length) continue;
     const group = draw("g", { class: `series c${line.mark.colour}${line.quiet ? " quiet" : ""}`, "data-series": line.key, "data-name": line.full });
     const at = points.map((point) => [toX(point[0]), toY(point[1])]);
     const low = (point) => clampY(y.log ? Math.max(point[2], y.span[0] / 10) : point[2]);
-    if (!line.quiet && points.length > 1 && points.every((point) => inside(point[2], { log: false }))) {
+    const sure = !line.quiet && points.every((point) => inside(point[2], { log: false }));
+    if (sure && line.dots) {
+      const bars = points.map((point) => `M${toX(point[0]).toFixed(1)},${clampY(point[3]).toFixed(1)}V${low(point).toFixed(1)}`);
+      group.append(draw("path", { class: "whisker", d: bars.join("") }));
+    } else if (sure && points.length > 1) {
       const there = points.map((point) => `${toX(point[0]).toFixed(1)},${clampY(point[3]).toFixed(1)}`);
       const back = points.map((point) => `${toX(point[0]).toFixed(1)},${low(point).toFixed(1)}`).reverse();
-      group.append(draw("path", { class: "band", d: `M${there.join("L")}L${back.join("L")}Z` }));
+      bands.append(draw("path", { class: `band c${line.mark.colour}`, "data-series": line.key, d: `M${there.join("L")}L${back.join("L")}Z` }));
     }
     group.append(draw("path", { class: "line", "stroke-dasharray": dashes[line.mark.dash],
       d: "M" + at.map(([px, py]) => `${px.toFixed(1)},${py.toFixed(1)}`).join("L") }));
@@ -195,7 +202,7 @@ function readValues(svg, readout, { spec, plot, toX, toY, width, shown }) {
     let nearest = null;
     if (pointerY !== undefined && rows.length)
       nearest = rows.reduce((a, b) => Math.abs(toY(a.point[1]) - pointerY) <= Math.abs(toY(b.point[1]) - pointerY) ? a : b).line.key;
-    for (const group of svg.querySelectorAll(".series"))
+    for (const group of svg.querySelectorAll("[data-series]"))
       group.classList.toggle("faint", nearest !== null && group.dataset.series !== nearest);
     readout.replaceChildren(
       make("strong", {}, `${spec.x.name} ${figure(stop)}`),

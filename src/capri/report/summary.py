@@ -134,6 +134,7 @@ def _players(records: Sequence[Record]) -> list[Player]:
     """In groups of one promise, CAPRI first; else in the order of the study."""
     private = {each["policy"] for each in records if each["promise"]["model"] != "none"}
     found: dict[tuple[str, str], Player] = {}
+    ours = {each["policy"] for each in records if each["player"]["name"] == "capri"}
     for record in records:
         policy, promise = record["policy"], record["promise"]
         bare = promise["model"] == "none" and policy in private
@@ -149,7 +150,7 @@ def _players(records: Sequence[Record]) -> list[Player]:
         return (
             _MODELS.index(player.promise["model"]),
             first_seen.index(player.promise["label"]),
-            not player.policy.startswith("capri"),
+            player.policy not in ours,
         )
 
     return sorted(found.values(), key=place)
