@@ -1,7 +1,8 @@
 """The same study on Dask workers in separate processes; one of them is lost midway."""
 
-import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_two_dask_workers_give_the_same_records(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_losing_a_worker_midway_loses_nothing(tmp_path: Path) -> None:
-    """A cluster with an address, two workers without anybody who would start them again."""
+    """A cluster with an address and two workers; nobody starts the lost one again."""
     from distributed import LocalCluster
 
     from capri.experiments import study_from_text
@@ -50,15 +51,25 @@ def test_losing_a_worker_midway_loses_nothing(tmp_path: Path) -> None:
         def tell(self, event: Event) -> None:
             self.finished += isinstance(event, Finished)
             if self.finished == 5 and isinstance(event, Finished):
-                worker = next(iter(cluster.workers.values()))
-                os.kill(worker.pid, signal.SIGKILL)
+                workers[0].kill()
 
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
-    ) as cluster:
-        summary = run_study(
-            study, tmp_path / "dask", backend=OnDask(cluster.scheduler_address), watcher=Kill()
-        )
+    with LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as cluster:
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address]
+        command += ["--no-nanny", "--nthreads", "1", "--no-dashboard"]
+        workers = [
+            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for _ in range(2)
+        ]
+        try:
+            cluster.wait_for_workers(2, timeout=60)
+            summary = run_study(
+                study, tmp_path / "dask", backend=OnDask(cluster.scheduler_address), watcher=Kill()
+            )
+            assert [worker.poll() for worker in workers] == [-signal.SIGKILL, None]
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
     assert (summary.played, summary.failed) == (30, 0)
     assert results_of(tmp_path / "dask/lost") == results_of(tmp_path / "here/lost")
     cells = cells_of(tmp_path / "dask/lost")

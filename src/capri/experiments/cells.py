@@ -33,7 +33,8 @@ class Cell:
     def hash(self) -> str:
         """The first 64 bits of SHA-256 over the canonical JSON of the identity, as hex."""
         identity: dict[str, Any] = {
-            "world": self.world,
+            # A file is known by what is in it, not by where it lies.
+            "world": {key: value for key, value in self.world.items() if key != "path"},
             "player": self.player,
             "epsilon": self.epsilon,
             "delta": self.delta,

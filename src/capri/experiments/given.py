@@ -74,6 +74,10 @@ class Given:
         self._known.append(key)
         return self._table.get(key, default)
 
+    def give_back(self, key: str) -> None:
+        """Let somebody else take the key."""
+        self._known = [each for each in self._known if each != key]
+
     def text(self, key: str, default: str | None = None) -> str:
         """A text that is not empty."""
         value = self.take(key, default)

@@ -75,6 +75,12 @@ def read_player(given: Given) -> Player:
         settings["features"] = given.word("features", FEATURE_NAMES, "kernel")
     label = given.text("label", label)
     if given.has("kernel") or given.has("lengthscale"):
+        if not isinstance(given.take("kernel", ""), dict):
+            for key in ("kernel", "lengthscale"):
+                if not given.has(key):
+                    raise given.error(
+                        key, "kernel and lengthscale are given together or not at all"
+                    )
         settings["kernel"], settings["lengthscale"] = read_kernel(given, "matern52", 0.3)
     if given.has("law_error"):
         settings["law_error"] = given.number(

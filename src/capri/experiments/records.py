@@ -40,7 +40,7 @@ class Records:
             self._repair()
             self._index = _index(self._path)
             _write_whole(folder / ABOUT, json.dumps({"format": FORMAT, "capri": __version__}))
-            _write_whole(folder / STUDY, study.text)
+            _write_whole(folder / STUDY, study.archive)
         except BaseException:
             os.close(self._file)
             raise

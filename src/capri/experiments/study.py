@@ -13,7 +13,8 @@ from capri.errors import ConfigurationError
 from capri.experiments.cells import Cell, code_digest
 from capri.experiments.given import Given, Source, is_whole
 from capri.experiments.players import Player, read_epsilons, read_player
-from capri.experiments.worlds import World, read_world
+from capri.experiments.toml_writer import to_toml
+from capri.experiments.worlds import DIGEST, World, read_world
 from capri.privacy.budget import Budget
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -39,6 +40,16 @@ class Study:
     seeds: tuple[int, ...]
     code_version: bool = False
     text: str = field(default="", repr=False)
+
+    @property
+    def archive(self) -> str:
+        """The file to keep beside the results: says what was in the files it names."""
+        if not any(DIGEST in world.options for world in self.worlds):
+            return self.text
+        table = tomllib.loads(self.text)
+        for given, world in zip(table["environments"], self.worlds, strict=True):
+            given |= {key: value for key, value in world.options.items() if key == DIGEST}
+        return to_toml(table)
 
     def cells(self) -> Iterator[Cell]:
         """One after the other, a whole seed before the next: half a study is a smaller study."""
@@ -104,8 +115,6 @@ def study_from_dict(table: dict[str, Any]) -> Study:
     >>> len(list(study.cells()))
     4
     """
-    from capri.experiments.toml_writer import to_toml
-
     study = _read(Given(table, Source("study", None)), "")
     return study_from_text(to_toml(table), name=study.name)
 

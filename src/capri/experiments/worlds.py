@@ -1,24 +1,31 @@
 """Environments of a study: what they are called, what they take, and how they are built."""
 
+import hashlib
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from capri.arena.experiments import DUBEY, USCA
 from capri.arena.problems import ArenaProblem
-from capri.datasets import DATASET_NAMES, suggested_kernel
+from capri.datasets import DATASET_NAMES, suggested_kernel, table_environment
 from capri.datasets import environment_by_name as dataset_by_name
 from capri.environments import ENVIRONMENT_NAMES, Environment, environment_by_name
-from capri.errors import CapriError
+from capri.errors import CapriError, ConfigurationError
 from capri.experiments.given import Given
 from capri.kernels import KERNEL_NAMES, Kernel, kernel_by_name
 from capri.kernels import from_dict as kernel_from_dict
 
 PUBLISHED = {problem.name: problem for problem in (DUBEY, USCA)}
-WORLD_NAMES = (*ENVIRONMENT_NAMES, *PUBLISHED, *DATASET_NAMES)
+# A CSV or Parquet file of one's own.
+TABLE = "table"
+WORLD_NAMES = (*ENVIRONMENT_NAMES, *PUBLISHED, *DATASET_NAMES, TABLE)
 
 # Set by the study itself, not by the options of an environment.
 _NOT_OPTIONS = ("name", "kernel", "seed")
+# In a study, label is what an environment is called.
+_RENAMED = {"label": "label_column"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +63,13 @@ def read_world(given: Given) -> World:
     if name not in PUBLISHED:
         if name in ENVIRONMENT_NAMES or given.has("kernel"):
             kernel, lengthscale = read_kernel(given, "matern52", 0.3)
-        constructor = environment_by_name if name in ENVIRONMENT_NAMES else dataset_by_name
-        parameters = inspect.signature(constructor).parameters.values()
+        parameters = inspect.signature(_constructor(name)).parameters.values()
         defaults = {
-            each.name: each.default
+            _RENAMED.get(each.name, each.name): each.default
             for each in parameters
             if each.kind is each.KEYWORD_ONLY and each.name not in _NOT_OPTIONS
         }
+    digest = _digest_of(given) if name == TABLE else {}
     options = given.rest(tuple(defaults))
     world = World(
         label=label,
@@ -70,7 +77,8 @@ def read_world(given: Given) -> World:
         kernel=kernel,
         lengthscale=lengthscale,
         options={key: value for key, value in defaults.items() if value is not inspect._empty}
-        | options,
+        | options
+        | digest,
     )
     if not given.thorough:
         return world
@@ -80,6 +88,40 @@ def read_world(given: Given) -> World:
         blamed = next((key for key in options if key in str(problem)), "name")
         raise given.error(blamed, str(problem)) from None
     return world
+
+
+def _constructor(name: str) -> Callable[..., Environment]:
+    if name in ENVIRONMENT_NAMES:
+        return environment_by_name
+    return table_environment if name == TABLE else dataset_by_name
+
+
+# What stands for the content of a file, in a world and in the study kept beside its results.
+DIGEST = "sha256"
+
+
+def _digest_of(given: Given) -> dict[str, str]:
+    """The file is part of the identity by what is in it.
+
+    The study that is kept with the results says what was in it, so they can be read without it.
+    """
+    known = given.take(DIGEST)
+    if given.thorough or known is None:
+        with given.at("path"):
+            found = file_digest(given.text("path"))
+        if known is not None and known != found:
+            raise given.error(DIGEST, f"the file has {DIGEST} {found}, not {known}: it has changed")
+        known = found
+    given.give_back("path")
+    return {DIGEST: str(known)}
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of what is in a file."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as problem:
+        raise ConfigurationError(f"cannot read {path}: {problem.strerror}") from None
 
 
 def read_kernel(given: Given, kernel: Any, lengthscale: Any) -> tuple[Any, Any]:
@@ -111,11 +153,17 @@ def build_world(world: dict[str, Any], seed: int) -> tuple[Environment, ArenaPro
     if name in PUBLISHED:
         problem = PUBLISHED[name]
         return problem.world(seed), problem
-    named = ("name", "kernel", "lengthscale")
+    named = ("name", "kernel", "lengthscale", DIGEST)
     options = {key: value for key, value in world.items() if key not in named}
     environment: Environment
-    if name in DATASET_NAMES:
-        bandit = dataset_by_name(name, seed=seed, **options)
+    if name not in ENVIRONMENT_NAMES:
+        if name == TABLE:
+            if file_digest(options["path"]) != world[DIGEST]:
+                raise ConfigurationError(f"{options['path']} has changed since the study was read")
+            options["label"] = options.pop(_RENAMED["label"])
+            bandit = table_environment(seed=seed, **options)
+        else:
+            bandit = dataset_by_name(name, seed=seed, **options)
         environment, kernel = bandit, suggested_kernel(bandit)
         if world["kernel"] is not None:
             kernel = build_kernel(world["kernel"], world["lengthscale"])
