@@ -1,6 +1,7 @@
 """The page in a real browser: drawn, toggled, read by keyboard, in the dark and on a phone."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,38 @@ def test_comparisons_follow_the_reference(browser: Browser) -> None:
     there, back = before["batched-linear"].split(" (")[0], after["capri-joint"].split(" (")[0]
     assert (there[0], there[1:]) == (sign[back[0]], back[1:])
     assert browser.run("document.activeElement.tagName") == "SELECT"
+
+
+def test_studies_on_one_page_are_chosen(browser: Browser, results: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(results, tmp_path / "z"))
+    text = (other / "study.toml").read_text()
+    for old, new in (('"looks"', '"z"'), ("seeds = 3", "seeds = 1"), ("at </title>", "twice")):
+        text = text.replace(old, new)
+    (other / "study.toml").write_text(text)
+    shutil.copytree(results, tmp_path / "looks")
+    both = tmp_path / "both.html"
+    both.write_bytes(read_report(tmp_path).html().encode())
+    browser.open(both)
+    browser.requests.pop()
+    assert "at </title>" in browser.run("document.querySelector('h1').textContent")
+    choose(browser, "Study", "z")
+    assert browser.run("document.querySelector('h1').textContent") == "A study to look twice"
+    # One seed: no band, no interval, and the page says so.
+    assert browser.run("document.querySelectorAll('.band').length") == 0
+    assert "no band and no test" in browser.run("document.querySelector('.facts').textContent")
+    choose(browser, "Study", "looks")
+    assert browser.run("document.querySelectorAll('.band').length") > 0
+
+
+def test_a_study_without_results_says_so(browser: Browser, results: Path, tmp_path: Path) -> None:
+    empty = Path(shutil.copytree(results, tmp_path / "looks"))
+    (empty / "records.jsonl").write_text("")
+    page = tmp_path / "empty.html"
+    page.write_bytes(read_report(empty).html().encode())
+    browser.open(page)
+    browser.requests.pop()
+    assert "No cell of this study" in browser.run("document.querySelector('header').textContent")
+    assert "132 not run yet" in browser.run("document.querySelector('.facts').textContent")
 
 
 def test_hostile_names_are_text(browser: Browser) -> None:

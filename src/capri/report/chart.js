@@ -72,7 +72,7 @@ function span(lines, axis, log) {
   );
   const usable = values.filter((value) => value !== null && value !== undefined && (!log || value > 0));
   if (!usable.length) return log ? [0.1, 1] : [0, 1];
-  const low = Math.min(...usable), high = Math.max(...usable);
+  const low = usable.reduce((a, b) => Math.min(a, b)), high = usable.reduce((a, b) => Math.max(a, b));
   // On a log axis y leaves room for the markers at both ends.
   const room = axis === 1 ? (high / low) ** 0.04 : 1;
   if (log) return low < high ? [low / room, high * room] : [low / 2, high * 2];

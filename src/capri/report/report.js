@@ -66,7 +66,7 @@ function controls(view) {
     if (name === "environment") {
       const there = roundsOf(view);
       if (!there.includes(state.rounds)) state.rounds = there[there.length - 1];
-      horizons.replaceChildren(...choose("Rounds T", there, state.rounds, change("rounds", Number)).childNodes);
+      horizons.replaceChildren(choose("Rounds T", there, state.rounds, change("rounds", Number)));
     }
     view.refresh();
   };

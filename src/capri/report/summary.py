@@ -17,6 +17,11 @@ from capri.typing import FloatArray
 
 Record = Mapping[str, Any]
 
+_NEEDED = (
+    "environment", "rounds", "policy", "player", "promise", "epsilon", "delta", "seed", "note",
+    "regret_per_round", "ratio", "simple_regret", "epochs", "measured",
+)  # fmt: skip
+
 # Who is trusted: from a curator to nobody, then what promises nothing, then what uses no data.
 _MODELS = ("joint", "local", "shuffle", "central", "none", "perfect")
 
@@ -105,7 +110,8 @@ def summarise(records: Iterable[Record]) -> Summary:
             record["epsilon"],
             record["delta"],
         )
-        cells.setdefault(key, []).append(record)
+        same = cells.setdefault(key, [])
+        same.append(_slim(record, first=not same))
     players = _players([same[0] for same in cells.values()])
     places = {(player.policy, player.promise["label"]): i for i, player in enumerate(players)}
     series = [_series(same, places[key[2], key[3]]) for key, same in cells.items()]
@@ -120,6 +126,19 @@ def summarise(records: Iterable[Record]) -> Summary:
         seconds=seconds,
         versions=tuple(sorted(versions)),
     )
+
+
+def _slim(record: Record, *, first: bool) -> Record:
+    """What is needed of a record: those of a large study would not fit in memory as they are."""
+    curve = {
+        name: np.array(record["curve"][name], dtype=np.float64) for name in ("round", "regret")
+    }
+    return {name: record.get(name) for name in _NEEDED} | {
+        "curve": curve,
+        # One of each is shown, that of the first seed.
+        "active": record.get("active") if first else None,
+        "certificate": record.get("certificate") if first else None,
+    }
 
 
 def _rank(series: Series) -> tuple[float, ...]:
