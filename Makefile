@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 
-.PHONY: demo test lint audit clean bench ablation screenshot
+.PHONY: demo test lint audit clean bench ablation example-report screenshot
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -43,6 +43,10 @@ bench: $(READY)  ## regret, rivals, time and memory, under twenty minutes on two
 
 ablation: $(READY)  ## what each option of the practical preset is worth
 	$(BIN)/python benchmarks/ablation.py
+
+example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a few minutes
+	$(BIN)/capri run docs/example-report/rivals-small.toml --output build/example
+	$(BIN)/capri report build/example/rivals-small -o docs/example-report/report.html
 
 screenshot: $(READY) $(BROWSER)  ## the picture of the report in README
 	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/report/test_browser.py -k screenshot

@@ -84,12 +84,13 @@ function markPath(shape, x, y, r) {
   const at = (dx, dy) => `${(x + dx * r).toFixed(1)},${(y + dy * r).toFixed(1)}`;
   if (shape === "square") return `M${at(-0.9, -0.9)}L${at(0.9, -0.9)}L${at(0.9, 0.9)}L${at(-0.9, 0.9)}Z`;
   if (shape === "triangle") return `M${at(0, -1.15)}L${at(1.1, 0.9)}L${at(-1.1, 0.9)}Z`;
+  if (shape === "down") return `M${at(0, 1.15)}L${at(1.1, -0.9)}L${at(-1.1, -0.9)}Z`;
   if (shape === "diamond") return `M${at(0, -1.3)}L${at(1.3, 0)}L${at(0, 1.3)}L${at(-1.3, 0)}Z`;
   return `M${at(-1, 0)}a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0Z`;
 }
 
 /** A short stretch of a line, for legends and read-outs. */
-function sample(mark, dashes, quiet) {
+function sample(mark, dashes, quiet = mark.promise?.model === "perfect") {
   return draw("svg", { class: `sample c${mark.colour}${quiet ? " quiet" : ""}`, viewBox: "0 0 44 12", "aria-hidden": "true" },
     draw("path", { class: "line", d: "M1,6H37", "stroke-dasharray": dashes[mark.dash] }),
     draw("path", { class: "dot", d: markPath(mark.shape, 39, 6, 3.4) }));

@@ -21,7 +21,7 @@ _TITLES = {
     "none": "No privacy",
     "perfect": "No data used",
 }
-_MARKERS = ("o", "s", "^", "D")
+_MARKERS = ("o", "s", "^", "D", "v")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

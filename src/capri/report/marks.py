@@ -12,7 +12,7 @@ DASHES = (
     "", "9 4", "3 3", "12 3 3 3", "6 2 2 2 2 2", "16 5", "1.5 3.5", "20 3 6 3", "5 5",
     "14 2 2 2 2 2", "7 2 1 2", "24 4", "3 1.5", "10 2 10 6", "2 6", "18 2 1.5 2 1.5 2",
 )  # fmt: skip
-SHAPES = ("circle", "square", "triangle", "diamond")
+SHAPES = ("circle", "square", "triangle", "diamond", "down")
 
 
 @dataclass(frozen=True, kw_only=True)

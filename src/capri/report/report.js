@@ -296,7 +296,7 @@ function finalSection(view) {
         `${MODELS[promise.model].split(":")[0]}: ${terms(promise)}`, mine.length > 1 ? pick : null)),
       mine.map(({ one, place }) => make("tr", {}, nameCell(study, one, "policy"), cell(String(one.seeds.length)), cell(plusMinus(one.regret)),
         cell(`${figure(one.regret[2])} to ${figure(one.regret[3])}`), cell(plusMinus(one.ratio)), simple ? cell(plusMinus(one.simple)) : null,
-        ...versus(study, place, against))));
+        ...(mine.length > 1 ? versus(study, place, against) : [make("td", { class: "number soft", colspan: 2 }, "alone in this promise")]))));
   });
   return section("final", "Final regret",
     `${where(view)}. Mean ± two standard errors. Differences are paired: both policies met the same users under the same seeds. Interval: Student's t on the differences. p: sign-flip test, two-sided, all flips up to 14 seeds, else 16,384 random ones; n seeds cannot give less than 2/2ⁿ. Not corrected for the number of comparisons. Only policies of one promise and one epsilon are compared.`,
