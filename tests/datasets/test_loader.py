@@ -223,6 +223,10 @@ def test_a_broken_file_is_not_quoted(tmp_path: Path) -> None:
         ({"reward": "match"}, "reward must be a rule such as Match"),
         ({"reward_bound": 1.0}, "reward_bound belongs to actions"),
         ({"label": None, "actions": ["stay", "go"], "reward": Match()}, "reward is the rule for"),
+        (
+            {"label": None, "actions": ["stay", "go"], "features": "embedding"},
+            "features='embedding' needs a label",
+        ),
         ({"features": "words"}, "features must be 'one-hot' or 'embedding', got 'words'"),
         ({"missing": "ignore"}, "missing must be 'error' or 'drop', got 'ignore'"),
         (
@@ -252,6 +256,17 @@ def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> No
 def test_rules_that_make_no_sense(rule: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         rule(**options)
+
+
+def test_what_public_rows_cannot_tell_must_be_stated() -> None:
+    flat = table().assign(level=[5.0, 5.0, 5.0, 2.0, 8.0, 9.0], stay=0.0, go=[0, 0, 0, 1, 2, 3])
+    with pytest.raises(ConfigurationError, match="the label is the same in all public rows"):
+        bandit_of(flat, label="level", reward=Closeness())
+    stated = bandit_of(flat, label="level", reward=Closeness(doses=3, low=0.0, high=10.0))
+    assert stated.action_names == ("0", "5", "10")
+    with pytest.raises(ConfigurationError, match="all rewards of public rows are 0"):
+        bandit_of(flat, label=None, actions=["stay", "go"])
+    assert bandit_of(flat, label=None, actions=["stay", "go"], reward_bound=3).means.max() == 3.0
 
 
 def test_sources_that_are_none(tmp_path: Path) -> None:

@@ -271,6 +271,22 @@ def test_a_log_is_read_back(form: str, tmp_path: Path) -> None:
         load_log(source, **(names | {"propensity": "chances"}))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"actions": []}, "actions must list the actions of the log"),
+        ({"actions": [0, "0"]}, "actions must be different from each other"),
+        ({"context": "c"}, "context must be a list of one or more columns, got 'c'"),
+        ({"reward": "p"}, "column 'p' cannot serve two ends"),
+    ],
+)
+def test_descriptions_of_a_log_that_make_no_sense(changes: Any, message: str) -> None:
+    frame = pd.DataFrame({"c": [0.0, 1.0], "x": [0, 1], "y": [1.0, 2.0], "p": 0.5})
+    names: dict[str, Any] = {"context": ["c"], "action": "x", "reward": "y", "propensity": "p"}
+    with pytest.raises(ConfigurationError, match=message):
+        load_log(frame, **(names | {"actions": [0, 1]} | changes))
+
+
 def test_bad_cells_of_a_log_are_not_shown() -> None:
     frame = pd.DataFrame({"c": [0.0, 1.0], "x": [0, 1], "y": ["1.5", "secret-4711"], "p": 0.5})
     with pytest.raises(DataError, match="a private row has a cell") as caught:

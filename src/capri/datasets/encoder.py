@@ -38,11 +38,6 @@ class ContextEncoder:
     radius: float
     prototypes: FloatArray | None = field(default=None, repr=False)
 
-    @property
-    def dimension(self) -> int:
-        """Numbers per context."""
-        return len(self.centre) if self.directions is None else self.directions.shape[1]
-
     def __call__(self, rows: FloatArray) -> FloatArray:
         """Contexts of raw rows, ``(n, dimension)``, each in the unit ball."""
         contexts = _in_ball(self._projected(rows) / self.radius)
