@@ -29,7 +29,7 @@ function figure(value) {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
   if (size >= 1000) return Math.round(value).toLocaleString("en");
-  if (size > 0 && size < 0.001) return value.toExponential(1);
+  if (size > 0 && size < 0.001) return Number(value.toPrecision(2)).toExponential();
   return String(Number(value.toPrecision(3)));
 }
 
@@ -214,6 +214,10 @@ function readValues(svg, readout, { spec, plot, toX, toY, width, shown }) {
     readout.hidden = false;
     const left = px > (plot.left + plot.right) / 2 ? px - readout.offsetWidth - 12 : px + 12;
     readout.style.left = `${Math.max(2, Math.min(left, width - readout.offsetWidth - 2))}px`;
+    // Below the axis, or above the chart where the window ends: never on the lines it explains.
+    const box = svg.getBoundingClientRect();
+    const below = box.bottom + readout.offsetHeight < window.innerHeight || box.top < readout.offsetHeight;
+    readout.style.top = `${below ? box.height - 18 : 4 - readout.offsetHeight}px`;
   };
   const hide = () => {
     place = null;

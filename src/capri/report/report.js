@@ -410,10 +410,14 @@ function promiseSection(view) {
 
 function certificateDetails(study, { player, environment, rounds, certificate, releases, spent }) {
   const { statement, assumptions, ...terms } = study.certificates[certificate];
-  const show = (value) => (value === null ? "–" : typeof value === "object" ? Object.entries(value).map(([key, each]) => `${key} ${each}`).join(", ") : String(value));
+  const show = (value) => {
+    if (value === null || value === undefined) return "–";
+    if (typeof value === "object") return Object.entries(value).map(([key, each]) => `${key} ${show(each)}`).join(", ");
+    return typeof value === "number" && Math.abs(value) > 0 && Math.abs(value) < 0.001 ? value.toExponential() : String(value);
+  };
   const columns = releases && releases.length ? Object.keys(releases[0]) : [];
   return make("details", {},
-    make("summary", {}, `Certificate of ${study.players[player].label}: epsilon ${figure(terms.epsilon)}, delta ${terms.delta}; ${environment}, T = ${figure(rounds)}`),
+    make("summary", {}, `Certificate of ${study.players[player].label}: epsilon ${figure(terms.epsilon)}, delta ${figure(terms.delta)}; ${environment}, T = ${figure(rounds)}`),
     statement ? make("p", {}, statement) : null,
     make("dl", {}, Object.entries({ ...terms, spent }).flatMap(([key, value]) => [make("dt", {}, key.replaceAll("_", " ")), make("dd", {}, show(value))])),
     assumptions && assumptions.length ? [make("h3", {}, "Assumptions"), make("ol", {}, assumptions.map((each) => make("li", {}, each)))] : null,
