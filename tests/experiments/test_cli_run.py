@@ -1,6 +1,7 @@
 """``capri run`` from the outside: messages, exit codes, and what is left behind."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -124,7 +125,7 @@ def test_failed_cells_are_shown_and_have_an_exit_code(study: Path, tmp_path: Pat
     assert len(cells_of(tmp_path / "small")) == 18
 
 
-# One quick cell, then some that take seconds.
+# A quick cell and one that takes seconds for every seed.
 LONG = """\
 name = "long"
 rounds = 30_000
@@ -138,13 +139,13 @@ name = "gp-ucb"
 """
 
 
-def interrupted(tmp_path: Path, presses: int) -> tuple[int, str, int]:
-    """Exit code, stderr and records of a run that hears Ctrl-C once its first cell is recorded."""
+def interrupted(tmp_path: Path, presses: int, where: list[str]) -> tuple[int, str, list[str]]:
+    """Exit code, stderr and played policies; Ctrl-C comes once the first cell is recorded."""
     study = tmp_path / "long.toml"
     study.write_text(LONG.replace("30_000", "3_000" if presses == 1 else "100_000"))
     process = subprocess.Popen(
-        [sys.executable, "-m", "capri", "run", study, "--output", tmp_path, "--workers", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "capri", "run", study, "--output", tmp_path, *where],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     records = tmp_path / "long/records.jsonl"
     deadline = time.monotonic() + 60
@@ -152,21 +153,31 @@ def interrupted(tmp_path: Path, presses: int) -> tuple[int, str, int]:
         time.sleep(0.02)
     for press in range(presses):
         time.sleep(0.5 * press)
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # all processes hear it, as from a terminal
     try:
         _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
-    return process.returncode, errors, len(cells_of(tmp_path / "long"))
+    played = [json.loads(line)["policy"] for line in records.read_text().splitlines()]
+    return process.returncode, errors, played
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-@pytest.mark.parametrize("presses", [1, 2])
-def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, presses: int) -> None:
-    code, errors, records = interrupted(tmp_path, presses)
+@pytest.mark.parametrize(
+    ("presses", "where"),
+    [
+        (1, ["--workers", "1"]),
+        (2, ["--workers", "1"]),
+        pytest.param(1, ["--cluster", "local"], marks=pytest.mark.slow),
+        pytest.param(2, ["--cluster", "local"], marks=pytest.mark.slow),
+    ],
+)
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path, presses: int, where: list[str]) -> None:
+    code, errors, played = interrupted(tmp_path, presses, where)
     assert code == 130, errors
     assert "Ctrl-C again to stop at once" in errors
     assert "run the same command again to go on" in errors
     assert "Traceback" not in errors
-    # After one press the cell under way is finished; after two it is not.
-    assert records >= 2 if presses == 1 else records == 1
+    assert "uniform" in played
+    # After one press the long cell under way is finished; after two it is not.
+    assert ("gp-ucb" in played) == (presses == 1)

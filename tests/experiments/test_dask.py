@@ -53,7 +53,7 @@ def test_losing_a_worker_midway_loses_nothing(tmp_path: Path) -> None:
             if self.finished == 5 and isinstance(event, Finished):
                 workers[0].kill()
 
-    with LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as cluster:
+    with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster:
         command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address]
         command += ["--no-nanny", "--nthreads", "1", "--no-dashboard"]
         workers = [

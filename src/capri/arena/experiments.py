@@ -165,8 +165,7 @@ def recommendation(policy: Policy, world: TabularEnvironment) -> FloatArray:
         kept = policy.recommend(0)
     else:
         raise ConfigurationError(f"{type(policy).__name__} recommends no action")
-    law: FloatArray = np.eye(len(world.actions))[kept]
-    return law
+    return np.asarray(np.eye(len(world.actions))[kept])
 
 
 def simple_regret(

@@ -102,7 +102,7 @@ def _list() -> None:
     from capri.experiments import load_study, shipped_studies
 
     for name in shipped_studies():
-        study = load_study(name)
+        study = load_study(name, thorough=False)
         cells = sum(1 for _ in study.cells())
         typer.echo(f"{name:<20} {study.title} ({cells} cells)")
 

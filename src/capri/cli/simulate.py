@@ -81,13 +81,14 @@ def simulate(
     """
     from rich.console import Console
 
+    from capri.arena.promises import promise_of
     from capri.cli.files import check_writable, write_atomically
     from capri.cli.progress import Bars
     from capri.cli.report import report, to_json
     from capri.environments import environment_by_name
     from capri.kernels import kernel_by_name
     from capri.privacy.budget import Budget
-    from capri.rivals import promise_of, rival
+    from capri.rivals import rival
     from capri.simulation import simulate as play
 
     if json is not None and json != "-":

@@ -5,9 +5,11 @@ same to the last bit on machines with the same libraries. Dask moves the cells o
 others. Workers should have one thread each; one with more plays a cell at a time all the same.
 """
 
+import signal
 from collections.abc import Generator, Iterator
 from concurrent.futures import CancelledError
-from threading import Lock
+from contextlib import contextmanager
+from threading import Lock, current_thread, main_thread
 from typing import Any, final
 
 from capri import __version__
@@ -98,14 +100,15 @@ class OnDask:
         from distributed import Client, LocalCluster
 
         if self._address == "local":
-            self._cluster = LocalCluster(
-                n_workers=self._wanted or usable_cores(),
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=0,
-                dashboard_address=None,
-                silence_logs=logging.CRITICAL,
-            )
+            with _ignoring_interrupts():
+                self._cluster = LocalCluster(
+                    n_workers=self._wanted or usable_cores(),
+                    threads_per_worker=1,
+                    processes=True,
+                    memory_limit=0,
+                    dashboard_address=":0",
+                    silence_logs=logging.CRITICAL,
+                )
         try:
             target = self._address if self._cluster is None else self._cluster
             self._client = Client(target, timeout=_CONNECT_SECONDS, set_as_default=False)
@@ -131,6 +134,19 @@ class OnDask:
                 f"the workers of {self._address} have capri {', '.join(others)}, this is capri "
                 f"{__version__}: install the same version"
             )
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Processes started in here never hear Ctrl-C: that is for the run alone."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def _play(cell: dict[str, Any]) -> dict[str, Any]:

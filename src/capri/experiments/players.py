@@ -9,6 +9,7 @@ import numpy as np
 
 from capri.arena.contest import Entry, build
 from capri.arena.problems import ArenaProblem
+from capri.arena.promises import promise_of
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
 from capri.errors import CapriError, ConfigurationError
 from capri.experiments.given import Given
@@ -18,7 +19,7 @@ from capri.local.fleet import Fleet
 from capri.policy import Capri
 from capri.presets import checked_options
 from capri.privacy.budget import Budget
-from capri.rivals import RIVAL_NAMES, Promise, promise_of, reach_of, rival
+from capri.rivals import RIVAL_NAMES, Promise, reach_of, rival
 from capri.rivals.base import Rival
 from capri.rivals.catalogue import BY_NAME
 from capri.rivals.features import FEATURE_NAMES
@@ -178,13 +179,13 @@ def build_player(
         "reward_bound": told.reward_bound,
         "horizon": rounds,
         "simulation_seed": seed,
+        **problem.options.get(f"{name}-{player['model']}", {}),
         **player.get("options", {}),
     }
     if budget is not None and (player["model"], player["preset"]) == ("local", "practical"):
         # Real devices and an aggregator; the paper has its own local form.
         fleet = Fleet.build(budget=budget, randomizer=player["randomizer"], **settings)
-        pure = player["randomizer"] == "sphere"
-        return fleet, Promise(model="local", kind="pure" if pure else "approximate"), ""
+        return fleet, promise_of(fleet), ""
     capri = Capri(budget=budget, model=player["model"], preset=player["preset"], **settings)
     return capri, promise_of(capri), ""
 

@@ -119,12 +119,13 @@ def study_from_dict(table: dict[str, Any]) -> Study:
     return study_from_text(to_toml(table), name=study.name)
 
 
-def load_study(path: str | PathLike[str]) -> Study:
+def load_study(path: str | PathLike[str], *, thorough: bool = True) -> Study:
     """The study in a file, or the one of that name that is shipped with the package."""
     file = Path(path)
     if file.suffix != ".toml" and str(path) in shipped_studies():
         shipped = resources.files("capri") / "studies" / f"{path}.toml"
-        return study_from_text(shipped.read_text(encoding="utf-8"), name=f"{path}.toml")
+        text = shipped.read_text(encoding="utf-8")
+        return study_from_text(text, name=f"{path}.toml", thorough=thorough)
     if not file.is_file():
         raise ConfigurationError(
             f"no study {path}: neither a file nor one of {', '.join(shipped_studies())}"
@@ -133,7 +134,7 @@ def load_study(path: str | PathLike[str]) -> Study:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigurationError(f"cannot read {path}: {problem}") from None
-    return study_from_text(text, name=str(path))
+    return study_from_text(text, name=str(path), thorough=thorough)
 
 
 def with_seeds(study: Study, count: int) -> Study:
@@ -204,7 +205,7 @@ def _seeds(given: Given) -> tuple[int, ...]:
     """``seeds = 5`` is 0 to 4; a list is taken as it is."""
     value = given.take("seeds", 1)
     allowed = "how many there are (1 or more), or a list of whole numbers of 0 or more"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple | range):
         found = given.several("seeds", None, is_whole(0), allowed)
         return tuple(int(each) for each in found)
     found = given.several("seeds", 1, is_whole(1), allowed)

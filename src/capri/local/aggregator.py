@@ -138,6 +138,11 @@ class LocalCapri:
         return f"({epsilon:g}, {delta:g})-local privacy of each user, made on the device"
 
     @property
+    def randomizer(self) -> Randomizer:
+        """How reports are made private."""
+        return self._problem.randomizer
+
+    @property
     def epochs(self) -> tuple[EpochRecord, ...]:
         """One record per closed epoch."""
         return tuple(self._records)
