@@ -94,6 +94,23 @@ def test_simulations_without_noise_carry_no_certificate(reference: list[dict[str
         assert record["active"] is None or record["seed"] == 0
 
 
+def test_published_set_ups_give_the_numbers_of_the_arena(tmp_path: Path) -> None:
+    from capri.arena.contest import Entry
+    from capri.arena.experiments import USCA, simple_regret
+
+    study = study_from_text(
+        'name = "usca"\nrounds = 50\nepsilons = 5.0\nseeds = [3]\n'
+        '[[environments]]\nname = "usca-2025"\n'
+        '[[policies]]\nname = "capri"\n[[policies]]\nname = "usca"\n'
+    )
+    run_study(study, tmp_path, backend=Here())
+    records = results_of(tmp_path / "usca")
+    for record, policy in zip(records, ("capri-joint", "usca"), strict=True):
+        entry = Entry(policy=policy, epsilon=5.0)
+        arena = simple_regret(USCA, entry, rounds=50, seeds=[3])
+        assert record["simple_regret"] == arena.regret_per_round
+
+
 def test_a_second_run_plays_nothing_and_changes_nothing(tmp_path: Path) -> None:
     run_study(small(), tmp_path, backend=Here())
     before = {file.name: file.read_bytes() for file in (tmp_path / "small").iterdir()}

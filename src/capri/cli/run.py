@@ -125,7 +125,10 @@ def _stopped(folder: Path) -> str:
 
 
 def _show(results: "Results") -> None:
-    """Mean and standard error of the ratio, per environment, horizon, policy and epsilon."""
+    """Mean and standard error of the ratio, per environment, horizon, policy and epsilon.
+
+    With a single context also the mean simple regret: what the recommended action loses.
+    """
     from collections import defaultdict
     from math import sqrt
     from statistics import fmean, stdev
@@ -135,17 +138,22 @@ def _show(results: "Results") -> None:
 
     study: Study = results.study
     ratios: defaultdict[tuple[str, int, str, float | None], list[float]] = defaultdict(list)
+    simple: defaultdict[tuple[str, int, str, float | None], list[float]] = defaultdict(list)
     for record in results.records:
         if record["ratio"] is not None:
             key = (record["environment"], record["rounds"], record["policy"], record["epsilon"])
             ratios[key].append(record["ratio"])
+            if record["simple_regret"] is not None:
+                simple[key].append(record["simple_regret"])
     if not ratios:
         return
     table = Table(title=f"{study.title}: regret over that of uniform play")
     for name in ("environment", "T", "policy", "epsilon", "regret / uniform", "seeds"):
-        numeric = name in ("T", "epsilon", "regret / uniform", "seeds")
-        table.add_column(name, justify="right" if numeric else "left")
-    for (environment, rounds, policy, epsilon), found in ratios.items():
+        table.add_column(name, justify="left" if name in ("environment", "policy") else "right")
+    if simple:
+        table.add_column("simple regret", justify="right")
+    for key, found in ratios.items():
+        environment, rounds, policy, epsilon = key
         error = f" ± {stdev(found) / sqrt(len(found)):.3f}" if len(found) > 1 else ""
         table.add_row(
             environment,
@@ -154,5 +162,6 @@ def _show(results: "Results") -> None:
             "" if epsilon is None else f"{epsilon:g}",
             f"{fmean(found):.3f}{error}",
             str(len(found)),
+            *([f"{fmean(simple[key]):.3f}" if key in simple else ""] if simple else []),
         )
     Console(highlight=False).print(table)
