@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BROWSER := $(VENV)/.browser
 
-.PHONY: demo test lint audit clean bench bench-local arena ablation
+.PHONY: demo test lint audit clean bench bench-local arena ablation example-report screenshot
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -22,7 +23,12 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint  ## everything CI checks, in under five minutes on two cores
+# Chromium for the page of `capri report`; where it cannot be had, its test is skipped.
+$(BROWSER): tools/install_browser.sh | $(READY)
+	sh tools/install_browser.sh
+	touch $@
+
+test: lint $(BROWSER)  ## everything CI checks, in under five minutes on two cores
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" \
 		--cov --cov-report=term
 
@@ -47,6 +53,13 @@ bench-local: $(READY)  ## devices: regret of a million users, bytes and millisec
 
 ablation: $(READY)  ## what each option of the practical preset is worth
 	$(BIN)/python benchmarks/ablation.py
+
+example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a few minutes
+	$(BIN)/capri run docs/example-report/rivals-small.toml --output build/example
+	$(BIN)/capri report build/example/rivals-small -o docs/example-report/report.html
+
+screenshot: $(READY) $(BROWSER)  ## the picture of the report in README
+	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/report/test_browser.py -k screenshot
 
 clean:
 	rm -rf $(VENV) .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,7 +14,16 @@ def blocks(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/quickstart.md", "docs/local.md", "docs/rivals.md"]
+    "page",
+    [
+        "README.md",
+        "docs/quickstart.md",
+        "docs/local.md",
+        "docs/rivals.md",
+        "docs/datasets.md",
+        "docs/experiments.md",
+        "docs/report.md",
+    ],
 )
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a page share their names, as a reader would type them one after the other."""

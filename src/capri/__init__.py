@@ -17,7 +17,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from capri import environments, kernels
+    from capri import datasets, environments, kernels
     from capri.decisions import Decision, Decisions, RewardStatus
     from capri.errors import (
         BudgetError,
@@ -30,6 +30,7 @@ if typing.TYPE_CHECKING:
         ShapeError,
         StorageError,
     )
+    from capri.experiments.frames import load_results
     from capri.learners.options import PracticalOptions
     from capri.learners.paper import PaperOptions
     from capri.local.aggregator import LocalCapri, ReportStatus
@@ -69,6 +70,7 @@ _HOMES = {
     "SimulationResult": "capri.simulation",
     "StorageError": "capri.errors",
     "VaryingActions": "capri.spaces",
+    "load_results": "capri.experiments.frames",
     "simulate": "capri.simulation",
 }
 
@@ -97,14 +99,16 @@ __all__ = [
     "SimulationResult",
     "StorageError",
     "VaryingActions",
+    "datasets",
     "environments",
     "kernels",
+    "load_results",
     "simulate",
 ]
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name in ("environments", "kernels"):
+    if name in ("datasets", "environments", "kernels"):
         return importlib.import_module(f"capri.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'capri' has no attribute {name!r}")

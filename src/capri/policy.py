@@ -38,6 +38,7 @@ from capri.spaces import (
     Contexts,
     as_contexts,
     as_numbers,
+    as_wanted,
     context_chunks,
 )
 from capri.storage import (
@@ -284,7 +285,23 @@ class Capri:
         """Decide for at most :attr:`remaining` contexts, ``(n, d)``."""
         rows = as_contexts(contexts, self._problem.contexts.dimension)
         with self._lock:
-            return self._decide(rows, users)
+            return self._decide(rows, users)[0]
+
+    def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
+        """Decide, and keep only the decisions for these actions: the others were never made.
+
+        For replaying a log in simulation; says which were kept. A private policy refuses: who is
+        kept depends on what earlier users did, which no ledger here accounts for.
+        """
+        rows = as_contexts(contexts, self._problem.contexts.dimension)
+        wanted = as_wanted(action_index, len(rows), self._problem.actions.count)
+        if self.private:
+            raise ConfigurationError(
+                "a private policy replays no log: who is kept would depend on other users' data. "
+                "Build it with simulation_seed"
+            )
+        with self._lock:
+            return self._decide(rows, None, wanted)
 
     def _check_process(self) -> None:
         """A private policy stays in its process: a forked copy would count users and data twice."""
@@ -294,7 +311,13 @@ class Capri:
                 "build or load a policy in the child, for users of its own"
             )
 
-    def _decide(self, rows: FloatArray, users: Sequence[UserId] | None) -> Decisions:
+    def _decide(
+        self,
+        rows: FloatArray,
+        users: Sequence[UserId] | None,
+        wanted: IntArray | None = None,
+    ) -> tuple[Decisions, BoolArray]:
+        kept = np.ones(len(rows), dtype=np.bool_)
         self._check_process()
         if self._problem.kernel.constant_diagonal is None:
             try:
@@ -303,7 +326,7 @@ class Capri:
                 raise DataError("k(w, w) <= 1 is needed, a context exceeds it") from None
         self._check_room(len(rows))
         if len(rows) == 0:
-            return self._no_decisions()
+            return self._no_decisions(), kept
         if (users is None) != (self._participation is None):
             raise ConfigurationError(
                 "user ids are needed with contributions_per_user, and only then"
@@ -323,10 +346,15 @@ class Capri:
         # Alg. 1, line 12.
         place = self._locate(rows)
         actions, propensity = self._draw_actions(rows, place)
+        if wanted is not None:
+            kept = actions == wanted
+            rows, place, actions, propensity = (
+                rows[kept], place[kept], actions[kept], propensity[kept]
+            )  # fmt: skip
         ids = epoch.issue(rows, place, actions)
         self._decided += len(rows)
         features = self._problem.actions.features_of(rows, actions)
-        return Decisions(ids, epoch.plan.epoch, actions, features, propensity)
+        return Decisions(ids, epoch.plan.epoch, actions, features, propensity), kept
 
     def _no_decisions(self) -> Decisions:
         nobody = np.empty(0, dtype=np.int64)

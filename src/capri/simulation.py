@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from capri.errors import ConfigurationError
 from capri.memory import PeakMemory
 from capri.plan import EpochRecord
 from capri.typing import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Policy(Protocol):
@@ -69,6 +72,12 @@ class SimulationResult:
         """
         uniform = self.uniform_regret_per_round
         return self.regret_per_round / uniform if uniform > 0 else float("nan")
+
+    def plot(self) -> "Figure":
+        """A picture of the run, shown by a notebook; ``.savefig(path)`` writes it."""
+        from capri.plots import run_figure
+
+        return run_figure(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON; the regret curve is left out."""

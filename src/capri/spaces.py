@@ -77,6 +77,16 @@ def as_contexts(values: object, dimension: int) -> FloatArray:
     return rows
 
 
+def as_wanted(action_index: object, count: int, actions: int) -> IntArray:
+    """Numbers of logged actions, one per context. Errors never show one."""
+    wanted = np.asarray(action_index)
+    if wanted.dtype.kind not in "iu" or wanted.shape != (count,):
+        raise DataError(f"one whole number per context is needed as its action, {count} in all")
+    if ((wanted < 0) | (wanted >= actions)).any():
+        raise DataError(f"the number of an action must lie in 0 to {actions - 1}")
+    return wanted.astype(np.int64)
+
+
 def _whole(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from capri.arena.problems import ArenaProblem
 from capri.blas import one_blas_thread
-from capri.environments import Environment
+from capri.environments import Environment, public_pool
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel, Matern
 from capri.local.fleet import Fleet
@@ -20,7 +20,6 @@ from capri.privacy.budget import Budget
 from capri.rivals import RIVAL_NAMES, Promise, promise_of, reach_of, rival
 from capri.rivals.catalogue import BY_NAME, UNIFORM
 from capri.simulation import Policy, simulate
-from capri.spaces import ContextPool
 
 # CAPRI under each trust model, beside the rivals.
 CAPRI_NAMES = ("capri-joint", "capri-local")
@@ -108,7 +107,7 @@ def build(
         options |= {
             "kernel": problem.kernel,
             "actions": world.actions if problem.actions is None else problem.actions,
-            "contexts": ContextPool(world.contexts, weights=world.weights),
+            "contexts": public_pool(world),
             "reward_bound": world.reward_bound,
             "horizon": rounds,
             "simulation_seed": seed,

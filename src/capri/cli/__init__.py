@@ -9,6 +9,8 @@ from capri.cli.audit import audit
 from capri.cli.demo import demo
 from capri.cli.forecast import forecast
 from capri.cli.noise import noise
+from capri.cli.report_page import report
+from capri.cli.run import run
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate
 
@@ -21,6 +23,8 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(simulate)
 app.command()(arena)
+app.command()(run)
+app.command()(report)
 app.command()(forecast)
 app.command()(audit)
 app.command()(noise)

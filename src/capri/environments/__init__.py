@@ -1,6 +1,6 @@
 """Worlds to play in: a context law, an action set and a mean reward that is known exactly."""
 
-from capri.environments.base import Environment, TabularEnvironment, tabulate
+from capri.environments.base import Environment, TabularEnvironment, public_pool, tabulate
 from capri.environments.catalogue import ENVIRONMENT_NAMES, environment_by_name
 from capri.environments.functions import (
     branin,
@@ -21,6 +21,7 @@ __all__ = [
     "hartmann4",
     "hartmann6",
     "michalewicz",
+    "public_pool",
     "random_rkhs",
     "six_hump_camel",
     "styblinski_tang",

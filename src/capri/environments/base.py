@@ -9,7 +9,7 @@ from typing import Protocol, final, runtime_checkable
 import numpy as np
 
 from capri.errors import ConfigurationError, ShapeError
-from capri.spaces import CHUNK_PAIRS, as_rows
+from capri.spaces import CHUNK_PAIRS, ContextPool, as_rows
 from capri.typing import FloatArray, IntArray
 
 
@@ -157,6 +157,18 @@ class TabularEnvironment:
     def _best(self) -> FloatArray:
         best: FloatArray = self.means.max(axis=1)
         return best
+
+
+def public_pool(environment: Environment) -> ContextPool:
+    """What policies may be told of who comes: the environment's own ``pool`` where it has one.
+
+    A synthetic environment is public altogether, so its contexts are the pool. One made of rows of
+    data tells policies of its public rows only.
+    """
+    pool = getattr(environment, "pool", None)
+    if isinstance(pool, ContextPool):
+        return pool
+    return ContextPool(environment.contexts, weights=environment.weights)
 
 
 def tabulate(

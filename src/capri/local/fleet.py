@@ -41,6 +41,11 @@ class Fleet:
         return cls(aggregator, budget, simulation_seed=simulation_seed)
 
     @property
+    def aggregator(self) -> LocalCapri:
+        """Who receives the reports: all of it is public."""
+        return self._aggregator
+
+    @property
     def guarantee(self) -> str:
         """What real devices would be promised."""
         return f"simulation of {self._aggregator.guarantee}: seeded devices, no privacy claim"

@@ -3,6 +3,7 @@
 from capri.plots.audit import audit_figure
 from capri.plots.contest import Contest, contest_figure
 from capri.plots.forecast import forecast_figure
+from capri.plots.run import run_figure
 from capri.plots.style import spread, to_bytes
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "audit_figure",
     "contest_figure",
     "forecast_figure",
+    "run_figure",
     "spread",
     "to_bytes",
 ]

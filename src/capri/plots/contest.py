@@ -4,18 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capri.plots.style import COLOURS, QUIET, REFERENCE, label_right, new_figure, prepare
+from capri.plots.style import COLOURS, QUIET, REFERENCE, label_right, new_figure, prepare, thinned
 from capri.simulation import SimulationResult
-from capri.typing import FloatArray
 
 _REACHABLE = "#EAF3EA"
-
-# Points drawn per curve: more than the picture has columns only makes the file larger.
-_POINTS = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +70,7 @@ def _draw_regret(
         colour = colours[run.label]
         if run.reference:
             axes.plot(
-                *_thinned(run.result.regret),
+                *thinned(run.result.regret),
                 color=colour,
                 linewidth=1.6,
                 linestyle=(0, (3, 4)),
@@ -86,7 +81,7 @@ def _draw_regret(
             # Curves may lie on top of each other: the broader ones below stay visible.
             above = sum(abs(other - end) < 0.03 * max(ends) for other in solid)
             axes.plot(
-                *_thinned(run.result.regret),
+                *thinned(run.result.regret),
                 color=colour,
                 linewidth=2.4 + 3.0 * above,
                 zorder=3,
@@ -180,9 +175,3 @@ def _draw_widths(
     axes.set_xlabel("rounds played when the epoch closed")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     label_right(figure, axes, labels)
-
-
-def _thinned(regret: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rounds and regret at evenly spaced rounds, from round 0 to the last."""
-    rounds = np.unique(np.linspace(0, len(regret), min(_POINTS, len(regret) + 1)).astype(np.int64))
-    return rounds.astype(np.float64), np.concatenate([[0.0], regret])[rounds]

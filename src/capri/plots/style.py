@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from io import BytesIO
+from typing import final
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from capri.typing import FloatArray
 
@@ -13,6 +15,17 @@ from capri.typing import FloatArray
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 REFERENCE = "#444444"
 QUIET = "#666666"
+
+# Points drawn per curve: more than the picture has columns only makes the file larger.
+_POINTS = 600
+
+
+@final
+class Picture(Figure):
+    """A figure that shows itself in a notebook, without a global state of plots."""
+
+    def _repr_png_(self) -> bytes:
+        return to_bytes(self, "png")
 
 
 def new_figure(width: float, height: float, headline: str, footnote: str) -> Figure:
@@ -22,7 +35,7 @@ def new_figure(width: float, height: float, headline: str, footnote: str) -> Fig
     """
     more = 0.25 * max(0, headline.count("\n") - 1)
     height += more
-    figure = Figure(figsize=(width, height), dpi=150, facecolor="white")
+    figure = Picture(figsize=(width, height), dpi=150, facecolor="white")
     figure.subplots_adjust(top=1 - (1.5 + more) / height, bottom=0.93 / height)
     figure.text(0.25 / width, 1 - 0.2 / height, headline, size=13, weight="bold", va="top")
     figure.text(0.25 / width, 0.12 / height, footnote, size=9.5, color=QUIET, va="bottom")
@@ -54,6 +67,22 @@ def prepare(axes: Axes, title: str, subtitle: str) -> None:
     )  # fmt: skip
 
 
+def log_axes(axes: Axes) -> None:
+    """Log scales with ticks at 1, 2 and 5, written as plain numbers."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=10))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_locator(NullLocator())
+
+
+def thinned(regret: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rounds and regret at evenly spaced rounds, from round 0 to the last."""
+    rounds = np.unique(np.linspace(0, len(regret), min(_POINTS, len(regret) + 1)).astype(np.int64))
+    return rounds.astype(np.float64), np.concatenate([[0.0], regret])[rounds]
+
+
 def label_right(figure: Figure, axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
     """Write each label beside the end of its line, moved apart where lines end together."""
     labels = sorted(labels)
@@ -61,6 +90,8 @@ def label_right(figure: Figure, axes: Axes, labels: Sequence[tuple[float, str, s
     to_axes = axes.transData + axes.transAxes.inverted()
     wanted = [to_axes.transform((1.0, value))[1] * height for value, _, _ in labels]
     placed = spread(np.array(wanted), gap=15.0)
+    # Many labels at the foot of a panel pile upwards.
+    placed = np.maximum(placed, 15.0 * np.arange(len(placed)))
     for (_, text, colour), at, moved in zip(labels, wanted, placed, strict=True):
         axes.annotate(
             text, (1, at / height), xytext=(16, moved - at), xycoords="axes fraction",

@@ -80,11 +80,9 @@ class AdaPUCB(Rival):
         self._last = np.zeros(count, dtype=np.int64)  # pulls in the last episode
         self._pulls = np.zeros(count, dtype=np.int64)
         self._turn = np.arange(count)  # what the open batch plays
-        self._taken = 0
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
-        place = self._taken + np.arange(len(context))
-        self._taken += len(context)
+        place = self._issued + np.arange(len(context))
         return self._turn[np.minimum(place, len(self._turn) - 1)], np.ones(len(context))
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
@@ -103,5 +101,5 @@ class AdaPUCB(Rival):
             self._means[seen], self._last[seen], rounds, self._epsilon, self._alpha
         )
         best = int(index.argmax())
-        self._turn, self._taken = np.array([best]), 0
+        self._turn = np.array([best])
         return max(1, int(self._pulls[best]))

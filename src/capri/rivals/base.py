@@ -31,8 +31,15 @@ from capri.errors import (
 )
 from capri.plan import EpochRecord
 from capri.privacy.budget import Budget
-from capri.spaces import Actions, ContextPool, FixedActions, as_contexts, as_numbers
-from capri.typing import FloatArray, IntArray
+from capri.spaces import (
+    Actions,
+    ContextPool,
+    FixedActions,
+    as_contexts,
+    as_numbers,
+    as_wanted,
+)
+from capri.typing import BoolArray, FloatArray, IntArray
 
 # Keeps a rival's streams apart from those of an environment simulated with the same number.
 _RIVAL = 0x21A1
@@ -181,6 +188,41 @@ class Rival(ABC):
     @final
     def act_many(self, contexts: object) -> Decisions:
         """Decide for at most :attr:`remaining` contexts of the pool."""
+        rows, context = self._requested(contexts)
+        if len(rows):
+            action, propensity = self._choose(context)
+        else:
+            action, propensity = np.empty(0, dtype=np.int64), np.empty(0)
+        return self._note(rows, context, action, propensity)
+
+    @final
+    def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
+        """Decide, and keep only the decisions for these actions: the others were never made.
+
+        For replaying a log; says which were kept. One context after the other, since what a rival
+        chooses may depend on how many decisions went before.
+        """
+        asked = as_contexts(contexts, self._pool.dimension)
+        wanted = as_wanted(action_index, len(asked), self._actions.count)
+        rows, context = self._requested(asked)
+        noted = [self._note(rows[:0], context[:0], context[:0], np.empty(0))]
+        kept = np.zeros(len(rows), dtype=np.bool_)
+        for place in range(len(rows)):
+            one = slice(place, place + 1)
+            action, propensity = self._choose(context[one])
+            kept[place] = action[0] == wanted[place]
+            if kept[place]:
+                noted.append(self._note(rows[one], context[one], action, propensity))
+        return Decisions(
+            np.concatenate([each.id for each in noted]),
+            self._batches,
+            np.concatenate([each.action_index for each in noted]),
+            np.concatenate([each.action for each in noted]),
+            np.concatenate([each.propensity for each in noted]),
+        ), kept
+
+    def _requested(self, contexts: object) -> tuple[FloatArray, IntArray]:
+        """Rows that may be decided for now, and their places in the pool; closes a full batch."""
         rows = as_contexts(contexts, self._pool.dimension)
         count = len(rows)
         if count > self.remaining:
@@ -194,11 +236,13 @@ class Rival(ABC):
             raise DataError("a context is not in the pool: a rival plays on its pool only")
         if self._issued == self._length and count:
             self._close()
-        first = self._issued
-        if count:
-            action, propensity = self._choose(context)
-        else:
-            action, propensity = np.empty(0, dtype=np.int64), np.empty(0)
+        return rows, context
+
+    def _note(
+        self, rows: FloatArray, context: IntArray, action: IntArray, propensity: FloatArray
+    ) -> Decisions:
+        """Decisions of the open batch, numbered."""
+        first, count = self._issued, len(rows)
         place = slice(first, first + count)
         self._context[place] = context
         self._action[place] = action

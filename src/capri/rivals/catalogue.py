@@ -2,7 +2,7 @@
 
 from typing import Any, TypeAlias
 
-from capri.environments import Environment
+from capri.environments import Environment, public_pool
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel
 from capri.local.fleet import Fleet
@@ -21,7 +21,7 @@ from capri.rivals.private_catalogue import PRIVATE_RIVALS
 from capri.rivals.reds import REDS
 from capri.rivals.square_cb import SquareCB
 from capri.rivals.uniform import UniformPlay
-from capri.spaces import Actions, ContextPool, FixedActions
+from capri.spaces import Actions, FixedActions
 
 # One line per rival: everything else is in the class. Kinds of promise stay together.
 RIVALS: tuple[type[Rival], ...] = (
@@ -81,7 +81,7 @@ def rival(
     chosen = FixedActions(environment.actions) if actions is None else actions
     settings: dict[str, Any] = {
         "actions": chosen,
-        "contexts": ContextPool(environment.contexts, weights=environment.weights),
+        "contexts": public_pool(environment),
         "horizon": horizon,
         "reward_bound": environment.reward_bound,
         "simulation_seed": simulation_seed,

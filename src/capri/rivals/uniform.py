@@ -8,7 +8,8 @@ from capri.decisions import Decisions
 from capri.errors import ConfigurationError, HorizonError
 from capri.plan import EpochRecord
 from capri.privacy.randomness import Streams
-from capri.spaces import Actions, FixedActions, as_contexts, as_numbers, as_rows
+from capri.spaces import Actions, FixedActions, as_contexts, as_numbers, as_rows, as_wanted
+from capri.typing import BoolArray, FloatArray, IntArray
 
 
 @final
@@ -52,6 +53,21 @@ class UniformPlay:
 
     def act_many(self, contexts: object) -> Decisions:
         """Draw one action per context row."""
+        rows = self._rows(contexts)
+        return self._note(rows, self._draw(len(rows)))
+
+    def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
+        """Decide, and keep only the decisions for these actions: the others were never made."""
+        rows = self._rows(contexts)
+        wanted = as_wanted(action_index, len(rows), self._actions.count)
+        chosen = self._draw(len(rows))
+        kept = chosen == wanted
+        return self._note(rows[kept], chosen[kept]), kept
+
+    def update_many(self, decisions: Decisions, rewards: object) -> None:
+        """Forget the rewards."""
+
+    def _rows(self, contexts: object) -> FloatArray:
         rows = as_numbers(contexts, "a context must be a row of finite numbers")
         # Any dimension will do: the context is not looked at.
         rows = as_contexts(rows, rows.shape[-1] if rows.ndim == 2 else 1)
@@ -60,7 +76,12 @@ class UniformPlay:
                 f"{len(rows)} decisions were asked for, {self.remaining} of {self._horizon} "
                 "are left: build the policy with a longer horizon"
             )
-        chosen = self._streams.actions.integers(self._actions.count, size=len(rows))
+        return rows
+
+    def _draw(self, count: int) -> IntArray:
+        return self._streams.actions.integers(self._actions.count, size=count)
+
+    def _note(self, rows: FloatArray, chosen: IntArray) -> Decisions:
         ids = np.arange(self._decided, self._decided + len(rows))
         self._decided += len(rows)
         return Decisions(
@@ -70,6 +91,3 @@ class UniformPlay:
             self._actions.features_of(rows, chosen),
             np.full(len(rows), 1.0 / self._actions.count),
         )
-
-    def update_many(self, decisions: Decisions, rewards: object) -> None:
-        """Forget the rewards."""

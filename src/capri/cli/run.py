@@ -1,0 +1,167 @@
+"""``capri run``: play a study, or what is missing of it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from capri.cli.shell import INTERRUPTED
+from capri.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from capri.experiments import Results, Study
+    from capri.experiments.events import Backend
+
+CELLS_FAILED = 1
+
+
+def run(
+    study: Annotated[
+        str | None, typer.Argument(help="A TOML file, or the name of a study from --list.")
+    ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Show the studies that come with capri.")
+    ] = False,
+    output: Annotated[
+        Path, typer.Option(help="Results go to a folder of the study's name in here.")
+    ] = Path("results"),
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Worker processes; default: one per core. 0: in this process.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Play on Dask workers: an address, or local.", metavar="tcp://...|local"),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Play the study's first seeds only.")
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Play failed cells again.")] = False,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Also write the results as records.parquet.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the study and count its cells.")
+    ] = False,
+) -> None:
+    """Run a study: environments x policies x epsilons x horizons x seeds.
+
+    Each cell is recorded as soon as it is played. Run the same command again
+    after an interruption or a change, and only what is missing is played. All
+    runs are seeded simulations and carry no privacy claim.
+    """
+    if show_list:
+        _list()
+        return
+    if study is None:
+        raise ConfigurationError("say which study to run: a TOML file or a name from --list")
+    from capri.cli.study_progress import StudyProgress
+    from capri.experiments import load_study, read_results, run_study
+    from capri.experiments.study import with_seeds
+
+    wanted = load_study(study)
+    if seeds is not None:
+        wanted = with_seeds(wanted, seeds)
+    if dry_run:
+        cells = sum(1 for _ in wanted.cells())
+        typer.echo(f"{wanted.name}: {cells} cells")
+        return
+    if parquet:
+        from capri.experiments.extras import need
+
+        need("--parquet", "pandas", "pyarrow")
+    backend = _backend(workers, cluster)
+    folder = output / wanted.name
+    try:
+        with StudyProgress() as progress:
+            summary = run_study(wanted, output, backend=backend, retry=retry, watcher=progress)
+    except KeyboardInterrupt:
+        typer.echo(_stopped(folder), err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    results = read_results(folder)
+    _show(results)
+    if parquet:
+        from capri.experiments.frames import to_parquet
+
+        to_parquet(folder, folder / "records.parquet")
+    failed = summary.failed + summary.kept_failed
+    if summary.stopped:
+        typer.echo(_stopped(folder), err=True)
+        raise typer.Exit(INTERRUPTED)
+    typer.echo(f"Results: {folder}", err=True)
+    if failed:
+        typer.echo(f"{failed} cells failed: see their errors above or in the records, and play "
+                   "them again with --retry", err=True)  # fmt: skip
+        raise typer.Exit(CELLS_FAILED)
+
+
+def _list() -> None:
+    from capri.experiments import load_study, shipped_studies
+
+    for name in shipped_studies():
+        study = load_study(name, thorough=False)
+        cells = sum(1 for _ in study.cells())
+        typer.echo(f"{name:<20} {study.title} ({cells} cells)")
+
+
+def _backend(workers: int | None, cluster: str | None) -> "Backend":
+    from capri.experiments import Here, Pool
+
+    if cluster is not None:
+        from capri.experiments.on_dask import OnDask
+
+        return OnDask(cluster, workers=workers or None)
+    return Here() if workers == 0 else Pool(workers)
+
+
+def _stopped(folder: Path) -> str:
+    return (
+        f"stopped: all cells that were finished are recorded in {folder}; "
+        "run the same command again to go on"
+    )
+
+
+def _show(results: "Results") -> None:
+    """Mean and standard error of the ratio, per environment, horizon, policy and epsilon.
+
+    With a single context also the mean simple regret: what the recommended action loses.
+    """
+    from collections import defaultdict
+    from math import sqrt
+    from statistics import fmean, stdev
+
+    from rich.console import Console
+    from rich.table import Table
+
+    study: Study = results.study
+    ratios: defaultdict[tuple[str, int, str, float | None], list[float]] = defaultdict(list)
+    simple: defaultdict[tuple[str, int, str, float | None], list[float]] = defaultdict(list)
+    for record in results.records:
+        if record["ratio"] is not None:
+            key = (record["environment"], record["rounds"], record["policy"], record["epsilon"])
+            ratios[key].append(record["ratio"])
+            if record["simple_regret"] is not None:
+                simple[key].append(record["simple_regret"])
+    if not ratios:
+        return
+    table = Table(title=f"{study.title}: regret over that of uniform play")
+    for name in ("environment", "T", "policy", "epsilon", "regret / uniform", "seeds"):
+        table.add_column(name, justify="left" if name in ("environment", "policy") else "right")
+    if simple:
+        table.add_column("simple regret", justify="right")
+    for key, found in ratios.items():
+        environment, rounds, policy, epsilon = key
+        error = f" ± {stdev(found) / sqrt(len(found)):.3f}" if len(found) > 1 else ""
+        table.add_row(
+            environment,
+            f"{rounds:,}",
+            policy,
+            "" if epsilon is None else f"{epsilon:g}",
+            f"{fmean(found):.3f}{error}",
+            str(len(found)),
+            *([f"{fmean(simple[key]):.3f}" if key in simple else ""] if simple else []),
+        )
+    Console(highlight=False).print(table)

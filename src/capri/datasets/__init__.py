@@ -1,0 +1,42 @@
+"""Data sets as bandits, logged bandit data, and what another policy would have earned on it.
+
+>>> bandit = environment_by_name("wine", public_share=0.3)
+>>> bandit.action_names
+('0', '1', '2')
+"""
+
+from capri.datasets.bandit import DataBandit
+from capri.datasets.catalogue import DATASET_NAMES, environment_by_name
+from capri.datasets.loader import load
+from capri.datasets.logs import BanditLog, load_log, record
+from capri.datasets.off_policy import Estimate, doubly_robust, ips, snips
+from capri.datasets.one_pass import OnePass
+from capri.datasets.plain import table_environment
+from capri.datasets.replaying import Replay, replay
+from capri.datasets.reward_model import RewardModel, RidgeModel
+from capri.datasets.rewards import Closeness, LabelRule, Match
+from capri.datasets.suggestions import suggested_kernel
+
+__all__ = [
+    "DATASET_NAMES",
+    "BanditLog",
+    "Closeness",
+    "DataBandit",
+    "Estimate",
+    "LabelRule",
+    "Match",
+    "OnePass",
+    "Replay",
+    "RewardModel",
+    "RidgeModel",
+    "doubly_robust",
+    "environment_by_name",
+    "ips",
+    "load",
+    "load_log",
+    "record",
+    "replay",
+    "snips",
+    "suggested_kernel",
+    "table_environment",
+]

@@ -1,0 +1,109 @@
+"""A data set as a bandit: private rows are the users, public rows are what policies are told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from capri.environments import TabularEnvironment
+from capri.errors import ShapeError
+from capri.spaces import ContextPool
+from capri.typing import FloatArray, IntArray
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DataBandit:
+    """An environment made of rows: ``means[i, x]`` is what action ``x`` earns on private row ``i``.
+
+    A round draws a private row, uniformly and with replacement: a row comes back, so the unit that
+    a policy without user ids protects is one round, not one row. Rewards carry no noise; what makes
+    them random to a policy is that a context does not tell the label.
+
+    Regret is against knowing every row's label, which no policy can reach where rows of the same
+    context differ.
+
+    Give policies ``pool`` (public rows), never ``contexts`` (private rows):
+    :func:`capri.environments.public_pool` picks the right one.
+    """
+
+    name: str
+    pool: ContextPool = field(repr=False)
+    contexts: FloatArray = field(repr=False)
+    actions: FloatArray = field(repr=False)
+    action_names: tuple[str, ...]
+    # "one-hot", "embedding" or "dose": what suggested_kernel goes by.
+    features: str
+    means: FloatArray = field(repr=False)
+    reward_bound: float
+    origin: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        table = self._table
+        for name in ("contexts", "actions", "means"):
+            object.__setattr__(self, name, getattr(table, name))
+        if self.pool.dimension != table.contexts.shape[1]:
+            raise ShapeError(
+                f"pool and contexts must have the same columns, got {self.pool.dimension} and "
+                f"{table.contexts.shape[1]}"
+            )
+        if len(self.action_names) != len(table.actions):
+            raise ShapeError(
+                f"one name per action is needed: {len(table.actions)}, got {len(self.action_names)}"
+            )
+
+    @cached_property
+    def _table(self) -> TabularEnvironment:
+        """The same world for those who may know it all: the simulation."""
+        count = len(np.asarray(self.contexts))
+        return TabularEnvironment(
+            name=self.name,
+            contexts=self.contexts,
+            weights=np.full(count, 1.0 / max(count, 1)),
+            actions=self.actions,
+            means=self.means,
+            reward_bound=self.reward_bound,
+            noise=0.0,
+            origin=self.origin,
+        )
+
+    @property
+    def weights(self) -> FloatArray:
+        """Every private row is as likely as any other."""
+        return self._table.weights
+
+    @property
+    def noise(self) -> float:
+        """None: a row and an action fix the reward."""
+        return 0.0
+
+    def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
+        """Draw ``n`` private rows with replacement, as indices into ``contexts``."""
+        return rng.integers(len(self.contexts), size=n)
+
+    def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
+        """Reward of each action on its row."""
+        return self._table.mean(context_index, action_index)
+
+    def rewards(
+        self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
+    ) -> FloatArray:
+        """The same as :meth:`mean`: there is no noise."""
+        return self._table.mean(context_index, action_index)
+
+    def best(self, context_index: IntArray) -> FloatArray:
+        """Reward of the best action on each row."""
+        return self._table.best(context_index)
+
+    def uniform_regret(self) -> float:
+        """Expected regret per round of playing every action with equal probability."""
+        return self._table.uniform_regret()
+
+    def parameters(self) -> dict[str, object]:
+        """Name, sizes and origin, in values that JSON can hold."""
+        return self._table.parameters() | {
+            "public_contexts": self.pool.size,
+            "features": self.features,
+        }

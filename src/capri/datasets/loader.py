@@ -1,0 +1,228 @@
+"""One loader for every table: columns in, a bandit with public and private rows out."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from capri.datasets.bandit import DataBandit
+from capri.datasets.cleaning import complete_rows, label_cells, numeric_cells
+from capri.datasets.encoder import ContextEncoder, fit_encoder
+from capri.datasets.frames import Source, read_frame
+from capri.datasets.rewards import ActionSet, LabelRule, Match
+from capri.datasets.split import public_mask
+from capri.errors import ConfigurationError
+from capri.kernels.algebra import positive
+from capri.spaces import ContextPool
+from capri.typing import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    import pandas
+
+FEATURES = ("one-hot", "embedding")
+
+
+def load(
+    source: Source,
+    *,
+    context: Sequence[str],
+    label: str | None = None,
+    actions: Sequence[str] | None = None,
+    reward: LabelRule | None = None,
+    reward_bound: float | None = None,
+    public_share: float | None = None,
+    public: object = None,
+    seed: int = 0,
+    dimensions: int | None = None,
+    prototypes: int | None = None,
+    features: str = "one-hot",
+    missing: str = "error",
+    name: str | None = None,
+) -> DataBandit:
+    """Turn a CSV, a Parquet file or a data frame into a bandit.
+
+    Parameters
+    ----------
+    source:
+        Path or data frame. Other columns than those named below are not read.
+    context:
+        Columns of numbers that describe a user.
+    label, reward:
+        A column with the right answer, and the rule that pays for it: :class:`Match` (default) for
+        classes, :class:`Closeness` for doses.
+    actions, reward_bound:
+        Instead of a label: one column per action with the reward it would earn. The bound is the
+        largest absolute value in public rows unless given; private rewards beyond it are clipped.
+    public_share, public, seed:
+        Which rows are public: a share drawn by ``seed``, a mask, or the name of a column of true
+        and false (1 and 0). One of them must be given. Scaling, projection, prototypes, actions
+        and the pool come from public rows; users are drawn from the others.
+    dimensions:
+        Keep so many principal directions of the public rows: privacy noise grows with dimension.
+    prototypes:
+        Round contexts to so many public centres, for policies that play on a finite pool only.
+    features:
+        How labels look to the kernel: "one-hot" (nothing in common), or "embedding" (the mean
+        public context of a class, so that classes which look alike share what is learnt).
+    missing:
+        "error", or "drop" to leave out rows with missing cells.
+    """
+    columns = _checked_context(context)
+    if (label is None) == (actions is None):
+        raise ConfigurationError("give either label or actions (one column per action), not both")
+    if features not in FEATURES:
+        raise ConfigurationError(f"features must be 'one-hot' or 'embedding', got {features!r}")
+    outcomes = [label] if label is not None else _checked_actions(actions)
+    split_column = [public] if isinstance(public, str) else []
+    frame = read_frame(source, [*columns, *outcomes, *split_column])
+    mask = public_mask(
+        len(frame),
+        public_share=public_share,
+        public=_flags(frame[public], public) if isinstance(public, str) else public,
+        seed=seed,
+    )
+    if label is not None:
+        rule = Match() if reward is None else reward
+        if not isinstance(rule, LabelRule):
+            raise ConfigurationError(
+                f"reward must be a rule such as Match() or Closeness(), got {type(rule).__name__}"
+            )
+        if reward_bound is not None:
+            raise ConfigurationError("reward_bound belongs to actions=[...]: a rule has its own")
+        keep, rows, labels = _with_label(frame, columns, label, rule, mask, missing)
+        mask = mask[keep]
+        choice = rule.actions(labels[mask])
+        table = rule.rewards(labels[~mask], labels[mask], choice)
+        bound, kind = rule.bound, "dose" if rule.numeric else features
+    else:
+        if reward is not None:
+            raise ConfigurationError("reward is the rule for a label: action columns hold rewards")
+        keep, rows, labels = _with_actions(frame, columns, outcomes, mask, missing)
+        mask = mask[keep]
+        choice = ActionSet(names=tuple(outcomes), rows=np.eye(len(outcomes)))
+        bound = _column_bound(labels[mask], reward_bound)
+        table = np.clip(labels[~mask], -bound, bound)
+        kind = features
+    encoder = fit_encoder(rows[mask], dimensions=dimensions, prototypes=prototypes)
+    if kind == "embedding":
+        if label is None:
+            raise ConfigurationError("features='embedding' needs a label: classes have examples")
+        choice = _embedded(choice, encoder(rows[mask]), labels[mask])
+    shown = name or (Path(source).stem if isinstance(source, str | PathLike) else "data")
+    return DataBandit(
+        name=shown,
+        pool=_pool(encoder, rows[mask]),
+        contexts=encoder(rows[~mask]),
+        actions=choice.rows,
+        action_names=choice.names,
+        features=kind,
+        means=table,
+        reward_bound=bound,
+        origin={
+            "context_columns": len(columns),
+            "outcome": label if label is not None else list(outcomes),
+            "public_rows": int(mask.sum()),
+            "public_share": public_share,
+            "seed": seed,
+            "dimensions": dimensions,
+            "prototypes": prototypes,
+        },
+    )
+
+
+def _with_label(
+    frame: "pandas.DataFrame",
+    columns: Sequence[str],
+    label: str,
+    rule: LabelRule,
+    mask: BoolArray,
+    missing: str,
+) -> tuple[BoolArray, FloatArray, np.ndarray]:
+    """Complete rows, their context columns and their labels."""
+    if rule.numeric:
+        keep, rows, labels = _with_actions(frame, columns, [label], mask, missing)
+        return keep, rows, labels[:, 0]
+    values, absent, wrong = numeric_cells(frame, columns)
+    labels, unlabelled = label_cells(frame[label])
+    keep = complete_rows(
+        [*columns, label],
+        np.column_stack([absent, unlabelled]),
+        np.column_stack([wrong, np.zeros_like(unlabelled)]),
+        mask,
+        missing,
+    )
+    return keep, values[keep], labels[keep]
+
+
+def _with_actions(
+    frame: "pandas.DataFrame",
+    columns: Sequence[str],
+    outcomes: Sequence[str],
+    mask: BoolArray,
+    missing: str,
+) -> tuple[BoolArray, FloatArray, FloatArray]:
+    """Complete rows, their context columns and their outcome columns."""
+    every = [*columns, *outcomes]
+    values, absent, wrong = numeric_cells(frame, every)
+    keep = complete_rows(every, absent, wrong, mask, missing)
+    return keep, values[keep, : len(columns)], values[keep, len(columns) :]
+
+
+def _pool(encoder: ContextEncoder, public_rows: FloatArray) -> ContextPool:
+    """Contexts of the public rows, equal ones once, weighted by how many there are."""
+    rows, counts = np.unique(encoder(public_rows), axis=0, return_counts=True)
+    return ContextPool(rows, weights=counts / counts.sum())
+
+
+def _embedded(
+    choice: ActionSet,
+    contexts: FloatArray,
+    labels: np.ndarray,
+) -> ActionSet:
+    """Each class as the mean of its public contexts."""
+    empty = [name for name in choice.names if not (labels == name).any()]
+    if empty:
+        raise ConfigurationError(
+            f"features='embedding' needs a public row of every class, none has {empty[0]!r}: make "
+            "more rows public or use features='one-hot'"
+        )
+    means = [contexts[labels == name].mean(axis=0) for name in choice.names]
+    return ActionSet(names=choice.names, rows=np.stack(means))
+
+
+def _column_bound(public_rewards: FloatArray, bound: float | None) -> float:
+    if bound is not None:
+        return positive("reward_bound", bound)
+    largest = float(np.abs(public_rewards).max())
+    if largest == 0.0:
+        raise ConfigurationError(
+            "all rewards of public rows are 0: state the bound with reward_bound"
+        )
+    return largest
+
+
+def _flags(column: object, name: str) -> BoolArray:
+    """The column that says which rows are public: this much of every row is known to all."""
+    words = {"true": True, "1": True, "false": False, "0": False}
+    names, _ = label_cells(column)
+    flags = [words.get(str(each).lower()) for each in names]
+    if None in flags:
+        raise ConfigurationError(
+            f"column {name!r} must hold true and false (or 1 and 0) in every row: it says which "
+            "rows are public"
+        )
+    return np.array(flags, dtype=np.bool_)
+
+
+def _checked_context(context: object) -> list[str]:
+    if isinstance(context, str) or not isinstance(context, Sequence) or len(context) == 0:
+        raise ConfigurationError(f"context must be a list of one or more columns, got {context!r}")
+    return [str(each) for each in context]
+
+
+def _checked_actions(actions: object) -> list[str]:
+    if isinstance(actions, str) or not isinstance(actions, Sequence) or len(actions) < 2:
+        raise ConfigurationError(f"actions must be a list of two or more columns, got {actions!r}")
+    return [str(each) for each in actions]

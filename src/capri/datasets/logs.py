@@ -1,0 +1,183 @@
+"""Logged bandit data: who came, what was done with which probability, and what it earned."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+
+from capri.datasets.cleaning import complete_rows, label_cells, numeric_cells
+from capri.datasets.frames import Source, read_frame
+from capri.datasets.rewards import label_name
+from capri.environments import Environment
+from capri.errors import ConfigurationError, DataError, ShapeError
+from capri.simulation import Policy
+from capri.spaces import as_contexts, as_numbers
+from capri.typing import FloatArray, IntArray
+
+# Keeps the log's draws apart from those of a policy or a simulation with the same number.
+_LOG = 0x106
+
+# Rounds handed to a policy at once.
+_BATCH = 1 << 16
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BanditLog:
+    """Rounds ``(c_t, x_t, y_t)`` with the probability ``p_t`` that ``x_t`` had when it was drawn.
+
+    ``actions`` is the number of actions there were to choose from. A log of real users holds their
+    data in the clear: nothing that is computed from it here is private.
+
+    >>> BanditLog(contexts=[[0.0], [1.0]], action_index=[0, 1], rewards=[1.0, 0.0],
+    ...     propensities=[0.5, 0.5], actions=2)
+    BanditLog(2 rounds, 2 actions)
+    """
+
+    contexts: FloatArray = field(repr=False)
+    action_index: IntArray = field(repr=False)
+    rewards: FloatArray = field(repr=False)
+    propensities: FloatArray = field(repr=False)
+    actions: int
+
+    def __post_init__(self) -> None:
+        rows = as_numbers(self.contexts, "contexts must be rows of finite numbers")
+        rows = as_contexts(rows, rows.shape[1] if rows.ndim == 2 else 1)
+        count = len(rows)
+        if count == 0:
+            raise ShapeError("a log needs at least one round, got none")
+        if isinstance(self.actions, bool) or not isinstance(self.actions, int) or self.actions < 1:
+            raise ConfigurationError(
+                f"actions must be the number of actions, 1 or more, got {self.actions!r}"
+            )
+        chosen = as_numbers(self.action_index, "action_index must be whole numbers")
+        rewards = as_numbers(self.rewards, "rewards must be finite numbers")
+        chances = as_numbers(self.propensities, "propensities must be numbers above 0, up to 1")
+        for name, array in (
+            ("action_index", chosen),
+            ("rewards", rewards),
+            ("propensities", chances),
+        ):
+            if array.shape != (count,):
+                raise ShapeError(f"{name} must have shape ({count},), got {array.shape}")
+        if not ((chosen >= 0) & (chosen < self.actions) & (chosen == np.floor(chosen))).all():
+            raise DataError(f"action_index must be whole numbers from 0 to {self.actions - 1}")
+        if not np.isfinite(rewards).all():
+            raise DataError("rewards must be finite numbers, got NaN or infinity")
+        if not ((chances > 0.0) & (chances <= 1.0)).all():
+            raise DataError(
+                "propensities must lie above 0 and up to 1: each is the probability that its "
+                "action had when it was drawn"
+            )
+        columns: dict[str, FloatArray | IntArray] = {
+            "contexts": rows,
+            "action_index": chosen.astype(np.int64),
+            "rewards": rewards,
+            "propensities": chances,
+        }
+        for name, column in columns.items():
+            column.flags.writeable = False
+            object.__setattr__(self, name, column)
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def __repr__(self) -> str:
+        return f"BanditLog({len(self)} rounds, {self.actions} actions)"
+
+    def __getitem__(self, rounds: slice) -> "BanditLog":
+        return BanditLog(
+            contexts=self.contexts[rounds],
+            action_index=self.action_index[rounds],
+            rewards=self.rewards[rounds],
+            propensities=self.propensities[rounds],
+            actions=self.actions,
+        )
+
+
+def record(policy: Policy, environment: Environment, rounds: int, *, seed: int = 0) -> BanditLog:
+    """Play a policy in simulation and keep the log, with the propensities its decisions carry."""
+    if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 1:
+        raise ConfigurationError(f"rounds must be a whole number of 1 or more, got {rounds!r}")
+    context_generator, reward_generator = (
+        np.random.default_rng(child) for child in np.random.SeedSequence([seed, _LOG]).spawn(2)
+    )
+    who, done, chances, earned, played = [], [], [], [], 0
+    while played < rounds:
+        count = min(policy.remaining, rounds - played, _BATCH)
+        if count == 0:
+            raise ConfigurationError(
+                f"the policy is done after {played} rounds, {rounds} were asked for: "
+                "build it with a longer horizon"
+            )
+        context = environment.draw_contexts(context_generator, count)
+        decisions = policy.act_many(environment.contexts[context])
+        rewards = environment.rewards(reward_generator, context, decisions.action_index)
+        policy.update_many(decisions, rewards)
+        who.append(context)
+        done.append(decisions.action_index)
+        chances.append(decisions.propensity)
+        earned.append(rewards)
+        played += count
+    return BanditLog(
+        contexts=environment.contexts[np.concatenate(who)],
+        action_index=np.concatenate(done),
+        rewards=np.concatenate(earned),
+        propensities=np.concatenate(chances),
+        actions=len(environment.actions),
+    )
+
+
+def load_log(
+    source: Source,
+    *,
+    context: Sequence[str],
+    action: str,
+    reward: str,
+    propensity: str,
+    actions: Sequence[object],
+    missing: str = "error",
+) -> BanditLog:
+    """Read a log from a CSV, a Parquet file or a data frame.
+
+    ``actions`` lists the actions in the order a policy numbers them; the column ``action`` holds
+    one of them in every row. Contexts are taken as they stand: they must be what the policy is to
+    see. All rows count as private, so errors tell nothing of single rows.
+    """
+    if isinstance(actions, str) or len(actions) == 0:
+        raise ConfigurationError(f"actions must list the actions of the log, got {actions!r}")
+    if isinstance(context, str) or len(context) == 0:
+        raise ConfigurationError(f"context must be a list of one or more columns, got {context!r}")
+    names = [label_name(each) for each in actions]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"actions must be different from each other, got {names}")
+    numeric = [*context, reward, propensity]
+    frame = read_frame(source, [*numeric, action])
+    values, absent, wrong = numeric_cells(frame, numeric)
+    labels, unlabelled = label_cells(frame[action])
+    nobody = np.zeros(len(frame), dtype=np.bool_)
+    # Two rows at least on the public side are needed for a bandit, not for a log.
+    keep = complete_rows(
+        [*numeric, action],
+        np.column_stack([absent, unlabelled]),
+        np.column_stack([wrong, nobody]),
+        nobody,
+        missing,
+        least_public=0,
+    )
+    number = {name: place for place, name in enumerate(names)}
+    index = [number.get(each, -1) for each in labels[keep]]
+    if -1 in index:
+        raise DataError(
+            f"column {action!r} holds an action that is not among the {len(names)} listed: "
+            "list all of them in actions"
+        )
+    values = values[keep]
+    return BanditLog(
+        contexts=values[:, : len(context)],
+        action_index=np.array(index),
+        rewards=values[:, -2],
+        propensities=values[:, -1],
+        actions=len(names),
+    )

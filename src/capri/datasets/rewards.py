@@ -1,0 +1,193 @@
+"""Reward rules: what an action earns on a row. Actions come from public rows or are stated."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import final
+
+import numpy as np
+
+from capri.errors import ConfigurationError
+from capri.typing import FloatArray
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ActionSet:
+    """What can be done: a name and a feature row for each action."""
+
+    names: tuple[str, ...]
+    rows: FloatArray = field(repr=False)
+
+
+class LabelRule(ABC):
+    """From the label of a row to the reward of every action."""
+
+    # Whether labels are numbers; else they are names.
+    numeric: bool
+
+    @property
+    @abstractmethod
+    def bound(self) -> float:
+        """No reward exceeds this in absolute value."""
+
+    @abstractmethod
+    def actions(self, public_labels: np.ndarray) -> ActionSet:
+        """The actions, from the labels of public rows only."""
+
+    @abstractmethod
+    def rewards(
+        self,
+        labels: np.ndarray,
+        public_labels: np.ndarray,
+        actions: ActionSet,
+    ) -> FloatArray:
+        """Reward of every action on rows with these labels, ``(n, actions)``."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Match(LabelRule):
+    """Classification: ``right`` for the row's own label, ``wrong`` for any other.
+
+    ``classes`` names the actions; left out, they are the labels seen in public rows. A private row
+    with another label earns ``wrong`` whatever is done: that it exists is nobody's business.
+    """
+
+    right: float = 1.0
+    wrong: float = -1.0
+    classes: Sequence[str] | None = None
+    numeric = False
+
+    def __post_init__(self) -> None:
+        for name in ("right", "wrong"):
+            object.__setattr__(self, name, _finite(name, getattr(self, name)))
+        if not self.right > self.wrong:
+            raise ConfigurationError(f"right must exceed wrong, got {self.right} and {self.wrong}")
+        if self.classes is not None:
+            if isinstance(self.classes, str) or len(set(self.classes)) < 2:
+                raise ConfigurationError(
+                    f"classes must be two or more different labels, got {self.classes!r}"
+                )
+            names = tuple(label_name(each) for each in dict.fromkeys(self.classes))
+            object.__setattr__(self, "classes", names)
+
+    @property
+    def bound(self) -> float:
+        """The larger of both rewards, in absolute value."""
+        return max(abs(self.right), abs(self.wrong))
+
+    def actions(self, public_labels: np.ndarray) -> ActionSet:
+        """One action per class, as one-hot rows."""
+        names = self.classes
+        if names is None:
+            names = tuple(sorted(set(public_labels.tolist()), key=_natural))
+        if len(names) < 2:
+            raise ConfigurationError(
+                f"public rows must show at least two different labels, got {len(names)}: make more "
+                "rows public or name the labels with Match(classes=[...])"
+            )
+        return ActionSet(names=tuple(names), rows=np.eye(len(names)))
+
+    def rewards(
+        self,
+        labels: np.ndarray,
+        public_labels: np.ndarray,
+        actions: ActionSet,
+    ) -> FloatArray:
+        """``right`` where the action is the label."""
+        hit = labels[:, None] == np.array(actions.names, dtype=object)
+        return np.where(hit.astype(np.bool_), self.right, self.wrong)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Closeness(LabelRule):
+    """Dosing: ``1 - |dose - y| / tolerance``, cut at -1, with ``doses`` levels spread over [0, 1].
+
+    The label is first mapped to ``y`` in [0, 1] by the range of the public labels (or ``low`` and
+    ``high``); labels beyond it are cut. ``tolerance`` is the distance at which nothing is earned.
+    """
+
+    doses: int = 11
+    tolerance: float = 0.5
+    low: float | None = None
+    high: float | None = None
+    numeric = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.doses, bool) or not isinstance(self.doses, int) or self.doses < 2:
+            raise ConfigurationError(
+                f"doses must be a whole number of 2 or more, got {self.doses!r}"
+            )
+        if not _finite("tolerance", self.tolerance) > 0:
+            raise ConfigurationError(f"tolerance must be positive, got {self.tolerance!r}")
+        if (self.low is None) != (self.high is None):
+            raise ConfigurationError("give both low and high, or neither")
+        if (
+            self.low is not None
+            and self.high is not None
+            and not _finite("low", self.low) < _finite("high", self.high)
+        ):
+            raise ConfigurationError(f"low must be below high, got {self.low} and {self.high}")
+
+    @property
+    def bound(self) -> float:
+        """Rewards lie in [-1, 1]."""
+        return 1.0
+
+    def actions(self, public_labels: np.ndarray) -> ActionSet:
+        """Equally spaced doses, named by the label they stand for."""
+        low, high = self._range(public_labels)
+        levels = np.linspace(0.0, 1.0, self.doses)
+        return ActionSet(
+            names=tuple(f"{low + level * (high - low):g}" for level in levels), rows=levels[:, None]
+        )
+
+    def rewards(
+        self,
+        labels: np.ndarray,
+        public_labels: np.ndarray,
+        actions: ActionSet,
+    ) -> FloatArray:
+        """``max(-1, 1 - |dose - y| / tolerance)``."""
+        low, high = self._range(public_labels)
+        wanted = np.clip((labels - low) / (high - low), 0.0, 1.0)
+        distance = np.abs(actions.rows[:, 0] - wanted[:, None])
+        return np.asarray(np.maximum(-1.0, 1.0 - distance / self.tolerance))
+
+    def _range(self, public_labels: np.ndarray) -> tuple[float, float]:
+        if self.low is not None and self.high is not None:
+            return float(self.low), float(self.high)
+        low, high = float(public_labels.min()), float(public_labels.max())
+        if not low < high:
+            raise ConfigurationError(
+                "the label is the same in all public rows: give its range, Closeness(low=, high=)"
+            )
+        return low, high
+
+
+def label_name(value: object) -> str:
+    """A label as text. Whole numbers are written alike however the file stored them.
+
+    >>> label_name(3.0), label_name(3), label_name("3"), label_name("good")
+    ('3', '3', '3', 'good')
+    """
+    if isinstance(value, Real) and float(value).is_integer():
+        return str(int(float(value)))
+    return str(value).strip()
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    """Numbers first, by size; then text."""
+    try:
+        return 0, float(name), name
+    except ValueError:
+        return 1, 0.0, name
+
+
+def _finite(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise ConfigurationError(f"{name} must be a finite number, got {value!r}")
+    return float(value)

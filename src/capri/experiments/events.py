@@ -1,0 +1,56 @@
+"""What backends tell while they play cells, and what they are."""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from capri.experiments.cells import Cell
+
+
+@dataclass(frozen=True)
+class Started:
+    """A worker took a cell."""
+
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class Going:
+    """A cell is under way: rounds played, and regret over that of uniform play so far."""
+
+    cell: Cell
+    rounds: int
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A cell has its record."""
+
+    cell: Cell
+    record: dict[str, Any]
+
+
+Event = Started | Going | Finished
+
+
+class Stop:
+    """Says whether the user wants no new cells to be started."""
+
+    asked = False
+
+
+class Backend(Protocol):
+    """Plays cells somewhere. Takes them from the iterator as workers come free, never all at once.
+
+    Ending the iteration early ends all workers.
+    """
+
+    @property
+    def workers(self) -> int:
+        """How many cells are played at once."""
+        ...
+
+    def play(self, cells: Iterator[Cell], stop: Stop) -> Generator[Event]:
+        """Play all cells; once ``stop`` is asked for, only those that are under way."""
+        ...

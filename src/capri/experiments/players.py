@@ -1,0 +1,211 @@
+"""Policies of a study: CAPRI in any form, every rival, uniform play."""
+
+import inspect
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from capri.arena.contest import Entry, build
+from capri.arena.problems import ArenaProblem
+from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
+from capri.errors import CapriError, ConfigurationError
+from capri.experiments.given import Given
+from capri.experiments.worlds import build_kernel, read_kernel
+from capri.kernels import RBF
+from capri.local.fleet import Fleet
+from capri.policy import Capri
+from capri.presets import checked_options
+from capri.privacy.budget import Budget
+from capri.rivals import RIVAL_NAMES, Promise, promise_of, reach_of, rival
+from capri.rivals.base import Rival
+from capri.rivals.catalogue import BY_NAME
+from capri.rivals.features import FEATURE_NAMES
+from capri.simulation import Policy
+
+CAPRI = "capri"
+PLAYER_NAMES = (CAPRI, *RIVAL_NAMES)
+
+# Keeps the draw of a wrong context law apart from others with the same seed.
+_LAW = 0x1A3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Player:
+    """Who plays, with which settings, and what it is told of the environment.
+
+    ``epsilons`` are its own, where they differ from the study's.
+    """
+
+    label: str
+    name: str
+    settings: dict[str, Any]
+    epsilons: tuple[float, ...] | None
+
+    @property
+    def private(self) -> bool:
+        """Whether a budget makes a difference to it."""
+        if self.name == CAPRI:
+            return True
+        return self.name in BY_NAME and BY_NAME[self.name].promise.model not in ("none", "perfect")
+
+    @property
+    def reach(self) -> int:
+        """The longest sensible horizon."""
+        return 10**9 if self.name == CAPRI else reach_of(self.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that determines how it plays; the label does not."""
+        return {"name": self.name, **self.settings}
+
+
+def read_player(given: Given) -> Player:
+    """A ``[[policies]]`` table."""
+    name = given.word("name", PLAYER_NAMES)
+    settings: dict[str, Any] = {}
+    label = name
+    if name == CAPRI:
+        settings["model"] = given.word("model", ("joint", "local"), "joint")
+        settings["preset"] = given.word("preset", ("practical", "paper"), "practical")
+        if settings["model"] == "local":
+            settings["randomizer"] = given.word("randomizer", ("sphere", "gaussian"), "sphere")
+        label = f"{name}-{settings['model']}"
+    elif name in BY_NAME and BY_NAME[name].needs == "features":
+        settings["features"] = given.word("features", FEATURE_NAMES, "kernel")
+    label = given.text("label", label)
+    if given.has("kernel") or given.has("lengthscale"):
+        if not isinstance(given.take("kernel", ""), dict):
+            for key in ("kernel", "lengthscale"):
+                if not given.has(key):
+                    raise given.error(
+                        key, "kernel and lengthscale are given together or not at all"
+                    )
+        settings["kernel"], settings["lengthscale"] = read_kernel(given, "matern52", 0.3)
+    if given.has("law_error"):
+        settings["law_error"] = given.number(
+            "law_error", 0.0, lambda value: 0 <= value < 0.5, "a number from 0 to below 0.5"
+        )
+    own = None
+    if given.has("epsilons"):
+        own = tuple(float(each) for each in read_epsilons(given, None))
+    options = given.take("options", {})
+    given.done()
+    _check_options(given, name, settings, options)
+    if options:
+        settings["options"] = options
+    return Player(label=label, name=name, settings=settings, epsilons=own)
+
+
+def read_epsilons(given: Given, default: Any) -> list[float]:
+    """The key ``epsilons``: positive numbers; inf is no noise."""
+    if default is None and not given.has("epsilons"):
+        raise given.error("epsilons", "epsilons is missing: positive numbers; inf is no noise")
+    return given.several(
+        "epsilons", default, lambda value: value > 0, "positive numbers (inf is no noise)"
+    )
+
+
+def _check_options(
+    given: Given, name: str, settings: dict[str, Any], options: dict[str, Any]
+) -> None:
+    """Refuse an option that the policy does not take, before anything runs."""
+    inner = given.inner("options", options)
+    if name == CAPRI:
+        try:
+            checked_options(settings["preset"], options)
+        except (CapriError, TypeError) as problem:
+            blamed = next((key for key in options if key in str(problem)), "")
+            raise inner.error(blamed, str(problem)) from None
+        return
+    allowed: tuple[str, ...] = ()
+    if name in BY_NAME:
+        common = {*inspect.signature(Rival.__init__).parameters, "kernel", "features"}
+        own = inspect.signature(BY_NAME[name].__init__).parameters
+        allowed = tuple(key for key in own if key not in common and key != "setting")
+    inner.rest(allowed)
+    if not options or not given.thorough:
+        return
+    # A rival checks its values when it is built: do that on a small world.
+    kernel = RBF(lengthscale=0.3)
+    world = random_rkhs(kernel, contexts=6, actions=5)
+    common_settings: dict[str, Any] = {"kernel": kernel, "horizon": 100, "simulation_seed": 0}
+    try:
+        rival(name, world, **common_settings, **options)
+    except (CapriError, TypeError, ValueError) as problem:
+        blamed = next((key for key in options if key in str(problem)), next(iter(options)))
+        raise inner.error(blamed, str(problem)) from None
+
+
+def build_player(
+    player: dict[str, Any],
+    problem: ArenaProblem,
+    world: Environment,
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    rounds: int,
+    seed: int,
+) -> tuple[Policy, Promise, str]:
+    """The policy, what it promises, and a note where it is not what was asked for."""
+    told = world
+    if player.get("law_error"):
+        told = _with_wrong_law(world, player["law_error"], seed)
+    kernel = problem.kernel
+    if "kernel" in player:
+        kernel = build_kernel(player["kernel"], player["lengthscale"])
+    name = player["name"]
+    if name != CAPRI:
+        options = dict(problem.options.get(name, {})) | player.get("options", {})
+        if "features" in player:
+            options["features"] = player["features"]
+        policy, note = build(
+            Entry(policy=name, epsilon=math.inf if epsilon is None else epsilon),
+            replace(problem, kernel=kernel, options={name: options}),
+            told,
+            rounds=rounds,
+            seed=seed,
+            delta=delta or 0.0,
+        )
+        return policy, promise_of(policy), note
+    budget = None
+    if epsilon is not None and delta is not None:
+        budget = Budget(epsilon=epsilon, delta=delta)
+    settings: dict[str, Any] = {
+        "kernel": kernel,
+        "actions": told.actions if problem.actions is None else problem.actions,
+        "contexts": public_pool(told),
+        "reward_bound": told.reward_bound,
+        "horizon": rounds,
+        "simulation_seed": seed,
+        **problem.options.get(f"{name}-{player['model']}", {}),
+        **player.get("options", {}),
+    }
+    if budget is not None and (player["model"], player["preset"]) == ("local", "practical"):
+        # Real devices and an aggregator; the paper has its own local form.
+        fleet = Fleet.build(budget=budget, randomizer=player["randomizer"], **settings)
+        return fleet, promise_of(fleet), ""
+    capri = Capri(budget=budget, model=player["model"], preset=player["preset"], **settings)
+    return capri, promise_of(capri), ""
+
+
+def _with_wrong_law(world: Environment, distance: float, seed: int) -> TabularEnvironment:
+    """The world as a policy is told it: its context law off by a total variation distance.
+
+    A random half ``A`` of the contexts gains the probability ``d`` that the others lose:
+    ``p'(c) = p(c) (P(A) + d) / P(A)`` in ``A`` and ``p(c) (1 - P(A) - d) / (1 - P(A))`` elsewhere.
+    """
+    if not isinstance(world, TabularEnvironment):
+        raise ConfigurationError("law_error needs an environment whose context law is known")
+    order = np.random.default_rng([seed, _LAW]).permutation(len(world.weights))
+    gains = np.zeros(len(order), dtype=np.bool_)
+    gains[order[: len(order) // 2]] = True
+    share = float(world.weights[gains].sum())
+    if not share > 0.0 or not distance < 1.0 - share:
+        raise ConfigurationError(
+            f"law_error must be below {1.0 - share:.3g} here, the probability of the contexts that "
+            f"lose some, got {distance:g}"
+        )
+    factor = np.where(gains, 1.0 + distance / share, 1.0 - distance / (1.0 - share))
+    weights = world.weights * factor
+    return replace(world, weights=weights / weights.sum())

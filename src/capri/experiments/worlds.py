@@ -1,0 +1,173 @@
+"""Environments of a study: what they are called, what they take, and how they are built."""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capri.arena.experiments import DUBEY, USCA
+from capri.arena.problems import ArenaProblem
+from capri.datasets import DATASET_NAMES, suggested_kernel, table_environment
+from capri.datasets import environment_by_name as dataset_by_name
+from capri.environments import ENVIRONMENT_NAMES, Environment, environment_by_name
+from capri.errors import CapriError, ConfigurationError
+from capri.experiments.given import Given
+from capri.kernels import KERNEL_NAMES, Kernel, kernel_by_name
+from capri.kernels import from_dict as kernel_from_dict
+
+PUBLISHED = {problem.name: problem for problem in (DUBEY, USCA)}
+# A CSV or Parquet file of one's own.
+TABLE = "table"
+WORLD_NAMES = (*ENVIRONMENT_NAMES, *PUBLISHED, *DATASET_NAMES, TABLE)
+
+# Set by the study itself, not by the options of an environment.
+_NOT_OPTIONS = ("name", "kernel", "seed")
+# In a study, label is what an environment is called.
+_RENAMED = {"label": "label_column"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """An environment for every seed, by name, and the kernel that goes with it.
+
+    The kernel shapes "rkhs"; elsewhere it is what policies assume unless they are told otherwise.
+    None is the kernel that public rows of a data set suggest.
+    """
+
+    label: str
+    name: str
+    kernel: Any
+    lengthscale: Any
+    options: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that determines the environment of a seed; the label does not."""
+        if self.name in PUBLISHED:
+            return {"name": self.name}
+        return {
+            "name": self.name,
+            "kernel": self.kernel,
+            "lengthscale": self.lengthscale,
+            **self.options,
+        }
+
+
+def read_world(given: Given) -> World:
+    """An ``[[environments]]`` table."""
+    name = given.word("name", WORLD_NAMES)
+    label = given.text("label", name)
+    kernel, lengthscale = None, None
+    defaults: dict[str, Any] = {}
+    if name not in PUBLISHED:
+        if name in ENVIRONMENT_NAMES or given.has("kernel"):
+            kernel, lengthscale = read_kernel(given, "matern52", 0.3)
+        parameters = inspect.signature(_constructor(name)).parameters.values()
+        defaults = {
+            _RENAMED.get(each.name, each.name): each.default
+            for each in parameters
+            if each.kind is each.KEYWORD_ONLY and each.name not in _NOT_OPTIONS
+        }
+    digest = _digest_of(given) if name == TABLE else {}
+    options = given.rest(tuple(defaults))
+    world = World(
+        label=label,
+        name=name,
+        kernel=kernel,
+        lengthscale=lengthscale,
+        options={key: value for key, value in defaults.items() if value is not inspect._empty}
+        | options
+        | digest,
+    )
+    if not given.thorough:
+        return world
+    try:
+        build_world(world.to_dict(), 0)
+    except (CapriError, TypeError) as problem:
+        blamed = next((key for key in options if key in str(problem)), "name")
+        raise given.error(blamed, str(problem)) from None
+    return world
+
+
+def _constructor(name: str) -> Callable[..., Environment]:
+    if name in ENVIRONMENT_NAMES:
+        return environment_by_name
+    return table_environment if name == TABLE else dataset_by_name
+
+
+# What stands for the content of a file, in a world and in the study kept beside its results.
+DIGEST = "sha256"
+
+
+def _digest_of(given: Given) -> dict[str, str]:
+    """The file is part of the identity by what is in it.
+
+    The study that is kept with the results says what was in it, so they can be read without it.
+    """
+    known = given.take(DIGEST)
+    if given.thorough or known is None:
+        with given.at("path"):
+            found = file_digest(given.text("path"))
+        if known is not None and known != found:
+            raise given.error(DIGEST, f"the file has {DIGEST} {found}, not {known}: it has changed")
+        known = found
+    given.give_back("path")
+    return {DIGEST: str(known)}
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of what is in a file."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as problem:
+        raise ConfigurationError(f"cannot read {path}: {problem.strerror}") from None
+
+
+def read_kernel(given: Given, kernel: Any, lengthscale: Any) -> tuple[Any, Any]:
+    """The kernel of a table: a short name and a lengthscale, or a whole description."""
+    if isinstance(given.take("kernel", kernel), dict):
+        description = given.take("kernel")
+        with given.at("kernel"):
+            kernel_from_dict(description)
+        return description, None
+    name = given.word("kernel", KERNEL_NAMES, kernel)
+    lengthscale = given.take("lengthscale", lengthscale)
+    try:
+        kernel_by_name(name, lengthscale)
+    except (CapriError, TypeError, ValueError) as problem:
+        raise given.error("lengthscale", str(problem)) from None
+    return name, lengthscale
+
+
+def build_kernel(kernel: Any, lengthscale: Any) -> Kernel:
+    """The kernel that :func:`read_kernel` read."""
+    if isinstance(kernel, dict):
+        return kernel_from_dict(kernel)
+    return kernel_by_name(kernel, lengthscale)
+
+
+def build_world(world: dict[str, Any], seed: int) -> tuple[Environment, ArenaProblem]:
+    """The environment of a seed, and what players know of it."""
+    name = world["name"]
+    if name in PUBLISHED:
+        problem = PUBLISHED[name]
+        return problem.world(seed), problem
+    named = ("name", "kernel", "lengthscale", DIGEST)
+    options = {key: value for key, value in world.items() if key not in named}
+    environment: Environment
+    if name not in ENVIRONMENT_NAMES:
+        if name == TABLE:
+            if file_digest(options["path"]) != world[DIGEST]:
+                raise ConfigurationError(f"{options['path']} has changed since the study was read")
+            options["label"] = options.pop(_RENAMED["label"])
+            bandit = table_environment(seed=seed, **options)
+        else:
+            bandit = dataset_by_name(name, seed=seed, **options)
+        environment, kernel = bandit, suggested_kernel(bandit)
+        if world["kernel"] is not None:
+            kernel = build_kernel(world["kernel"], world["lengthscale"])
+    else:
+        kernel = build_kernel(world["kernel"], world["lengthscale"])
+        environment = environment_by_name(name, kernel=kernel, seed=seed, **options)
+    return environment, ArenaProblem(name=name, world=lambda _: environment, kernel=kernel)

@@ -1,0 +1,247 @@
+"""The charts of the page as pictures for a paper: one panel per trust model, on the same axes."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from capri.plots.style import COLOURS, REFERENCE, label_right, log_axes, new_figure, prepare
+from capri.report.marks import DASHES, Mark, marks
+from capri.report.summary import Mean, Player, Series, Summary
+from capri.typing import FloatArray
+
+_TITLES = {
+    "joint": "Joint privacy",
+    "local": "Local privacy",
+    "shuffle": "Shuffle privacy",
+    "central": "Central privacy",
+    "none": "No privacy",
+    "perfect": "No data used",
+}
+_MARKERS = ("o", "s", "^", "D", "v")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Line:
+    """One line of a panel; ``reach`` is the half-width of its band."""
+
+    player: int
+    x: FloatArray
+    y: FloatArray
+    reach: FloatArray | None = None
+    dots: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Axes:
+    x: str
+    y: str
+    log: bool
+    note: str
+
+
+_CURVES = _Axes(
+    x="rounds played", y="cumulative regret", log=False, note="mean and two standard errors"
+)
+_EPSILON = _Axes(
+    x="epsilon", y="regret / uniform play", log=True, note="mean and two standard errors"
+)
+_HORIZON = _Axes(
+    x="rounds T", y="regret / uniform play", log=True, note="mean and two standard errors"
+)
+_NOISE = _Axes(
+    x="rounds played when the epoch closed", y="noise", log=True,
+    note="standard deviation of the noise on a release,\nor on each local report",
+)  # fmt: skip
+_WIDTH = _Axes(
+    x="rounds played when the epoch closed", y="width", log=True,
+    note="of the interval that decides which actions stay",
+)  # fmt: skip
+
+
+def figures(summary: Summary, *, title: str) -> Iterator[tuple[str, Figure]]:
+    """Named pictures: regret by round, by epsilon and by horizon, noise and width by epoch."""
+    taken: set[str] = set()
+
+    def named(*parts: str) -> str:
+        """A name that any file system takes, and no other picture has."""
+        name = "-".join(re.sub(r"[^\w.]+", "-", part).strip("-.") for part in parts)
+        number = 2
+        while name in taken:
+            name, number = f"{name}-{number}", number + 1
+        taken.add(name)
+        return name
+
+    for environment in dict.fromkeys(one.environment for one in summary.series):
+        here = [one for one in summary.series if one.environment == environment]
+        horizons = sorted({one.rounds for one in here})
+        for rounds in horizons:
+            there = [one for one in here if one.rounds == rounds]
+            place = f"{title}: {environment}, T = {rounds:,}"
+            words = environment, f"T{rounds}"
+            for budget, same in _by_budget(there):
+                for kind, axes, lines in (
+                    ("regret", _CURVES, [_curve(one) for one in same]),
+                    ("noise", _NOISE, _epochs(same, "noise_scale")),
+                    ("width", _WIDTH, _epochs(same, "width")),
+                ):
+                    if lines:
+                        picture = _picture(summary, lines, axes, place + _in_words(budget))
+                        yield named(kind, *words, *_in_name(budget)), picture
+            epsilons = sorted({one.epsilon for one in there if one.epsilon is not None})
+            if len(epsilons) > 1:
+                # What promises nothing has no epsilon; uniform play is the level to beat.
+                private = [
+                    one for one in there if summary.players[one.player].promise["model"] != "none"
+                ]
+                lines = _sweep(private, lambda one: one.epsilon, (epsilons[0], epsilons[-1]))
+                yield named("epsilon", *words), _picture(summary, lines, _EPSILON, place)
+        if len(horizons) > 1:
+            for budget, same in _by_budget(here):
+                lines = _sweep(same, lambda one: float(one.rounds), ())
+                picture = _picture(
+                    summary, lines, _HORIZON, f"{title}: {environment}{_in_words(budget)}"
+                )
+                yield named("horizon", environment, *_in_name(budget)), picture
+
+
+def _by_budget(series: Sequence[Series]) -> Iterator[tuple[float | None, list[Series]]]:
+    """Series of each epsilon, with those that spend no budget beside them."""
+    epsilons = sorted({one.epsilon for one in series if one.epsilon is not None})
+    budgets: list[float | None] = [*epsilons] or [None]
+    for epsilon in budgets:
+        yield epsilon, [one for one in series if one.epsilon in (None, epsilon)]
+
+
+def _in_words(budget: float | None) -> str:
+    return "" if budget is None else f", epsilon = {budget:g} where there is a budget"
+
+
+def _in_name(budget: float | None) -> tuple[str, ...]:
+    return () if budget is None else (f"epsilon{budget:g}",)
+
+
+def _curve(one: Series) -> _Line:
+    rounds, mean, error = one.curve
+    return _Line(player=one.player, x=rounds, y=mean, reach=None if error is None else 2 * error)
+
+
+def _epochs(series: Sequence[Series], name: str) -> list[_Line]:
+    lines = []
+    for one in series:
+        points = [(epoch["rounds"], epoch[name]) for epoch in one.epochs if epoch[name]]
+        if points:
+            x, y = np.array(points, dtype=np.float64).T
+            lines.append(_Line(player=one.player, x=x, y=y, dots=True))
+    return lines
+
+
+def _sweep(
+    series: Sequence[Series],
+    where: Callable[[Series], float | None],
+    everywhere: tuple[float, ...],
+) -> list[_Line]:
+    """Final regret over that of uniform play; without a budget it is the same ``everywhere``."""
+    lines = []
+    for player in dict.fromkeys(one.player for one in series):
+        points: list[tuple[float, Mean]] = []
+        for one in series:
+            if one.player == player and one.ratio is not None:
+                at = where(one)
+                points += [(each, one.ratio) for each in (everywhere if at is None else (at,))]
+        if not points:
+            continue
+        points.sort(key=lambda point: point[0])
+        errors = [ratio.standard_error for _, ratio in points]
+        lines.append(
+            _Line(
+                player=player,
+                x=np.array([at for at, _ in points]),
+                y=np.array([ratio.mean for _, ratio in points]),
+                reach=None if None in errors else 2 * np.array(errors, dtype=np.float64),
+                dots=True,
+            )
+        )
+    return lines
+
+
+def _picture(summary: Summary, lines: Sequence[_Line], axes: _Axes, headline: str) -> Figure:
+    """One panel for each trust model that is there, uniform play in all of them."""
+    players, drawn = summary.players, marks(summary.players)
+    model = {line.player: players[line.player].promise["model"] for line in lines}
+    models = [each for each in _TITLES if each in model.values() and each != "perfect"]
+    models = models or ["perfect"]
+    width = 5.6 * len(models) + 0.6
+    footnote = (
+        "Seeded simulations. Dashes tell unlike promises apart; only lines of one kind promise "
+        "the same."
+    )
+    figure = new_figure(width, 5.8, headline, footnote)
+    figure.subplots_adjust(left=0.95 / width, right=1 - 1.9 / width, wspace=0.7)
+    panels = figure.subplots(1, len(models), sharex=True, sharey=True, squeeze=False)[0]
+    for panel, each in zip(panels, models, strict=True):
+        mine = [line for line in lines if model[line.player] in (each, "perfect")]
+        promises = dict.fromkeys(
+            players[line.player].promise["label"] for line in mine if model[line.player] == each
+        )
+        prepare(panel, _TITLES[each], _subtitle(axes.note, list(promises)))
+        panel.set_xlabel(axes.x)
+        for line in mine:
+            _draw(panel, line, players[line.player], drawn[line.player])
+    panels[0].set_ylabel(axes.y, size=11)
+    _set_scales(panels, lines, log=axes.log)
+    for panel, each in zip(panels, models, strict=True):
+        labels = [
+            (float(line.y[-1]), players[line.player].policy, _colour(players, drawn, line))
+            for line in lines
+            if model[line.player] in (each, "perfect")
+        ]
+        label_right(figure, panel, labels)
+    return figure
+
+
+def _set_scales(panels: Sequence[Axes], lines: Sequence[_Line], *, log: bool) -> None:
+    """The same for all panels, fixed here: labels are placed by them."""
+    x, y = (np.concatenate([getattr(line, name) for line in lines]) for name in "xy")
+    tops = [line.y + (0.0 if line.reach is None else line.reach) for line in lines]
+    for panel in panels:
+        panel.tick_params(labelleft=True)
+        if log:
+            log_axes(panel)
+            panel.set_xlim(x.min() / 1.05, x.max() * 1.05)
+            panel.set_ylim(y[y > 0].min() / 1.2, y.max() * 1.2)
+        else:
+            panel.set_xlim(0, x.max())
+            panel.set_ylim(0, 1.05 * float(np.concatenate(tops).max()) or 1.0)
+            panel.locator_params(nbins=5)
+            panel.xaxis.set_major_formatter("{x:,.0f}")
+            panel.yaxis.set_major_formatter("{x:,.0f}")
+
+
+def _subtitle(note: str, promises: Sequence[str]) -> str:
+    named = f"{len(promises)} unlike promises, by dashes" if len(promises) > 1 else promises[0]
+    named = {"none": "nothing is promised"}.get(named, named)
+    return f"{named}\n{note}"
+
+
+def _colour(players: Sequence[Player], drawn: Sequence[Mark], line: _Line) -> str:
+    if players[line.player].promise["model"] == "perfect":
+        return REFERENCE
+    return COLOURS[drawn[line.player].colour]
+
+
+def _draw(panel: Axes, line: _Line, player: Player, mark: Mark) -> None:
+    colour = _colour([player], [mark], _Line(player=0, x=line.x, y=line.y))
+    pattern = [float(part) for part in DASHES[mark.dash].split()]
+    panel.plot(
+        line.x, line.y, color=colour, linewidth=2,
+        linestyle=(0, tuple(part / 2 for part in pattern)) if pattern else "-",
+        marker=_MARKERS[mark.shape] if line.dots else "", markersize=5,
+    )  # fmt: skip
+    if line.reach is not None and player.promise["model"] != "perfect":
+        panel.fill_between(
+            line.x, line.y - line.reach, line.y + line.reach, color=colour, alpha=0.15, linewidth=0
+        )

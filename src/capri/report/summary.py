@@ -1,0 +1,277 @@
+"""From the records of single cells to what a page shows: one series per policy, budget and problem.
+
+A *player* is a policy together with its promise: the same policy run without a budget promises
+nothing and is another player. Only players of one promise are compared without a word.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, groupby
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from capri.report.comparison import Comparison, compare
+from capri.typing import FloatArray
+
+Record = Mapping[str, Any]
+
+_NEEDED = (
+    "environment", "rounds", "policy", "player", "promise", "epsilon", "delta", "seed", "note",
+    "regret_per_round", "ratio", "simple_regret", "epochs", "measured",
+)  # fmt: skip
+
+# Who is trusted: from a curator to nobody, then what promises nothing, then what uses no data.
+_MODELS = ("joint", "local", "shuffle", "central", "none", "perfect")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Player:
+    """A policy under one promise. ``promise`` holds model, kind, protects, unit and label."""
+
+    policy: str
+    label: str
+    promise: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """A mean over seeds; the standard error is None for a single seed."""
+
+    mean: float
+    standard_error: float | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Series:
+    """What one player reached on one problem with one epsilon, over its seeds."""
+
+    environment: str
+    rounds: int
+    epsilon: float | None
+    delta: float | None
+    player: int
+    note: str
+    finals: Mapping[int, float]  # cumulative regret after the last round, by seed
+    regret: Mean
+    ratio: Mean | None
+    simple_regret: Mean | None
+    seconds: Mean | None
+    peak_memory_bytes: int | None
+    curve: tuple[FloatArray, FloatArray, FloatArray | None]  # rounds, mean, standard error
+    epochs: tuple[Mapping[str, float | None], ...]
+    active: Mapping[str, Any] | None
+    certificate: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A paired comparison of two series, by their places in the summary."""
+
+    first: int
+    second: int
+    comparison: Comparison
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Summary:
+    """A study in numbers."""
+
+    players: tuple[Player, ...]
+    series: tuple[Series, ...]
+    pairs: tuple[Pair, ...]
+    failures: tuple[Mapping[str, Any], ...]
+    cells: int
+    seconds: float
+    versions: tuple[str, ...]
+
+
+def summarise(records: Iterable[Record]) -> Summary:
+    """Gather cells that differ by their seed alone; failed ones are kept with their error."""
+    cells: dict[tuple[Any, ...], list[Record]] = {}
+    failures: list[Mapping[str, Any]] = []
+    count, seconds, versions = 0, 0.0, set()
+    for record in records:
+        count += 1
+        seconds += (record.get("measured") or {}).get("seconds") or 0.0
+        versions.add(str(record.get("version") or "unknown"))
+        if record["status"] != "done":
+            names = ("environment", "policy", "epsilon", "rounds", "seed", "error")
+            failures.append({name: record.get(name) for name in names})
+            continue
+        key = (
+            record["environment"],
+            record["rounds"],
+            record["policy"],
+            record["promise"]["label"],
+            record["epsilon"],
+            record["delta"],
+        )
+        same = cells.setdefault(key, [])
+        same.append(_slim(record, first=not same))
+    players = _players([same[0] for same in cells.values()])
+    places = {(player.policy, player.promise["label"]): i for i, player in enumerate(players)}
+    series = [_series(same, places[key[2], key[3]]) for key, same in cells.items()]
+    environments = list(dict.fromkeys(each.environment for each in series))
+    series.sort(key=lambda one: (environments.index(one.environment), *_rank(one)))
+    return Summary(
+        players=tuple(players),
+        series=tuple(series),
+        pairs=tuple(_pairs(series, players)),
+        failures=tuple(failures),
+        cells=count,
+        seconds=seconds,
+        versions=tuple(sorted(versions)),
+    )
+
+
+def _slim(record: Record, *, first: bool) -> Record:
+    """What is needed of a record: those of a large study would not fit in memory as they are."""
+    curve = {
+        name: np.array(record["curve"][name], dtype=np.float64) for name in ("round", "regret")
+    }
+    return {name: record.get(name) for name in _NEEDED} | {
+        "curve": curve,
+        # One of each is shown, that of the first seed.
+        "active": record.get("active") if first else None,
+        "certificate": record.get("certificate") if first else None,
+    }
+
+
+def _rank(series: Series) -> tuple[float, ...]:
+    return series.rounds, series.player, _or_infinity(series.epsilon), series.delta or 0.0
+
+
+def _or_infinity(epsilon: float | None) -> float:
+    return float("inf") if epsilon is None else epsilon
+
+
+def _players(records: Sequence[Record]) -> list[Player]:
+    """In groups of one promise, CAPRI first; else in the order of the study."""
+    private = {each["policy"] for each in records if each["promise"]["model"] != "none"}
+    found: dict[tuple[str, str], Player] = {}
+    ours = {each["policy"] for each in records if each["player"]["name"] == "capri"}
+    for record in records:
+        policy, promise = record["policy"], record["promise"]
+        bare = promise["model"] == "none" and policy in private
+        player = Player(
+            policy=policy,
+            label=f"{policy}, no privacy" if bare else policy,
+            promise=promise,
+        )
+        found.setdefault((policy, promise["label"]), player)
+    first_seen = list(dict.fromkeys(player.promise["label"] for player in found.values()))
+
+    def place(player: Player) -> tuple[int, int, bool]:
+        return (
+            _MODELS.index(player.promise["model"]),
+            first_seen.index(player.promise["label"]),
+            player.policy not in ours,
+        )
+
+    return sorted(found.values(), key=place)
+
+
+def _series(records: Sequence[Record], player: int) -> Series:
+    records = sorted(records, key=lambda record: int(record["seed"]))
+    first = records[0]
+    finals = {
+        record["seed"]: float(record["regret_per_round"]) * record["rounds"] for record in records
+    }
+    measured = [record.get("measured") or {} for record in records]
+    peaks = [each["peak_memory_bytes"] for each in measured if each.get("peak_memory_bytes")]
+    regret = _mean(finals.values())
+    assert regret is not None
+    return Series(
+        environment=first["environment"],
+        rounds=first["rounds"],
+        epsilon=first["epsilon"],
+        delta=first["delta"],
+        player=player,
+        note=first.get("note") or "",
+        finals=finals,
+        regret=regret,
+        ratio=_mean(record.get("ratio") for record in records),
+        simple_regret=_mean(record.get("simple_regret") for record in records),
+        seconds=_mean(each.get("seconds") for each in measured),
+        peak_memory_bytes=max(peaks, default=None),
+        curve=_curve(records),
+        epochs=_epochs(records),
+        active=next((record["active"] for record in records if record.get("active")), None),
+        certificate=next(
+            (record["certificate"] for record in records if record.get("certificate")), None
+        ),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> Mean | None:
+    """None unless every seed has a value: a mean over some seeds would compare unlike things."""
+    known = list(values)
+    if not known or any(value is None for value in known):
+        return None
+    array = np.array(known, dtype=np.float64)
+    return Mean(
+        mean=float(array.mean()),
+        standard_error=_standard_error(array),
+        low=float(array.min()),
+        high=float(array.max()),
+    )
+
+
+def _standard_error(values: FloatArray) -> float | None:
+    return float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else None
+
+
+def _curve(records: Sequence[Record]) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Mean and standard error at the rounds of the first seed, from round 0."""
+    rounds = np.array([0, *records[0]["curve"]["round"]], dtype=np.float64)
+    regret = np.array(
+        [
+            np.interp(rounds, [0, *record["curve"]["round"]], [0.0, *record["curve"]["regret"]])
+            for record in records
+        ]
+    )
+    error = regret.std(axis=0, ddof=1) / sqrt(len(records)) if len(records) > 1 else None
+    return rounds, regret.mean(axis=0), error
+
+
+_EPOCH = ("noise_scale", "width", "predicted_error", "noise_share", "active_share")
+
+
+def _epochs(records: Sequence[Record]) -> tuple[Mapping[str, float | None], ...]:
+    """Means over the seeds that closed the epoch, and the rounds played by then."""
+    count = max(len(record["epochs"]) for record in records)
+    played = np.zeros(len(records))
+    rows = []
+    for place in range(count):
+        here = [(i, record["epochs"][place]) for i, record in enumerate(records)
+                if len(record["epochs"]) > place]  # fmt: skip
+        for i, epoch in here:
+            played[i] += epoch["length"]
+        row: dict[str, float | None] = {
+            "epoch": here[0][1]["epoch"],
+            "rounds": float(np.mean([played[i] for i, _ in here])),
+        }
+        for name in _EPOCH:
+            summary = _mean(epoch.get(name) for _, epoch in here)
+            row[name] = None if summary is None else summary.mean
+        rows.append(row)
+    return tuple(rows)
+
+
+def _pairs(series: Sequence[Series], players: Sequence[Player]) -> Iterable[Pair]:
+    """Every two players of one promise on one problem, with the same budget."""
+
+    def task(place: int) -> tuple[Any, ...]:
+        one = series[place]
+        promise = players[one.player].promise["label"]
+        return one.environment, one.rounds, promise, _or_infinity(one.epsilon), one.delta or 0.0
+
+    for _, same in groupby(sorted(range(len(series)), key=task), key=task):
+        for first, second in combinations(same, 2):
+            comparison = compare(series[first].finals, series[second].finals)
+            if comparison is not None:
+                yield Pair(first=first, second=second, comparison=comparison)
