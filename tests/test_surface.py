@@ -23,6 +23,8 @@ PUBLIC = {
     "HorizonError",
     "PaperOptions",
     "PracticalOptions",
+    "PrivacyLeakWarning",
+    "PrivateKernelRidge",
     "RewardIgnoredWarning",
     "RewardStatus",
     "ShapeError",
@@ -115,7 +117,7 @@ def test_version_is_the_distributions() -> None:
 
 def test_import_is_light() -> None:
     """Plots, shells, accountants and samplers load when they are used."""
-    heavy = ("matplotlib", "opendp", "dp_accounting", "sklearn", "typer", "rich")
+    heavy = ("matplotlib", "opendp", "dp_accounting", "sklearn", "dask", "typer", "rich")
     code = f"import sys, capri; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

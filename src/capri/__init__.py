@@ -13,6 +13,8 @@
 <RewardStatus.ACCEPTED: 0>
 """
 
+import typing
+
 from capri import environments, kernels
 from capri.decisions import Decision, Decisions, RewardStatus
 from capri.errors import (
@@ -21,6 +23,7 @@ from capri.errors import (
     ConfigurationError,
     DataError,
     HorizonError,
+    PrivacyLeakWarning,
     RewardIgnoredWarning,
     ShapeError,
     StorageError,
@@ -32,6 +35,9 @@ from capri.policy import Capri
 from capri.privacy.budget import Budget
 from capri.simulation import SimulationResult, simulate
 from capri.spaces import ContextPool, ContextSampler, VaryingActions
+
+if typing.TYPE_CHECKING:
+    from capri.regression import PrivateKernelRidge
 
 __version__ = "0.1.0"
 
@@ -50,6 +56,8 @@ __all__ = [
     "HorizonError",
     "PaperOptions",
     "PracticalOptions",
+    "PrivacyLeakWarning",
+    "PrivateKernelRidge",
     "RewardIgnoredWarning",
     "RewardStatus",
     "ShapeError",
@@ -60,3 +68,18 @@ __all__ = [
     "kernels",
     "simulate",
 ]
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Load the estimator when it is asked for: it needs scikit-learn, which nothing else does."""
+    if name != "PrivateKernelRidge":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from capri.regression import PrivateKernelRidge
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.split(".")[0] != "sklearn":
+            raise
+        raise ImportError(
+            "PrivateKernelRidge needs scikit-learn: pip install 'capri-bandits[ridge]'"
+        ) from missing
+    return PrivateKernelRidge
