@@ -13,7 +13,7 @@
 <RewardStatus.ACCEPTED: 0>
 """
 
-import typing
+import typing as _typing
 
 from capri import environments, kernels
 from capri.decisions import Decision, Decisions, RewardStatus
@@ -36,7 +36,7 @@ from capri.privacy.budget import Budget
 from capri.simulation import SimulationResult, simulate
 from capri.spaces import ContextPool, ContextSampler, VaryingActions
 
-if typing.TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from capri.regression import PrivateKernelRidge
 
 __version__ = "0.1.0"
@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> typing.Any:
+def __getattr__(name: str) -> _typing.Any:
     """Load the estimator when it is asked for: it needs scikit-learn, which nothing else does."""
     if name != "PrivateKernelRidge":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -171,6 +171,12 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self._open = state
         return self
 
+    def _audited(self, columns: int) -> _Open:
+        """A stage of this configuration that serves nobody."""
+        fresh = type(self)(**self.get_params(deep=False))
+        middle = np.mean(np.asarray(self.y_bounds, dtype=np.float64))
+        return fresh._opened(fresh._options(), np.zeros((1, columns)), np.full((1, 1), middle))
+
     def _opened(self, options: Options, X: FloatArray, y: FloatArray) -> _Open:
         """A stage for the rows to come: the first, or one more after a release."""
         streams = self._streams(options)

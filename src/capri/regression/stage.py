@@ -103,7 +103,7 @@ class StagePlan:
         psi = np.matmul(kernel[:, None, :], self.features.to_whitened)[:, 0, :]
         residual = self.targets.scaled(y)
         if self.baseline.any():
-            residual = residual - np.einsum("ij,jk->ik", kernel, self.baseline)
+            residual = residual - np.matmul(kernel[:, None, :], self.baseline)[:, 0, :]
         norms = np.sqrt(np.einsum("ij,ij->i", psi, psi))
         weight = (self.clip_norm / np.maximum(norms, self.clip_norm))[:, None]
         target = np.clip(residual / self.reach, -1.0, 1.0)
