@@ -321,12 +321,12 @@ def test_bad_rows_change_nothing(bad: float) -> None:
     broken = X.copy()
     broken[-1, 0] = bad
     for data in ((broken, y), ([(X, y), (broken, y)],), (iter([(X, y), (broken, y)]),)):
-        with pytest.raises(ValueError, match="NaN|infinity"):
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
             quiet(ridge, "fit", *data)
         assert np.array_equal(ridge.predict(X), before)
         assert ridge.ledger_.events == events
     stream = quiet(simulated(), "partial_fit", X, y)
-    with pytest.raises(ValueError, match="NaN|infinity"):
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
         quiet(stream, "partial_fit", broken, y)
     assert stream._open.rows == 400
 

@@ -16,10 +16,12 @@ from capri.typing import FloatArray
 # Mean square of f, in units of the half range of y, expected before anything is known.
 SIGNAL = 0.1
 # Residuals up to this many predicted standard deviations are encoded in full.
-REACH = 2.5
+REACH = 2.0
 # Noise levels (standard deviations, same units) for which stages are planned.
 _NOISES = (0.05, 0.15, 0.45)
-_SCHEDULES = ((1.0,), (0.3, 0.7), (0.1, 0.9), (0.04, 0.16, 0.8))
+_SCHEDULES = ((1.0,), (0.3, 0.7), (0.04, 0.16, 0.8), (0.01, 0.03, 0.1, 0.86))
+# A first stage of fewer rows than this many times the noise on the vector drowns in it.
+_FIRST = 40
 _RIDGES = 4.0 ** np.arange(-3, 9)
 _CAPS = (0.5, 0.8, 0.95, 1.0)
 _TRUNCATION = 0.005
@@ -135,9 +137,10 @@ def choose_stages(
     """
     root = sqrt(prior) * np.eye(law.sample.shape[1])
     scores, variances = [], []
-    for shares in _SCHEDULES:
-        if shares[0] * rows < 1:
-            continue
+    schedules = [
+        shares for shares in _SCHEDULES if len(shares) == 1 or shares[0] * rows >= _FIRST * noise
+    ]
+    for shares in schedules:
         found = [
             rehearse(law, root, rows=rows, shares=shares, spread=spread, noise=noise)
             for spread in _NOISES
@@ -149,7 +152,7 @@ def choose_stages(
     learnt = np.diag(law.covariance) * np.maximum(prior - posterior, 0.0)
     left_out = np.concatenate([np.cumsum(learnt[::-1])[::-1], [0.0]])
     rank = int(np.argmax(left_out <= _TRUNCATION * error))
-    return _SCHEDULES[best], max(rank, 1)
+    return schedules[best], max(rank, 1)
 
 
 def matrix_root(matrix: FloatArray) -> FloatArray:
