@@ -77,8 +77,9 @@ def prepare(
     tau: float | None,
     rank: int | None,
     staged: bool,
+    noise: float | None = None,
 ) -> Setting:
-    """Basis, law and stages for this many rows."""
+    """Basis, law and stages for this many rows; ``noise`` overrides what the budget asks for."""
     wanted = min(_MAX_RANK, max(16, rows)) if rank is None else rank
     tolerance = _TOLERANCE if rank is None else 0.0
     with one_blas_thread():
@@ -99,7 +100,9 @@ def prepare(
         )
         if budget is None and rank is not None:
             return setting
-        shares, useful = choose_stages(setting.law, prior, rows=rows, noise=setting.unit_noise)
+        shares, useful = choose_stages(
+            setting.law, prior, rows=rows, noise=setting.unit_noise if noise is None else noise
+        )
     if budget is None or not staged:
         shares = (1.0,)
     if rank is None:
@@ -138,12 +141,16 @@ class Engine:
             Lot(salt=self._salt, low=float(low), high=float(high)) for low, high in pairwise(edges)
         ]
 
-    def plan(self, lot: Lot, rows: int) -> StagePlan:
-        """Plan the next stage from the releases so far."""
+    def plan(self, lot: Lot, rows: int, noise: float | None = None) -> StagePlan:
+        """Plan the next stage from the releases so far; ``noise`` as in :func:`prepare`."""
         setting, rank = self.setting, self.setting.basis.rank
         with one_blas_thread():
             reach, baseline = self._reach_and_baseline()
-            shape = self._identity() if setting.budget is None else self._whitened(rows, reach)
+            shape = (
+                self._identity()
+                if setting.budget is None
+                else self._whitened(rows, reach, setting.unit_noise if noise is None else noise)
+            )
         self._shape = shape
         # The ridge is in the whitening already; features ask for one to state their width.
         features = LowRankFeatures(setting.basis, shape.whitening, 1.0)
@@ -182,7 +189,7 @@ class Engine:
         ]
         return np.array(reach), self._baseline()
 
-    def _whitened(self, rows: int, reach: FloatArray) -> Shape:
+    def _whitened(self, rows: int, reach: FloatArray, noise: float) -> Shape:
         """The shape for the output that knows least."""
         setting = self.setting
         if self.estimates:
@@ -195,7 +202,7 @@ class Engine:
             root,
             rows=max(rows, 1),
             noise_variance=max(noise_variance, 1e-6),
-            noise=setting.unit_noise * float(reach.max()),
+            noise=noise * float(reach.max()),
         )
 
     def _identity(self) -> Shape:
@@ -229,12 +236,16 @@ class Engine:
         )
         self.learn_from(StageResult.read(plan, moments))
 
+    def expected(self) -> tuple[FloatArray, float]:
+        """Covariance and weight of one row under the public law, in the shape of the open stage."""
+        assert self._shape is not None
+        return expected_moments(self.setting.law, self._shape)
+
     def learn_from(self, result: StageResult) -> None:
         """Update the estimate: post-processing."""
-        setting, shape = self.setting, self._shape
-        assert shape is not None
+        setting = self.setting
         with one_blas_thread():
-            expected, weight = expected_moments(setting.law, shape)
+            expected, weight = self.expected()
             reading = Reading.of(
                 result, expected=expected, weight=weight, baseline=self._baseline()
             )

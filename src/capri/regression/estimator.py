@@ -15,12 +15,14 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from capri.certificate import Certificate
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
+from capri.privacy.calibration import noise_multiplier
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.regression.engine import Engine, prepare
 from capri.regression.guarantee import certify_fit
 from capri.regression.model import Model
 from capri.regression.options import Options, checked, checked_bounds, checked_kernel, outer_box
+from capri.regression.reports import ReportPlan, read_reports
 from capri.regression.sources import (
     Chunks,
     DaskBlocks,
@@ -93,6 +95,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     _open: _Open | None
     _engine: Engine
+    _awaited: Engine | None
     _private: bool
     _one_dimensional: bool
 
@@ -153,7 +156,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Add rows to the one open stage; :meth:`release`, or the first prediction, closes it."""
         options = self._options()
-        first = not hasattr(self, "n_features_in_")
+        first = not self.__sklearn_is_fitted__()
         state: _Open | None = getattr(self, "_open", None)
         self._own_process(state)
         X, y = validate_data(self, X, y, **_CHECKS, reset=first)
@@ -221,6 +224,47 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self._open = None
         before = not hasattr(self, "model_") or self._private
         self._adopt(state.engine, state.ledger, private=before and not state.streams.simulated)
+        return self
+
+    def report_plan(
+        self, columns: int, *, reports: int, noise_scale: float | None = None
+    ) -> ReportPlan:
+        """What devices need to report rows of ``columns`` features: the local model.
+
+        Planned for this many reports whose randomizer has a standard deviation of ``noise_scale``
+        on each coordinate of a message of norm 1; by default that of the Gaussian mechanism.
+        """
+        options = self._options()
+        if options.budget is None:
+            raise ConfigurationError("reports need a finite epsilon")
+        if self.y_bounds is None or (self.X_bounds is None and self.public_X is None):
+            raise ConfigurationError("reports need y_bounds, and X_bounds or public_X")
+        if noise_scale is None:
+            noise_scale = noise_multiplier(options.budget, 1)
+        outputs = np.broadcast(*np.atleast_1d(*self.y_bounds)).size
+        streams = self._streams(options)
+        nobody = np.zeros((1, columns)), np.zeros((1, outputs))
+        public = self._public(options, streams, Chunks(lambda: iter([nobody])), reports)
+        noise = noise_scale * np.sqrt(reports * outputs)
+        engine = self._built(options, streams, *public, reports, staged=False, noise=noise)
+        stage = engine.plan(Lot(salt=0, low=0.0, high=1.0), reports, noise)
+        self.n_features_in_ = columns
+        self._one_dimensional = outputs == 1
+        self._awaited = engine
+        return ReportPlan(stage=stage)
+
+    def fit_reports(self, plan: ReportPlan, total: Any, *, count: int, noise_scale: float) -> Self:
+        """Fit from the sum of private messages; see :func:`capri.regression.reports.read_reports`.
+
+        Post-processing: privacy was spent where the reports were made.
+        """
+        engine = getattr(self, "_awaited", None)
+        if engine is None:
+            raise ConfigurationError("make a report_plan first, and fit what was reported under it")
+        result = read_reports(engine, plan, total, count=count, noise_scale=noise_scale)
+        engine.learn_from(result)
+        self._open, self._awaited = None, None
+        self._adopt(engine, None, private=False)
         return self
 
     def _fit_stream(self, chunks: Iterator[tuple[Any, Any]]) -> Self:
@@ -355,6 +399,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         rows: int,
         *,
         staged: bool,
+        noise: float | None = None,
     ) -> Engine:
         setting = prepare(
             kernel=checked_kernel(self.kernel, *box),
@@ -367,6 +412,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             tau=options.tau,
             rank=options.rank,
             staged=staged,
+            noise=noise,
         )
         return Engine(setting, int(streams.public.integers(2**62)))
 

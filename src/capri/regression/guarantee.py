@@ -11,7 +11,10 @@ from capri.privacy.ledger import Ledger
 def certify_fit(ledger: Ledger | None, *, private: bool) -> Certificate:
     """State the guarantee of a fit, or refuse: no budget and no real noise, no certificate."""
     if ledger is None:
-        raise ConfigurationError("no certificate: epsilon is infinite, this fit has no privacy")
+        raise ConfigurationError(
+            "no certificate: this fit spent no budget here. Epsilon is infinite, or the rows came "
+            "as reports, which are certified where they are made"
+        )
     if not private:
         raise ConfigurationError(
             "no certificate: a simulation draws seeded noise and protects nobody. "
