@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint audit clean bench ablation
+.PHONY: demo test lint audit clean bench bench-ridge ablation
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -34,6 +34,10 @@ audit: $(READY)  ## attack the real pipeline, and broken ones that must be caugh
 bench: $(READY)  ## regret, rivals, time and memory, under twenty minutes on two idle cores
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/regret.py --functions 10
+
+bench-ridge: $(READY)  ## private regression: accuracy against epsilon, time and memory
+	$(BIN)/python benchmarks/ridge.py
+	$(BIN)/python benchmarks/ridge.py --speed
 
 ablation: $(READY)  ## what each option of the practical preset is worth
 	$(BIN)/python benchmarks/ablation.py

@@ -18,10 +18,12 @@ from capri.privacy.calibration import analytic_multiplier
 from capri.privacy.ledger import Ledger
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.moments import release
+from capri.regression.stage import StagePlan
 from capri.typing import FloatArray, IntArray
 
 _EXCESS = 1e6
-_ATTACKS = ("release", "difference", "fork")
+_ATTACKS = ("release", "leverage", "difference", "fork")
+_PROBES = 4096
 _FEWEST, _SHARE, _FORKS = 100, 20, 250
 
 
@@ -35,9 +37,10 @@ def audit_fit(
 ) -> AuditResult:
     """Attack the configuration of an estimator for rows of ``columns`` features and one target.
 
-    Three attacks with their threshold at the midpoint: *release* reads what a stage gives away,
-    asking twice; *difference* subtracts a second stage, in case noise is reused; *fork* subtracts
-    the release of a sibling process. The confidence holds for all of them together.
+    Four attacks with their threshold at the midpoint: *release* reads what a stage gives away,
+    asking twice; *leverage* does the same with the row of largest norm, in case rows are not
+    capped; *difference* subtracts a second stage, in case noise is reused; *fork* subtracts the
+    release of a sibling process. The confidence holds for all of them together.
     """
     if trials < _FEWEST:
         raise ConfigurationError(f"an audit needs at least {_FEWEST} trials, got {trials}")
@@ -52,7 +55,7 @@ def audit_fit(
         raise ConfigurationError("only a private fit can be audited: leave random_state at None")
     target = _Target(estimator, columns)
     few = max(_FEWEST, trials // _SHARE)
-    counts = {"release": trials, "difference": few, "fork": min(few, _FORKS)}
+    counts = {"release": trials, "leverage": few, "difference": few, "fork": min(few, _FORKS)}
     budget = target.ledger().budget
     error = (1 - confidence) / len(attacks)
     return AuditResult(
@@ -66,49 +69,35 @@ def audit_fit(
 
 
 class _Target:
-    """One plan, the worst row and a bystander."""
+    """One plan, two bad rows and a bystander."""
 
     def __init__(self, estimator: PrivateKernelRidge, columns: int) -> None:
         self._open = estimator._audited(columns)
         self._plan = self._open.plan
         if self._open.ledger is None:
             raise ConfigurationError("epsilon is infinite: there is no privacy to audit")
-        self._row = self._worst_row()
-        middle = self._plan.targets.middle
-        self._span = _EXCESS * self._plan.targets.half
-        self._bystander = np.zeros_like(middle) + middle
-        low, high = (self._moments(sign) for sign in (-1.0, 1.0))
-        self._direction = (high - low) / np.linalg.norm(high - low)
-        self._midpoint = float(np.sum((high + low) / 2 * self._direction))
-        self._quiet = float(np.sum(self._moments(None) * self._direction))
+        self._budget = self._open.ledger.budget
+        self._harmful, self._far = (_World(self._plan, row) for row in self._rows())
 
     def ledger(self) -> Ledger:
         """An account of its own for every run."""
-        assert self._open.ledger is not None
-        return Ledger(self._open.ledger.budget, composition=1.0, participation=None)
+        return Ledger(self._budget, composition=1.0, participation=None)
 
-    def _worst_row(self) -> FloatArray:
-        """The row nearest the cap: there both features and target count in full."""
-        setting = self._open.engine.setting
+    def _rows(self) -> tuple[FloatArray, FloatArray]:
+        """The row nearest the cap, where features and target count in full, and the farthest."""
         generator = np.random.default_rng(0)
-        low, high = setting.basis.pivots.min(axis=0), setting.basis.pivots.max(axis=0)
-        rows = low + (high - low) * generator.random((4096, len(low)))
-        norms = np.linalg.norm(self._plan.features.whitened_block(rows), axis=1)
+        pivots = self._open.engine.setting.basis.pivots
+        rows = []
+        for low, high in ((pivots.min(axis=0), pivots.max(axis=0)), self._plan.box):
+            rows.append(low + (high - low) * generator.random((_PROBES, len(low))))
+        probes = np.concatenate(rows)
+        norms = np.linalg.norm(self._plan.features.whitened_block(probes), axis=1)
         ratio = np.maximum(norms, 1e-300) / self._plan.clip_norm
-        return np.asarray(rows[int(np.minimum(ratio, 1 / ratio).argmax())])
+        return probes[int(np.minimum(ratio, 1 / ratio).argmax())], probes[int(ratio.argmax())]
 
-    def _total(self, sign: float | None) -> IntArray:
-        """The secret sum of the attacked row and a bystander."""
-        y = np.stack([self._bystander + (sign or 0.0) * self._span, self._bystander])
-        return self._plan.total(np.stack([self._row, self._row]), y, 0)
-
-    def _moments(self, sign: float | None) -> FloatArray:
-        grid = self._plan.grid
-        return np.asarray(self._total(sign) / float(grid.level) ** 2)
-
-    def _play(self, ledger: Ledger, stage: int, sign: float | None) -> FloatArray:
+    def _play(self, world: "_World", ledger: Ledger, stage: int, sign: float | None) -> FloatArray:
         """Everything that a stage gives away, averaged: a second release must be refused."""
-        total = self._total(sign)
+        total = world.total(sign)
         seen = []
         with suppress(BudgetError):
             for _ in range(2):
@@ -125,27 +114,58 @@ class _Target:
                 )
         return np.asarray(np.mean(seen, axis=0))
 
-    def _statistic(self, moments: FloatArray, midpoint: float) -> float:
-        scale = self._plan.grid.noise_scale / float(self._plan.grid.level) ** 2
-        return (float(np.sum(moments * self._direction)) - midpoint) / scale
-
     def release(self, sign: float) -> float:
         """What the release of the attacked stage tells."""
-        return self._statistic(self._play(self.ledger(), 1, sign), self._midpoint)
+        return self._harmful.statistic(self._play(self._harmful, self.ledger(), 1, sign))
+
+    def leverage(self, sign: float) -> float:
+        """The same of a row far out."""
+        return self._far.statistic(self._play(self._far, self.ledger(), 1, sign))
 
     def difference(self, sign: float) -> float:
         """What two consecutive releases tell."""
-        ledger = self.ledger()
-        return self._apart(self._play(ledger, 1, sign), self._play(ledger, 2, None))
+        ledger, world = self.ledger(), self._harmful
+        first, second = (self._play(world, ledger, n, s) for n, s in ((1, sign), (2, None)))
+        return world.apart(first, second)
 
     def fork(self, sign: float) -> float:
         """What two sibling processes tell."""
-        size = self._plan.grid.size
+        size, world = self._plan.grid.size, self._harmful
         first, second = (
-            _in_child(partial(self._play, self.ledger(), 1, world)).reshape(size, size)
-            for world in (sign, None)
+            _in_child(partial(self._play, world, self.ledger(), 1, s)).reshape(size, size)
+            for s in (sign, None)
         )
-        return self._apart(first, second)
+        return world.apart(first, second)
 
-    def _apart(self, first: FloatArray, second: FloatArray) -> float:
-        return self._statistic(first - second, self._midpoint - self._quiet) / sqrt(2)
+
+class _World:
+    """An attacked row with its targets, and the statistic that tells the two worlds apart."""
+
+    def __init__(self, plan: StagePlan, row: FloatArray) -> None:
+        self._plan, self._row = plan, row
+        low, high, none = (self._moments(sign) for sign in (-1.0, 1.0, None))
+        length = max(float(np.linalg.norm(high - low)), 1e-300)
+        self._direction = (high - low) / length
+        self._midpoint = float(np.sum((high + low) / 2 * self._direction))
+        self._quiet = float(np.sum(none * self._direction))
+
+    def total(self, sign: float | None) -> IntArray:
+        """The secret sum of the attacked row and a bystander without a target of note."""
+        middle = self._plan.targets.middle
+        attacked = middle + (sign or 0.0) * _EXCESS * self._plan.targets.half
+        return self._plan.total(np.stack([self._row] * 2), np.stack([attacked, middle]), 0)
+
+    def _moments(self, sign: float | None) -> FloatArray:
+        return np.asarray(self.total(sign) / float(self._plan.grid.level) ** 2)
+
+    def statistic(self, moments: FloatArray) -> float:
+        """In units of the noise; 0 lies midway between the worlds."""
+        return self._scaled(moments, self._midpoint)
+
+    def apart(self, first: FloatArray, second: FloatArray) -> float:
+        """The same of a difference of two releases, the second without the attacker's target."""
+        return self._scaled(first - second, self._midpoint - self._quiet) / sqrt(2)
+
+    def _scaled(self, moments: FloatArray, midpoint: float) -> float:
+        scale = self._plan.grid.noise_scale / float(self._plan.grid.level) ** 2
+        return (float(np.sum(moments * self._direction)) - midpoint) / scale
