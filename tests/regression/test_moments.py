@@ -145,5 +145,7 @@ def test_weak_noise_is_refused_and_paper_noise_is_larger() -> None:
         with pytest.raises(BudgetError):
             release(weak, weak.empty(), ledger=ledger, **arguments)
     assert not ledger.events
+    with pytest.raises(BudgetError, match="ledger"):
+        release(grid, grid.empty(), ledger=None, **arguments)
     assert grid.noise_scale / sqrt(2) >= RESOLUTION
     assert grid_of(calibration="paper").noise_scale > 5 * grid.noise_scale

@@ -4,7 +4,6 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -39,6 +38,26 @@ from capri.typing import FloatArray, IntArray
 
 # Public rows that stand for the law of X: some for each row of the data, within limits.
 _LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 15
+
+
+# Frames between a warning and the call of fit.
+_CALLER = 5
+# What a fit leaves on an estimator.
+_FITTED = (
+    "feature_names_in_",
+    "kernel_",
+    "ledger_",
+    "model_",
+    "n_features_in_",
+    "n_rows_",
+    "rank_",
+    "tau_",
+    "_awaited",
+    "_engine",
+    "_one_dimensional",
+    "_open",
+    "_private",
+)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -135,9 +154,24 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         budget, because nobody's row is in two of them. An iterator can be read only once: its rows
         make a single stage.
         """
-        options = self._options()
+        # All or nothing: a fit that fails leaves what was fitted before as it was.
+        fresh = self._unfitted()
         if is_chunks(X, y) and is_one_shot(X):
-            return self._fit_stream(X)
+            fresh._fit_stream(X)
+        else:
+            fresh._fit_stages(X, y)
+        for name in _FITTED:  # by name: scikit-learn hangs things of its own on estimators
+            self.__dict__.pop(name, None)
+            if name in fresh.__dict__:
+                setattr(self, name, fresh.__dict__[name])
+        return self
+
+    def _unfitted(self) -> Self:
+        return type(self)(**self.get_params(deep=False))
+
+    def _fit_stages(self, X: Any, y: Any) -> None:
+        """Stage after stage over rows that can be read again."""
+        options = self._options()
         source = self._source(X, y)
         streams = self._streams(options)
         public = self._public(options, streams, source, source.rows)
@@ -149,9 +183,15 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                 continue
             plan = engine.plan(lot, rows)
             engine.learn(plan, source.total(plan.total), streams.noise, ledger)
-        self._open = None
         self._adopt(engine, ledger, private=not streams.simulated)
-        return self
+
+    def _fit_stream(self, chunks: Iterator[tuple[Any, Any]]) -> None:
+        """One pass, one release."""
+        for X, y in chunks:
+            self.partial_fit(X, y)
+        if not hasattr(self, "_open"):
+            raise ConfigurationError("there are no rows: give at least one chunk (X, y)")
+        self.release()
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Add rows to the one open stage; :meth:`release`, or the first prediction, closes it."""
@@ -176,7 +216,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     def _audited(self, columns: int) -> _Open:
         """A stage of this configuration that serves nobody."""
-        fresh = type(self)(**self.get_params(deep=False))
+        fresh = self._unfitted()
         middle = np.mean(np.asarray(self.y_bounds, dtype=np.float64))
         return fresh._opened(fresh._options(), np.zeros((1, columns)), np.full((1, 1), middle))
 
@@ -190,12 +230,13 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                     f"the rows so far were released under {engine.setting.budget}: "
                     "call fit to begin anew under another budget"
                 )
-            if ledger is not None:
+            if options.budget is not None:
+                ledger = ledger or self._ledger(options)  # none after reports
                 warnings.warn(
                     "rows after a release make a further one: the guarantee holds if they are of "
                     "other people than those before",
                     PrivacyLeakWarning,
-                    stacklevel=3,
+                    stacklevel=_CALLER,
                 )
         else:
             source = Chunks(lambda: iter([(X, y)]))
@@ -267,19 +308,6 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self._adopt(engine, None, private=False)
         return self
 
-    def _fit_stream(self, chunks: Iterator[tuple[Any, Any]]) -> Self:
-        """One pass, one release; the estimator keeps its former state if a chunk is bad."""
-        fresh = copy(self)
-        for name in [name for name in vars(fresh) if name not in fresh.get_params()]:
-            delattr(fresh, name)
-        for X, y in chunks:
-            fresh.partial_fit(X, y)
-        if not hasattr(fresh, "_open"):
-            raise ConfigurationError("there are no rows: give at least one chunk (X, y)")
-        fresh.release()
-        self.__dict__.update(fresh.__dict__)
-        return self
-
     def _options(self) -> Options:
         return checked(
             epsilon=self.epsilon,
@@ -314,8 +342,6 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.n_features_in_ = source.columns
         if names is not None and all(isinstance(name, str) for name in names):
             self.feature_names_in_ = np.asarray(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
         self._one_dimensional = source.outputs == 1
         return source
 
@@ -326,7 +352,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                 "selection on private data spends budget: every fit of this search costs its rows "
                 f"the full epsilon of {self.epsilon}, and scores on held-out rows are not private",
                 PrivacyLeakWarning,
-                stacklevel=3,
+                stacklevel=_CALLER,
             )
         if self.random_state is None:
             return Streams(None)
@@ -334,7 +360,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             warnings.warn(
                 "random_state makes the noise repeatable: this is a simulation and protects nobody",
                 PrivacyLeakWarning,
-                stacklevel=3,
+                stacklevel=_CALLER,
             )
         return Streams(int(check_random_state(self.random_state).randint(2**31 - 1)))
 
@@ -377,7 +403,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                     f"{' and '.join(missing)} not given: taken from the data, which is not "
                     "private. Give bounds that are known without looking at the data",
                     PrivacyLeakWarning,
-                    stacklevel=3,
+                    stacklevel=_CALLER,
                 )
             ranges = source.ranges()
             if low is None or high is None:

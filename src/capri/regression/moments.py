@@ -107,14 +107,11 @@ class MomentGrid:
             cross = total[:size, size:] + total[size:, :size]
             matrix = total[:size, :size] * base**2 + cross * base + total[size:, size:]
             return np.asarray(matrix / float(self.level) ** 2)
-        if self.noise_scale > 0:
-            matrix = np.zeros((size, size), dtype=np.int64)
-            upper = np.triu_indices(size, 1)
-            matrix[upper] = noise.add(total[upper], self.noise_scale / sqrt(2))
-            matrix += matrix.T
-            np.fill_diagonal(matrix, noise.add(np.diag(total).copy(), self.noise_scale))
-        else:
-            matrix = total
+        matrix = np.zeros((size, size), dtype=np.int64)
+        upper = np.triu_indices(size, 1)
+        matrix[upper] = noise.add(total[upper], self.noise_scale / sqrt(2))
+        matrix += matrix.T
+        np.fill_diagonal(matrix, noise.add(np.diag(total).copy(), self.noise_scale))
         return np.asarray(matrix / float(self.level) ** 2)
 
 
@@ -168,6 +165,8 @@ def release(
 ) -> FloatArray:
     """Publish the moments of a stage; the ledger is asked first and refuses to overspend."""
     if ledger is None:
+        if grid.limbs == 1:
+            raise BudgetError("a private sum can be released through a ledger only")
         return grid.noisy(total, noise)
     if grid.noise_scale / sqrt(2) < RESOLUTION:
         raise BudgetError(
