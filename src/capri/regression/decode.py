@@ -216,8 +216,8 @@ def _best_prior(information: FloatArray, vector: FloatArray, expected: float) ->
 def _residual_variance(reading: Reading, output: int, estimate: Estimate) -> float:
     """Mean squared residual of a stage, corrected for what the estimate took from its own noise.
 
-    Some standard deviations of the privacy noise in it are added: residuals that are thought too
-    small would be clipped.
+    Some standard deviations of the privacy noise in it and half of the correction are added:
+    residuals that are thought too small would be clipped.
 
     ``(T - 2 b.g + b^T M b + 2 tr(S R) - tr(S^T M S R)) / sum w^2`` with ``b = A^-1 (theta -
     baseline)`` and ``S = A^-1 P A^-T M R^-1`` the map from ``g`` to ``b``.
@@ -241,4 +241,4 @@ def _residual_variance(reading: Reading, output: int, estimate: Estimate) -> flo
         + 4 * on_vector[output] ** 2 * (b @ b)
         + 2 * (on_entry * (b @ b)) ** 2
     )
-    return float(rss + taken + _CAUTION * np.sqrt(doubt)) / reading.rows
+    return float(rss + 1.5 * taken + _CAUTION * np.sqrt(doubt)) / reading.rows

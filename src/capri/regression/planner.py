@@ -20,11 +20,13 @@ REACH = 2.0
 # Noise levels (standard deviations, same units) for which stages are planned.
 _NOISES = (0.05, 0.15, 0.45)
 _SCHEDULES = ((1.0,), (0.3, 0.7), (0.04, 0.16, 0.8), (0.01, 0.03, 0.1, 0.86))
-# A first stage of fewer rows than this many times the noise on the vector drowns in it.
-_FIRST = 40
+# A first stage needs this many rows for each unit of noise on the vector, and for each coordinate.
+_ROWS_PER_NOISE, _ROWS_PER_COORDINATE = 40, 2
 _RIDGES = 4.0 ** np.arange(-3, 9)
 _CAPS = (0.5, 0.8, 0.95, 1.0)
 _TRUNCATION = 0.005
+# How much larger than expected, in variance, the function is for which the rank is chosen.
+_ROUGH = 16.0
 # Rows of the sample on which candidates are compared; expectations take all.
 _COMPARED = 1000
 
@@ -132,27 +134,28 @@ def choose_stages(
     """The shares of rows of each stage, and the rank worth keeping.
 
     The schedule of smallest predicted error, in the geometric mean over levels of noise in y.
-    Coordinates are kept until those left out would lower the predicted mean square error by less
-    than 0.5 %.
+    Coordinates are kept until those left out would lower the predicted mean square error, for a
+    function larger than expected, by less than 0.5 %.
     """
     root = sqrt(prior) * np.eye(law.sample.shape[1])
-    scores, variances = [], []
-    schedules = [
-        shares for shares in _SCHEDULES if len(shares) == 1 or shares[0] * rows >= _FIRST * noise
-    ]
+    scores = []
+    fewest = max(_ROWS_PER_NOISE * noise, _ROWS_PER_COORDINATE * law.sample.shape[1])
+    schedules = [shares for shares in _SCHEDULES if len(shares) == 1 or shares[0] * rows >= fewest]
     for shares in schedules:
         found = [
             rehearse(law, root, rows=rows, shares=shares, spread=spread, noise=noise)
             for spread in _NOISES
         ]
         scores.append(float(np.log([error for error, _ in found]).sum()))
-        variances.append(found[0])
-    best = int(np.argmin(scores))
-    error, posterior = variances[best]
-    learnt = np.diag(law.covariance) * np.maximum(prior - posterior, 0.0)
+    best = schedules[int(np.argmin(scores))]
+    rough = _ROUGH * prior
+    error, posterior = rehearse(
+        law, sqrt(_ROUGH) * root, rows=rows, shares=best, spread=_NOISES[0], noise=noise
+    )
+    learnt = np.diag(law.covariance) * np.maximum(rough - posterior, 0.0)
     left_out = np.concatenate([np.cumsum(learnt[::-1])[::-1], [0.0]])
     rank = int(np.argmax(left_out <= _TRUNCATION * error))
-    return schedules[best], max(rank, 1)
+    return best, max(rank, 1)
 
 
 def matrix_root(matrix: FloatArray) -> FloatArray:
