@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 
-.PHONY: demo test lint audit clean bench bench-local arena ablation example-report screenshot
+.PHONY: demo test lint audit clean bench bench-local bench-ridge arena ablation
+.PHONY: example-report screenshot
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -50,6 +51,10 @@ arena: $(READY)  ## CAPRI and every rival on three problems, with what each prom
 bench-local: $(READY)  ## devices: regret of a million users, bytes and milliseconds
 	$(BIN)/python benchmarks/local.py --functions 10
 	$(BIN)/python benchmarks/local_table.py
+
+bench-ridge: $(READY)  ## private regression: accuracy against epsilon, time and memory
+	$(BIN)/python benchmarks/ridge.py
+	$(BIN)/python benchmarks/ridge.py --speed
 
 ablation: $(READY)  ## what each option of the practical preset is worth
 	$(BIN)/python benchmarks/ablation.py

@@ -20,6 +20,7 @@ def blocks(page: str) -> list[str]:
         "docs/quickstart.md",
         "docs/local.md",
         "docs/rivals.md",
+        "docs/ridge.md",
         "docs/datasets.md",
         "docs/experiments.md",
         "docs/report.md",

@@ -26,6 +26,8 @@ PUBLIC = {
     "LocalClient",
     "PaperOptions",
     "PracticalOptions",
+    "PrivacyLeakWarning",
+    "PrivateKernelRidge",
     "ReportStatus",
     "RewardIgnoredWarning",
     "RewardStatus",

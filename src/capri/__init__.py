@@ -26,6 +26,7 @@ if typing.TYPE_CHECKING:
         ConfigurationError,
         DataError,
         HorizonError,
+        PrivacyLeakWarning,
         RewardIgnoredWarning,
         ShapeError,
         StorageError,
@@ -38,6 +39,7 @@ if typing.TYPE_CHECKING:
     from capri.plan import EpochRecord
     from capri.policy import Capri
     from capri.privacy.budget import Budget
+    from capri.regression import PrivateKernelRidge
     from capri.simulation import SimulationResult, simulate
     from capri.spaces import ContextPool, ContextSampler, VaryingActions
 
@@ -63,6 +65,8 @@ _HOMES = {
     "LocalClient": "capri.local.client",
     "PaperOptions": "capri.learners.paper",
     "PracticalOptions": "capri.learners.options",
+    "PrivacyLeakWarning": "capri.errors",
+    "PrivateKernelRidge": "capri.regression",
     "ReportStatus": "capri.local.aggregator",
     "RewardIgnoredWarning": "capri.errors",
     "RewardStatus": "capri.decisions",
@@ -92,6 +96,8 @@ __all__ = [
     "LocalClient",
     "PaperOptions",
     "PracticalOptions",
+    "PrivacyLeakWarning",
+    "PrivateKernelRidge",
     "ReportStatus",
     "RewardIgnoredWarning",
     "RewardStatus",
@@ -112,7 +118,14 @@ def __getattr__(name: str) -> typing.Any:
         return importlib.import_module(f"capri.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'capri' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.split(".")[0] != "sklearn":
+            raise
+        raise ImportError(
+            f"{name} needs scikit-learn: pip install 'capri-bandits[ridge]'"
+        ) from None
     globals()[name] = value
     return value
 

@@ -54,10 +54,10 @@ def encode(
     if tail_share:
         excess = np.minimum(np.abs(values) - np.abs(clipped), tail_bound) / tail_bound
         scaled[:, -1] = tail_share * unit * (2 * excess - 1)
-    return _within(np.rint(scaled, out=scaled), grid.norm_limit)
+    return within_norm(np.rint(scaled, out=scaled), grid.norm_limit)
 
 
-def _within(rounded: FloatArray, norm_limit: int) -> IntArray:
+def within_norm(rounded: FloatArray, norm_limit: int) -> IntArray:
     """Whole numbers as integers, with every row's norm at most the limit.
 
     The sum of squares is right to ``(m + 1) 2^-53`` in floating point; rows that this cannot settle

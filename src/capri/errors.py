@@ -39,3 +39,7 @@ class BundleError(CapriError, ValueError):
 
 class RewardIgnoredWarning(UserWarning):
     """A late, duplicate or unknown reward arrived and changed nothing."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something the guarantee does not cover depends on the data, or the noise can be repeated."""

@@ -202,7 +202,8 @@ class LowRankFeatures(ProjectedFeatures):
         return int(self.whitening.shape[1])
 
     @cached_property
-    def _kernel_to_whitened(self) -> FloatArray:
+    def to_whitened(self) -> FloatArray:
+        """``T A``: from kernel values at the pivots to ``psi``."""
         return np.ascontiguousarray(self.basis.transform @ self.whitening)
 
     def whitened(self, pairs: FloatArray) -> FloatArray:
@@ -212,16 +213,16 @@ class LowRankFeatures(ProjectedFeatures):
         batches of different sizes, and a contribution must not depend on who else is in the batch.
         """
         row = self.basis.kernel(pairs, self.basis.pivots)
-        return np.asarray(np.matmul(row[:, None, :], self._kernel_to_whitened)[:, 0, :])
+        return np.asarray(np.matmul(row[:, None, :], self.to_whitened)[:, 0, :])
 
     def whitened_block(self, pairs: FloatArray) -> FloatArray:
         """``psi(w) = A^T T^T k_pivots(w)`` by one product."""
         kernel = self.basis.kernel(pairs, self.basis.pivots)
-        return np.asarray(kernel @ self._kernel_to_whitened)
+        return np.asarray(kernel @ self.to_whitened)
 
     def decoder(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``weights = T A vector`` on the pivots."""
-        return self.basis.pivots, np.asarray(self._kernel_to_whitened @ vector)
+        return self.basis.pivots, np.asarray(self.to_whitened @ vector)
 
     def projected_variance(self, pairs: FloatArray) -> FloatArray:
         """``sigma~^2(w) = |psi(w)|^2 + residual(w) / tau``."""

@@ -293,14 +293,15 @@ def test_simulated_noise_is_made_only_for_a_seed() -> None:
 
 
 def test_generators_with_a_constant_seed_are_known_by_name() -> None:
-    """A constant seed is harmless in exactly two places; a third must be looked at.
+    """A constant seed is harmless in exactly three places; a fourth must be looked at.
 
-    ``_RowLookup``: multipliers of a public hash, which only narrows a search. The audit: probes of
+    ``_RowLookup``: multipliers of a public hash, which only narrows a search. The audits: probes of
     the attacker, who may be as predictable as he likes.
     """
     known = {
         ("spaces.py", "_RowLookup"): "multipliers of a public hash",
         ("audit.py", "_Target"): "probes of the attacker",
+        (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
     }
     found = set()
     for name, tree in modules():
@@ -315,12 +316,15 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
     assert found == set(known)
 
 
-def test_streams_are_made_only_by_policies() -> None:
+def test_streams_are_made_only_by_policies_and_the_estimator() -> None:
     """Nobody else decides where randomness comes from."""
     makers = {name for name, tree in modules() if called(tree, "Streams")}
-    assert makers <= {"policy.py", os.path.join("rivals", "uniform.py")} | {
-        name for name in makers if name.startswith("rivals")
+    owners = {
+        "policy.py",
+        os.path.join("rivals", "uniform.py"),
+        os.path.join("regression", "estimator.py"),
     }
+    assert makers <= owners | {name for name in makers if name.startswith("rivals")}
     assert "policy.py" in makers
 
 

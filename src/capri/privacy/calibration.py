@@ -4,6 +4,7 @@ All searches end on the private side: the noise is never smaller, and the report
 never smaller, than the exact value.
 """
 
+from functools import lru_cache
 from math import ceil, exp, expm1, isfinite, log, sqrt
 
 from capri.errors import ConfigurationError
@@ -69,6 +70,7 @@ def analytic_multiplier(budget: Budget) -> float:
     return (1 + ROUNDING) / small
 
 
+@lru_cache(maxsize=1024)
 def delivered_epsilon(mu: float, delta: float) -> float:
     """Smallest epsilon a Gaussian mechanism of ``mu = sensitivity / sigma`` keeps at this delta.
 

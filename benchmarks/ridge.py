@@ -1,0 +1,429 @@
+"""Accuracy of private regression against epsilon, and what a large fit costs.
+
+    python benchmarks/ridge.py            # table, picture and results/ridge.json: some ten minutes
+    python benchmarks/ridge.py --speed    # time and memory of a million rows
+
+Errors are root-mean-square against the true function where it is known (diabetes: against held-out
+targets), divided by the standard deviation of the truth: 1 is what a constant reaches. Intervals
+are 95 % for the mean over fits that differ in noise and, but for diabetes, in data.
+"""
+
+import common  # isort: skip - sets one BLAS thread
+import argparse
+import json
+import resource
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+from sklearn.datasets import load_diabetes
+from sklearn.kernel_approximation import Nystroem
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+
+import capri
+
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+DELTA = 1e-5
+REPEATS = 10
+# Relative errors above this are not drawn.
+CUT = 2.0
+# Features and radius of the rival by number of rows: the best at epsilon 1 among 10, 30, 100, 300
+# features and radii 1, 3, 10 (three fits each, tuned on the truth, in its favour).
+RANDOM_FEATURES = ((1_000, 10, 1.0), (50_000, 30, 3.0), (10**9, 100, 3.0))
+
+
+@dataclass(frozen=True)
+class Task:
+    """Training rows, test rows with the truth, and what is public about them."""
+
+    X: np.ndarray
+    y: np.ndarray
+    test: np.ndarray
+    truth: np.ndarray
+    X_bounds: tuple[Any, Any]
+    y_bounds: tuple[float, float]
+    public: np.ndarray | None
+
+
+def diabetes(seed: int) -> Task:
+    """442 patients, ten features; bounds as one would guess from the scaling of the features."""
+    X, y = load_diabetes(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(y))
+    train, test = order[:342], order[342:]
+    return Task(X[train], y[train], X[test], y[test], (-0.2, 0.2), (0.0, 400.0), None)
+
+
+def california(seed: int) -> Task:
+    """Like the California houses: 20,000 rows, eight skewed features, prices clipped at the top.
+
+    Another state's rows (2,000, drawn from the same law) are public.
+    """
+    generator = np.random.default_rng(seed)
+
+    def draw(count: int) -> np.ndarray:
+        income = np.clip(generator.lognormal(1.2, 0.45, count), 0.5, 12)
+        age = generator.uniform(1, 52, count)
+        rooms = np.clip(generator.lognormal(1.6, 0.3, count), 1, 15)
+        bedrooms = np.clip(rooms / 5 * generator.lognormal(0, 0.1, count), 0.3, 4)
+        people = np.clip(generator.lognormal(1.05, 0.3, count), 1, 10)
+        population = np.clip(generator.lognormal(7, 0.7, count), 10, 10_000) / 1000
+        coast = generator.beta(2, 3, count)
+        latitude = generator.beta(2, 2, count)
+        return np.column_stack([income, age, rooms, bedrooms, people, population, coast, latitude])
+
+    def price(X: np.ndarray) -> np.ndarray:
+        income, age, rooms, _, people, _, coast, latitude = X.T
+        value = 0.45 * income + 1.6 * np.exp(-3 * coast) * (0.5 + np.sin(3 * latitude))
+        return np.clip(value + 0.01 * age + 0.08 * rooms / people - 0.4, 0.15, 5.0)
+
+    X, test = draw(20_000), draw(4_000)
+    y = price(X) + 0.4 * generator.standard_normal(len(X))
+    low = np.array([0.5, 1, 1, 0.3, 1, 0.01, 0, 0])
+    high = np.array([12, 52, 15, 4, 10, 10, 1, 1])
+    return Task(X, y, test, price(test), (low, high), (0.0, 5.0), draw(2_000))
+
+
+def plane(seed: int) -> Task:
+    """A function of two variables with hills and valleys, 20,000 rows."""
+    generator = np.random.default_rng(seed)
+
+    def f(X: np.ndarray) -> np.ndarray:
+        return np.asarray(0.7 * np.sin(5 * X[:, 0]) * np.cos(4 * X[:, 1]))
+
+    X, test = generator.random((20_000, 2)), generator.random((4_000, 2))
+    y = f(X) + 0.2 * generator.standard_normal(len(X))
+    return Task(X, y, test, f(test), (0.0, 1.0), (-1.5, 1.5), None)
+
+
+def smooth(noise: float) -> Callable[[int], Task]:
+    """A smooth function of three variables, 100,000 rows."""
+
+    def make(seed: int) -> Task:
+        generator = np.random.default_rng(seed)
+
+        def f(X: np.ndarray) -> np.ndarray:
+            wave = 0.6 * np.sin(3 * X[:, 0]) * np.cos(2 * X[:, 1])
+            return np.asarray(wave + 0.5 * X[:, 2] ** 2 - 0.3 * X[:, 0] * X[:, 2])
+
+        X, test = generator.random((100_000, 3)), generator.random((4_000, 3))
+        y = f(X) + noise * generator.standard_normal(len(X))
+        return Task(X, y, test, f(test), (0.0, 1.0), (-2.0, 2.0), None)
+
+    return make
+
+
+TASKS: dict[str, tuple[str, Callable[[int], Task]]] = {
+    "diabetes": ("diabetes, 342 rows, d = 10", diabetes),
+    "california": ("California-like, 20,000 rows, d = 8", california),
+    "plane": ("2-D function, 20,000 rows", plane),
+    "smooth 0.3": ("smooth 3-D function, 100,000 rows, noise 0.3", smooth(0.3)),
+    "smooth 0.1": ("smooth 3-D function, 100,000 rows, noise 0.1", smooth(0.1)),
+}
+
+
+# -- methods --------------------------------------------------------------------------------------
+
+
+def ours(task: Task, epsilon: float, seed: int, *, public: bool = False) -> np.ndarray:
+    ridge = capri.PrivateKernelRidge(
+        epsilon=epsilon,
+        delta=DELTA,
+        X_bounds=task.X_bounds,
+        y_bounds=task.y_bounds,
+        public_X=task.public if public else None,
+        random_state=seed,
+    )
+    return ridge.fit(task.X, task.y).predict(task.test)
+
+
+def ours_free(task: Task, _: float, seed: int) -> np.ndarray:
+    return ours(task, float("inf"), seed)
+
+
+def ours_public(task: Task, epsilon: float, seed: int) -> np.ndarray:
+    return ours(task, epsilon, seed, public=True)
+
+
+def linear(task: Task, epsilon: float, seed: int) -> np.ndarray:
+    """diffprivlib's LinearRegression, told the same bounds."""
+    # diffprivlib 0.6.6 imports two names that scikit-learn 1.9 no longer has, for its forests.
+    import sklearn.tree._tree as tree
+
+    for name, kind in (("DOUBLE", np.float64), ("DTYPE", np.float32)):
+        if not hasattr(tree, name):
+            setattr(tree, name, kind)
+    from diffprivlib.models import LinearRegression
+
+    low, high = (np.broadcast_to(b, task.X.shape[1]).astype(float) for b in task.X_bounds)
+    model = LinearRegression(
+        epsilon=epsilon, bounds_X=(low, high), bounds_y=task.y_bounds, random_state=seed
+    )
+    return model.fit(task.X, np.clip(task.y, *task.y_bounds)).predict(task.test)
+
+
+def random_features(task: Task, epsilon: float, seed: int) -> np.ndarray:
+    """Objective perturbation on random Fourier features (Kifer, Smith & Thakurta 2012).
+
+    Squared loss over ``|theta| <= R`` with ``|phi| <= 1``, ``|y| <= 1``: gradients are bounded by
+    ``R + 1`` and curvature by 1. The constants are those for adding or removing a row, in the
+    rival's favour.
+    """
+    generator = np.random.default_rng(seed)
+    features, radius = next(r[1:] for r in RANDOM_FEATURES if len(task.X) <= r[0])
+    low, high = (np.broadcast_to(b, task.X.shape[1]).astype(float) for b in task.X_bounds)
+    lengthscale = np.sqrt(task.X.shape[1]) / 2
+    W = generator.standard_normal((task.X.shape[1], features)) / lengthscale
+    phase = generator.uniform(0, 2 * np.pi, features)
+
+    def phi(X: np.ndarray) -> np.ndarray:
+        return np.asarray(np.cos((X - low) / (high - low) @ W + phase) / np.sqrt(features))
+
+    middle, half = np.mean(task.y_bounds), np.ptp(task.y_bounds) / 2
+    A, b = phi(task.X), np.clip((task.y - middle) / half, -1, 1)
+    scale = (radius + 1) * np.sqrt(8 * np.log(2 / DELTA) + 4 * epsilon) / epsilon
+    target = A.T @ b - scale * generator.standard_normal(features)
+    values, vectors = np.linalg.eigh(A.T @ A + 2 / epsilon * np.eye(features))
+    rotated, extra = vectors.T @ target, 0.0
+    if np.linalg.norm(rotated / values) > radius:  # the constraint is active: find its multiplier
+        below, above = 0.0, np.linalg.norm(target) / radius
+        for _ in range(100):
+            extra = (below + above) / 2
+            if np.linalg.norm(rotated / (values + extra)) > radius:
+                below = extra
+            else:
+                above = extra
+    theta = vectors @ (rotated / (values + extra))
+    return np.asarray(middle + half * phi(task.test) @ theta)
+
+
+def no_privacy(task: Task, _: float, seed: int) -> np.ndarray:
+    """Kernel ridge without privacy (Nystroem, 300 components, above 5,000 rows).
+
+    Of four ridges the one that is best on the truth: better than anybody could choose it.
+    """
+    low, high = (np.broadcast_to(b, task.X.shape[1]).astype(float) for b in task.X_bounds)
+    gamma = 2 / task.X.shape[1]  # the lengthscale sqrt(d) / 2 of the private fit
+    scaled, test = (task.X - low) / (high - low), (task.test - low) / (high - low)
+    middle = np.mean(task.y_bounds)
+    predictions = []
+    for alpha in 10.0 ** np.arange(-3, 1):
+        if len(task.X) <= 5_000:
+            model: Any = KernelRidge(kernel="rbf", gamma=gamma, alpha=alpha)
+        else:
+            basis = Nystroem(gamma=gamma, n_components=300, random_state=seed)
+            model = make_pipeline(basis, Ridge(alpha=alpha))
+        predictions.append(model.fit(scaled, task.y - middle).predict(test) + middle)
+    return min(predictions, key=lambda found: float(np.mean((found - task.truth) ** 2)))
+
+
+METHODS: dict[str, Callable[[Task, Any, int], np.ndarray]] = {
+    "PrivateKernelRidge": ours,
+    "PrivateKernelRidge, public rows": ours_public,
+    "diffprivlib LinearRegression": linear,
+    "objective-perturbed random features": random_features,
+    "PrivateKernelRidge at epsilon infinity": ours_free,
+    "kernel ridge, no privacy, best ridge": no_privacy,
+}
+
+
+def one(job: tuple[str, str, float | None, int]) -> float:
+    """Relative error of one fit."""
+    task_name, method, epsilon, seed = job
+    task = TASKS[task_name][1](seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = METHODS[method](task, epsilon, seed)
+    return float(np.sqrt(np.mean((found - task.truth) ** 2)) / task.truth.std())
+
+
+def interval(errors: list[float]) -> tuple[float, float]:
+    """Mean and half the width of its 95 % interval."""
+    spread = float(np.std(errors, ddof=1)) / np.sqrt(len(errors))
+    return float(np.mean(errors)), spread * float(student.ppf(0.975, len(errors) - 1))
+
+
+FREE = ("PrivateKernelRidge at epsilon infinity", "kernel ridge, no privacy, best ridge")
+
+
+def accuracy(tasks: list[str]) -> list[dict[str, Any]]:
+    plan = []
+    for task in tasks:
+        epsilons = (1.0,) if task.startswith("smooth") else EPSILONS
+        for method in METHODS:
+            if method.endswith("public rows") and task != "california":
+                continue
+            for epsilon in (None,) if method in FREE else epsilons:
+                plan.append((task, method, epsilon))
+    jobs = [(*entry, seed) for entry in plan for seed in range(REPEATS)]
+    with ProcessPoolExecutor(2) as pool:
+        errors = list(pool.map(one, jobs, chunksize=REPEATS))
+    rows = []
+    for number, (task, method, epsilon) in enumerate(plan):
+        mean, half = interval(errors[number * REPEATS : (number + 1) * REPEATS])
+        rows.append(
+            {
+                "task": task,
+                "method": method,
+                "epsilon": epsilon,
+                "error": mean,
+                "interval": half,
+                "errors": errors[number * REPEATS : (number + 1) * REPEATS],
+            }
+        )
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = []
+    for task, (label, _) in TASKS.items():
+        epsilons = (1.0,) if task.startswith("smooth") else EPSILONS
+        lines += [f"| {label} | " + " | ".join(f"epsilon {e:g}" for e in epsilons) + " |"]
+        lines += ["| --- |" + " --- |" * len(epsilons)]
+        for method in METHODS:
+            found = [r for r in rows if (r["task"], r["method"]) == (task, method)]
+            if not found:
+                continue
+            cells = [f"{r['error']:.3g} ± {r['interval']:.1g}" for r in found]
+            cells = cells * len(epsilons) if len(found) == 1 else cells
+            lines.append(f"| {method} | " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def picture(rows: list[dict[str, Any]]) -> None:
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+    from capri.plots.style import new_figure, prepare, to_bytes
+
+    figure = new_figure(
+        13.0,
+        5.4,
+        "Private kernel ridge follows curves where a private line cannot",
+        f"Error relative to the spread of the truth (1: a constant). Mean of {REPEATS} fits with "
+        f"95 % intervals; delta 1e-5; values above {CUT:g} are cut off.",
+    )
+    colours = dict(
+        zip(
+            METHODS,
+            (
+                common.BLUE,
+                common.GREEN,
+                common.ORANGE,
+                common.PINK,
+                common.YELLOW,
+                common.GREY,
+            ),
+            strict=True,
+        )
+    )
+    for place, task in enumerate(("diabetes", "california", "plane")):
+        axes = figure.add_subplot(1, 3, place + 1)
+        prepare(axes, TASKS[task][0], "relative error against epsilon")
+        for method, colour in colours.items():
+            found = [r for r in rows if (r["task"], r["method"]) == (task, method)]
+            if not found:
+                continue
+            error = np.array([r["error"] for r in found])
+            if len(found) == 1:
+                axes.axhline(error[0], color=colour, linestyle="--", label=method)
+                continue
+            half = np.array([r["interval"] for r in found])
+            axes.plot(EPSILONS, error, "o-", color=colour, markersize=4, label=method)
+            low = np.where(error <= CUT, np.maximum(error - half, 1e-3), np.nan)
+            axes.fill_between(EPSILONS, low, error + half, color=colour, alpha=0.2)
+            if error.min() > CUT:
+                axes.annotate(f"{method}: above {error.min():.0f}", (0.02, 0.96), color=colour,
+                              xycoords="axes fraction", size=9, va="top")  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_ylim(0.02 if task != "diabetes" else 0.5, CUT)
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_yticks(
+            [0.5, 0.7, 1, 1.5, 2] if task == "diabetes" else [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2]
+        )
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.set_xticks([0.1, 0.3, 1, 3, 10])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("epsilon")
+    handles, labels = figure.axes[1].get_legend_handles_labels()
+    figure.subplots_adjust(left=0.05, right=0.98, wspace=0.18, bottom=0.27, top=0.76)
+    figure.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 0.06), ncol=3,
+                  frameon=False, fontsize=9)  # fmt: skip
+    (common.FIGURES / "ridge.png").write_bytes(to_bytes(figure, "png"))
+
+
+# -- speed ----------------------------------------------------------------------------------------
+
+
+class Rows:
+    """Rows made up chunk by chunk, so that memory holds one chunk."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start in range(0, self.count, 50_000):
+            X = np.random.default_rng(start).random((min(50_000, self.count - start), 5))
+            yield X, np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] - 0.5
+
+
+def speed() -> list[dict[str, float]]:
+    matrix = np.random.default_rng(0).random((4000, 4000))
+    found = []
+    for count in (250_000, 500_000, 1_000_000):
+        products = []
+        for _ in range(3):
+            started = perf_counter()
+            matrix @ matrix
+            products.append(perf_counter() - started)
+        started = perf_counter()
+        capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1.5, 1.5), rank=300).fit(Rows(count))
+        seconds = perf_counter() - started
+        for _ in range(3):
+            started = perf_counter()
+            matrix @ matrix
+            products.append(perf_counter() - started)
+        found.append(
+            {
+                "rows": count,
+                "seconds": seconds,
+                "product": float(np.median(products)),
+                "ratio": seconds / float(np.median(products)),
+                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
+        )
+        print(found[-1], flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--speed", action="store_true", help="time and memory only")
+    parser.add_argument("--picture", action="store_true", help="draw the stored results again")
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    chosen = parser.parse_args()
+    file = common.RESULTS / "ridge.json"
+    results = json.loads(file.read_text()) if file.exists() else {}
+    if chosen.speed:
+        results["speed"] = speed()
+    elif chosen.picture:
+        picture(results["accuracy"])
+    else:
+        kept = [row for row in results.get("accuracy", []) if row["task"] not in chosen.tasks]
+        results["accuracy"] = kept + accuracy(chosen.tasks)
+        print(table(results["accuracy"]))
+        picture(results["accuracy"])
+    file.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

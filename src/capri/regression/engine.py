@@ -1,0 +1,256 @@
+"""Stage after stage: plan from what is public, sum in secret, release, learn."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+
+import numpy as np
+
+from capri.blas import one_blas_thread
+from capri.features import Basis, LowRankFeatures, spectral_basis
+from capri.kernels import Kernel
+from capri.privacy.budget import Budget
+from capri.privacy.ledger import Ledger
+from capri.privacy.noise import NoiseSource
+from capri.regression.decode import Estimate, Reading, decode
+from capri.regression.moments import make_moment_grid, release
+from capri.regression.planner import (
+    SIGNAL,
+    Law,
+    Shape,
+    choose_stages,
+    expected_moments,
+    matrix_root,
+    next_reach,
+    shape_stage,
+)
+from capri.regression.stage import Lot, StagePlan, StageResult, Targets
+from capri.typing import FloatArray, IntArray
+
+# Without a rank, at most this many coordinates, found to this share of E[k(w, w)].
+_MAX_RANK, _TOLERANCE = 256, 1e-7
+# Rows of the public sample from which the basis is built; the law takes all of them.
+_BASIS_SAMPLE = 2000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Setting:
+    """What is public before the first row: the same for every stage."""
+
+    basis: Basis
+    law: Law
+    box: tuple[FloatArray, FloatArray]
+    targets: Targets
+    budget: Budget | None
+    calibration: str
+    tau: float | None
+    prior: float
+    shares: tuple[float, ...]
+
+    @property
+    def outputs(self) -> int:
+        """Number of targets."""
+        return len(self.targets.low)
+
+    @property
+    def unit_noise(self) -> float:
+        """Deviation of the noise on the vector for features and targets of size 1."""
+        grid = make_moment_grid(
+            features=self.basis.rank,
+            targets=self.outputs,
+            rows=1,
+            budget=self.budget,
+            calibration=self.calibration,
+        )
+        return grid.noise_scale / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
+
+
+def prepare(
+    *,
+    kernel: Kernel,
+    sample: FloatArray,
+    box: tuple[FloatArray, FloatArray],
+    targets: Targets,
+    rows: int,
+    budget: Budget | None,
+    calibration: str,
+    tau: float | None,
+    rank: int | None,
+    staged: bool,
+    noise: float | None = None,
+) -> Setting:
+    """Basis, law and stages for this many rows; ``noise`` overrides what the budget asks for."""
+    wanted = min(_MAX_RANK, max(16, rows)) if rank is None else rank
+    tolerance = _TOLERANCE if rank is None else 0.0
+    with one_blas_thread():
+        few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
+        basis, spectrum = spectral_basis(kernel, few, tolerance=tolerance, max_rank=wanted)
+        coordinates = basis.coordinates(few)
+        prior = SIGNAL / float(max(spectrum.sum(), 1e-300))
+        setting = Setting(
+            basis=basis,
+            law=Law.of(coordinates),
+            box=box,
+            targets=targets,
+            budget=budget,
+            calibration=calibration,
+            tau=tau,
+            prior=prior,
+            shares=(1.0,),
+        )
+        if budget is None and rank is not None:
+            return setting
+        shares, useful = choose_stages(
+            setting.law, prior, rows=rows, noise=setting.unit_noise if noise is None else noise
+        )
+    if budget is None or not staged:
+        shares = (1.0,)
+    if rank is None:
+        basis = Basis(kernel, basis.pivots, np.ascontiguousarray(basis.transform[:, :useful]))
+    coordinates = np.concatenate(
+        [basis.coordinates(sample[start : start + 4096]) for start in range(0, len(sample), 4096)]
+    )
+    return Setting(
+        basis=basis,
+        law=Law.of(coordinates),
+        box=box,
+        targets=targets,
+        budget=budget,
+        calibration=calibration,
+        tau=tau,
+        prior=prior,
+        shares=shares,
+    )
+
+
+class Engine:
+    """The public state between stages. It never sees a row: sums come in, releases go out."""
+
+    def __init__(self, setting: Setting, salt: int) -> None:
+        self.setting = setting
+        self.readings: list[Reading] = []
+        self.estimates: list[Estimate] = []
+        self._salt = salt
+        self._shape: Shape | None = None
+
+    def lots(self) -> list[Lot]:
+        """Which rows each stage takes."""
+        edges = np.concatenate([[0.0], np.cumsum(self.setting.shares)])
+        edges[-1] = 1.0
+        return [
+            Lot(salt=self._salt, low=float(low), high=float(high)) for low, high in pairwise(edges)
+        ]
+
+    def plan(self, lot: Lot, rows: int, noise: float | None = None) -> StagePlan:
+        """Plan the next stage from the releases so far; ``noise`` as in :func:`prepare`."""
+        setting, rank = self.setting, self.setting.basis.rank
+        with one_blas_thread():
+            reach, baseline = self._reach_and_baseline()
+            shape = (
+                self._identity()
+                if setting.budget is None
+                else self._whitened(rows, reach, setting.unit_noise if noise is None else noise)
+            )
+        self._shape = shape
+        # The ridge is in the whitening already; features ask for one to state their width.
+        features = LowRankFeatures(setting.basis, shape.whitening, 1.0)
+        return StagePlan(
+            number=len(self.readings) + 1,
+            lot=lot,
+            rows=rows,
+            features=features,
+            clip_norm=shape.clip_norm,
+            box=setting.box,
+            targets=setting.targets,
+            baseline=setting.basis.transform @ baseline,
+            reach=reach,
+            grid=make_moment_grid(
+                features=rank,
+                targets=setting.outputs,
+                rows=rows,
+                budget=setting.budget,
+                calibration=setting.calibration,
+            ),
+        )
+
+    def _baseline(self) -> FloatArray:
+        if not self.estimates:
+            return np.zeros((self.setting.basis.rank, self.setting.outputs))
+        return np.stack([estimate.mean for estimate in self.estimates], axis=1)
+
+    def _reach_and_baseline(self) -> tuple[FloatArray, FloatArray]:
+        """How large residuals may be, and the coefficients they are residuals of."""
+        if not self.estimates:
+            return np.ones(self.setting.outputs), self._baseline()
+        law = self.setting.law.covariance
+        reach = [
+            next_reach(float(np.sum(law * estimate.covariance)), estimate.noise_variance)
+            for estimate in self.estimates
+        ]
+        return np.array(reach), self._baseline()
+
+    def _whitened(self, rows: int, reach: FloatArray, noise: float) -> Shape:
+        """The shape for the output that knows least."""
+        setting = self.setting
+        if self.estimates:
+            worst = max(self.estimates, key=lambda estimate: float(np.trace(estimate.covariance)))
+            root, noise_variance = matrix_root(worst.covariance), worst.noise_variance
+        else:
+            root, noise_variance = sqrt(setting.prior) * np.eye(setting.basis.rank), SIGNAL
+        return shape_stage(
+            self.setting.law,
+            root,
+            rows=max(rows, 1),
+            noise_variance=max(noise_variance, 1e-6),
+            noise=noise * float(reach.max()),
+        )
+
+    def _identity(self) -> Shape:
+        """No noise, hence nothing to shape: the cap is a bound on ``|v|`` that holds in the box."""
+        setting = self.setting
+        kernel = setting.basis.kernel
+        bound = kernel.constant_diagonal
+        if bound is None:
+            corners = np.stack([*setting.box, *np.clip(setting.basis.pivots, *setting.box)])
+            bound = 4 * float(kernel.diagonal(corners).max())
+        rank = setting.basis.rank
+        return Shape(
+            whitening=np.eye(rank),
+            clip_norm=sqrt(max(bound, 1e-12)) * (1 + 1e-9),
+            error=0.0,
+            root=np.zeros((rank, rank)),
+        )
+
+    def learn(
+        self, plan: StagePlan, total: IntArray, noise: NoiseSource, ledger: Ledger | None
+    ) -> None:
+        """Release the sum of a stage and update the estimate."""
+        moments = release(
+            plan.grid,
+            total,
+            stage=plan.number,
+            rows=plan.rows,
+            calibration=self.setting.calibration,
+            noise=noise,
+            ledger=ledger,
+        )
+        self.learn_from(StageResult.read(plan, moments))
+
+    def expected(self) -> tuple[FloatArray, float]:
+        """Covariance and weight of one row under the public law, in the shape of the open stage."""
+        assert self._shape is not None
+        return expected_moments(self.setting.law, self._shape)
+
+    def learn_from(self, result: StageResult) -> None:
+        """Update the estimate: post-processing."""
+        setting = self.setting
+        with one_blas_thread():
+            expected, weight = self.expected()
+            reading = Reading.of(
+                result, expected=expected, weight=weight, baseline=self._baseline()
+            )
+            self.readings.append(reading)
+            self.estimates = [
+                decode(self.readings, output, prior=setting.prior, tau=setting.tau)
+                for output in range(setting.outputs)
+            ]

@@ -1,0 +1,551 @@
+"""The estimator: scikit-learn's manners around the engine."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
+
+from capri.certificate import Certificate
+from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
+from capri.privacy.calibration import noise_multiplier
+from capri.privacy.ledger import Ledger
+from capri.privacy.randomness import Streams
+from capri.regression.engine import Engine, prepare
+from capri.regression.guarantee import certify_fit
+from capri.regression.model import Model
+from capri.regression.options import Options, checked, checked_bounds, checked_kernel, outer_box
+from capri.regression.reports import ReportPlan, read_reports
+from capri.regression.sources import (
+    Chunks,
+    DaskBlocks,
+    Source,
+    is_chunks,
+    is_dask,
+    is_one_shot,
+    is_path,
+    parquet_blocks,
+)
+from capri.regression.stage import Lot, StagePlan, Targets
+from capri.regression.width import ErrorWidth
+from capri.typing import FloatArray, IntArray
+
+# Public rows that stand for the law of X: some for each row of the data, within limits.
+_LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 15
+
+
+# Frames between a warning and the call of fit.
+_CALLER = 5
+# What a fit leaves on an estimator.
+_FITTED = (
+    "feature_names_in_",
+    "kernel_",
+    "ledger_",
+    "model_",
+    "n_features_in_",
+    "n_rows_",
+    "rank_",
+    "tau_",
+    "_awaited",
+    "_engine",
+    "_one_dimensional",
+    "_open",
+    "_private",
+)
+
+
+@dataclass(kw_only=True, eq=False)
+class _Open:
+    """Rows that came by ``partial_fit`` and were not released yet: the one secret that is held."""
+
+    engine: Engine
+    plan: StagePlan
+    total: IntArray
+    rows: int
+    streams: Streams
+    ledger: Ledger | None
+    process: int
+
+
+class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Kernel ridge regression with differential privacy.
+
+    Everything learnt from ``X`` and ``y`` passes one gate with noise: replacing any one row
+    changes what anybody can see by at most ``(epsilon, delta)``.
+
+    Parameters
+    ----------
+    kernel : {"rbf", "matern"} or Kernel
+        Names take lengthscales of ``sqrt(d) / 2`` widths of the box.
+    epsilon, delta : float
+        The budget. ``epsilon=float("inf")`` runs without privacy and equals kernel ridge
+        regression on the span of the basis.
+    tau : "auto" or float
+        The ridge; by default the one of largest evidence.
+    y_bounds : (low, high), optional
+        Range of y, or of every output. Values outside are clipped.
+    X_bounds : (low, high), optional
+        The box from which the basis and the public law are drawn.
+    public_X : array, optional
+        Public rows that look like those of X: better than a box.
+    rank : "auto" or int
+        Number of basis coordinates.
+    calibration : {"analytic", "paper"}
+        How much noise: what is needed, or the paper's formula where that is larger.
+    random_state : int, RandomState or None
+        For simulations only: a seed makes the noise repeatable and protects nobody.
+    stream_rows : int
+        Number of rows that ``partial_fit`` is planned for.
+
+    Bounds that are not given are taken from the data, with a :class:`PrivacyLeakWarning`.
+
+    >>> import numpy as np
+    >>> X = np.linspace(0, 1, 500)[:, None]
+    >>> ridge = PrivateKernelRidge(epsilon=4.0, X_bounds=(0, 1), y_bounds=(-1, 1))
+    >>> ridge.fit(X, np.sin(6 * X[:, 0])).predict([[0.25]]).shape
+    (1,)
+    """
+
+    _open: _Open | None
+    _engine: Engine
+    _awaited: Engine | None
+    _private: bool
+    _one_dimensional: bool
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        tau: Any = "auto",
+        y_bounds: Any = None,
+        X_bounds: Any = None,
+        public_X: Any = None,
+        rank: Any = "auto",
+        calibration: str = "analytic",
+        random_state: Any = None,
+        stream_rows: int = 100_000,
+    ) -> None:
+        self.kernel = kernel
+        self.epsilon = epsilon
+        self.delta = delta
+        self.tau = tau
+        self.y_bounds = y_bounds
+        self.X_bounds = X_bounds
+        self.public_X = public_X
+        self.rank = rank
+        self.calibration = calibration
+        self.random_state = random_state
+        self.stream_rows = stream_rows
+
+    # -- fitting ----------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit on arrays, Dask collections, a Parquet path (y names columns) or chunks ``(X, y)``.
+
+        Rows are split by public lots into stages; each stage is released once, with the full
+        budget, because nobody's row is in two of them. An iterator can be read only once: its rows
+        make a single stage.
+        """
+        # All or nothing: a fit that fails leaves what was fitted before as it was.
+        fresh = self._unfitted()
+        if is_chunks(X, y) and is_one_shot(X):
+            fresh._fit_stream(X)
+        else:
+            fresh._fit_stages(X, y)
+        for name in _FITTED:  # by name: scikit-learn hangs things of its own on estimators
+            self.__dict__.pop(name, None)
+            if name in fresh.__dict__:
+                setattr(self, name, fresh.__dict__[name])
+        return self
+
+    def _unfitted(self) -> Self:
+        return type(self)(**self.get_params(deep=False))
+
+    def _fit_stages(self, X: Any, y: Any) -> None:
+        """Stage after stage over rows that can be read again."""
+        options = self._options()
+        source = self._source(X, y)
+        streams = self._streams(options)
+        public = self._public(options, streams, source, source.rows)
+        engine = self._built(options, streams, *public, source.rows, staged=True)
+        ledger = self._ledger(options)
+        for lot in engine.lots():
+            rows = lot.rows(source.rows)
+            if rows == 0 and engine.estimates:
+                continue
+            plan = engine.plan(lot, rows)
+            engine.learn(plan, source.total(plan.total), streams.noise, ledger)
+        self._adopt(engine, ledger, private=not streams.simulated)
+
+    def _fit_stream(self, chunks: Iterator[tuple[Any, Any]]) -> None:
+        """One pass, one release."""
+        for X, y in chunks:
+            self.partial_fit(X, y)
+        if not hasattr(self, "_open"):
+            raise ConfigurationError("there are no rows: give at least one chunk (X, y)")
+        self.release()
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Add rows to the one open stage; :meth:`release`, or the first prediction, closes it."""
+        options = self._options()
+        first = not self.__sklearn_is_fitted__()
+        state: _Open | None = getattr(self, "_open", None)
+        self._own_process(state)
+        X, y = validate_data(self, X, y, **_CHECKS, reset=first)
+        if first:
+            self._one_dimensional = y.ndim == 1
+        y = y.reshape(len(y), -1)
+        if state is None:
+            state = self._opened(options, X, y)
+        if y.shape[1] != state.engine.setting.outputs:
+            raise ConfigurationError(
+                f"y must have {state.engine.setting.outputs} outputs as before, got {y.shape[1]}"
+            )
+        state.total = state.total + state.plan.total(X, y, state.rows)
+        state.rows += len(X)
+        self._open = state
+        return self
+
+    def _audited(self, columns: int) -> _Open:
+        """A stage of this configuration that serves nobody."""
+        fresh = self._unfitted()
+        middle = np.mean(np.asarray(self.y_bounds, dtype=np.float64))
+        return fresh._opened(fresh._options(), np.zeros((1, columns)), np.full((1, 1), middle))
+
+    def _opened(self, options: Options, X: FloatArray, y: FloatArray) -> _Open:
+        """A stage for the rows to come: the first, or one more after a release."""
+        streams = self._streams(options)
+        if hasattr(self, "model_"):
+            engine, ledger = self._engine, self.ledger_
+            if options.budget != engine.setting.budget:
+                raise BudgetError(
+                    f"the rows so far were released under {engine.setting.budget}: "
+                    "call fit to begin anew under another budget"
+                )
+            if options.budget is not None:
+                ledger = ledger or self._ledger(options)  # none after reports
+                warnings.warn(
+                    "rows after a release make a further one: the guarantee holds if they are of "
+                    "other people than those before",
+                    PrivacyLeakWarning,
+                    stacklevel=_CALLER,
+                )
+        else:
+            source = Chunks(lambda: iter([(X, y)]))
+            public = self._public(options, streams, source, options.stream_rows)
+            engine = self._built(options, streams, *public, options.stream_rows, staged=False)
+            ledger = self._ledger(options)
+        plan = engine.plan(Lot(salt=0, low=0.0, high=1.0), options.stream_rows)
+        return _Open(
+            engine=engine,
+            plan=plan,
+            total=plan.grid.empty(),
+            rows=0,
+            streams=streams,
+            ledger=ledger,
+            process=os.getpid(),
+        )
+
+    def release(self) -> Self:
+        """Close the rows of ``partial_fit``: one release. Nothing happens when none are open."""
+        state: _Open | None = getattr(self, "_open", None)
+        if state is None:
+            return self
+        self._own_process(state)
+        plan = replace(state.plan, rows=state.rows)
+        state.engine.learn(plan, state.total, state.streams.noise, state.ledger)
+        self._open = None
+        before = not hasattr(self, "model_") or self._private
+        self._adopt(state.engine, state.ledger, private=before and not state.streams.simulated)
+        return self
+
+    def report_plan(
+        self, columns: int, *, reports: int, noise_scale: float | None = None
+    ) -> ReportPlan:
+        """What devices need to report rows of ``columns`` features: the local model.
+
+        Planned for this many reports whose randomizer has a standard deviation of ``noise_scale``
+        on each coordinate of a message of norm 1; by default that of the Gaussian mechanism.
+        """
+        options = self._options()
+        if options.budget is None:
+            raise ConfigurationError("reports need a finite epsilon")
+        if self.y_bounds is None or (self.X_bounds is None and self.public_X is None):
+            raise ConfigurationError("reports need y_bounds, and X_bounds or public_X")
+        if noise_scale is None:
+            noise_scale = noise_multiplier(options.budget, 1)
+        outputs = np.broadcast(*np.atleast_1d(*self.y_bounds)).size
+        streams = self._streams(options)
+        nobody = np.zeros((1, columns)), np.zeros((1, outputs))
+        public = self._public(options, streams, Chunks(lambda: iter([nobody])), reports)
+        noise = noise_scale * np.sqrt(reports * outputs)
+        engine = self._built(options, streams, *public, reports, staged=False, noise=noise)
+        stage = engine.plan(Lot(salt=0, low=0.0, high=1.0), reports, noise)
+        self.n_features_in_ = columns
+        self._one_dimensional = outputs == 1
+        self._awaited = engine
+        return ReportPlan(stage=stage)
+
+    def fit_reports(self, plan: ReportPlan, total: Any, *, count: int, noise_scale: float) -> Self:
+        """Fit from the sum of private messages; see :func:`capri.regression.reports.read_reports`.
+
+        Post-processing: privacy was spent where the reports were made.
+        """
+        engine = getattr(self, "_awaited", None)
+        if engine is None:
+            raise ConfigurationError("make a report_plan first, and fit what was reported under it")
+        result = read_reports(engine, plan, total, count=count, noise_scale=noise_scale)
+        engine.learn_from(result)
+        self._open, self._awaited = None, None
+        self._adopt(engine, None, private=False)
+        return self
+
+    def _options(self) -> Options:
+        return checked(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            tau=self.tau,
+            rank=self.rank,
+            calibration=self.calibration,
+            stream_rows=self.stream_rows,
+        )
+
+    def _source(self, X: Any, y: Any) -> Source:
+        """Rows as a source, all of them checked before anything is released."""
+        if is_dask(X):
+            if not is_dask(y):
+                raise ConfigurationError("y must be a Dask collection with the chunks of X")
+            names = getattr(X, "columns", None)
+            source: Source = DaskBlocks(X, y, _checked_block)
+        elif is_path(X):
+            if not isinstance(y, str | list):
+                raise ConfigurationError("with a Parquet path, y must name the target columns")
+            blocks = parquet_blocks(X, y)
+            names = next(iter(blocks()))[0].columns
+            source = Chunks(lambda: (_checked_block(*block) for block in blocks()))
+        elif is_chunks(X, y):
+            names = None
+            source = Chunks(lambda: (_checked_block(*block) for block in X))
+        else:
+            X, y = validate_data(self, X, y, **_CHECKS)
+            self._one_dimensional = y.ndim == 1
+            pair = X, y.reshape(len(y), -1)
+            return Chunks(lambda: iter([pair]))
+        self.n_features_in_ = source.columns
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        self._one_dimensional = source.outputs == 1
+        return source
+
+    def _streams(self, options: Options) -> Streams:
+        """Randomness; warns when it can be repeated, and when a search selects on private data."""
+        if options.budget is not None and _inside_model_selection():
+            warnings.warn(
+                "selection on private data spends budget: every fit of this search costs its rows "
+                f"the full epsilon of {self.epsilon}, and scores on held-out rows are not private",
+                PrivacyLeakWarning,
+                stacklevel=_CALLER,
+            )
+        if self.random_state is None:
+            return Streams(None)
+        if options.budget is not None:
+            warnings.warn(
+                "random_state makes the noise repeatable: this is a simulation and protects nobody",
+                PrivacyLeakWarning,
+                stacklevel=_CALLER,
+            )
+        return Streams(int(check_random_state(self.random_state).randint(2**31 - 1)))
+
+    def _ledger(self, options: Options) -> Ledger | None:
+        if options.budget is None:
+            return None
+        return Ledger(options.budget, composition=1.0, participation=None)
+
+    def _public(
+        self, options: Options, streams: Streams, source: Source, rows: int
+    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray]:
+        """The box, the scale of y and the public sample; from the data where nothing is given."""
+        columns, outputs = source.columns, source.outputs
+        low: FloatArray | None = None
+        high: FloatArray | None = None
+        low_y: FloatArray | None = None
+        high_y: FloatArray | None = None
+        sample: FloatArray | None = None
+        wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
+        if self.public_X is not None:
+            sample = check_array(self.public_X, dtype=np.float64)
+            if sample.shape[1] != columns:
+                raise ConfigurationError(
+                    f"public_X must have {columns} columns like X, got {sample.shape[1]}"
+                )
+            low, high = sample.min(axis=0), sample.max(axis=0)
+            sample = streams.public.permutation(sample)[:_MOST_LAW]
+        if self.X_bounds is not None:
+            low, high = checked_bounds("X_bounds", self.X_bounds, columns)
+        if self.y_bounds is not None:
+            low_y, high_y = checked_bounds("y_bounds", self.y_bounds, outputs)
+        missing = [
+            name
+            for name, value in (("X_bounds or public_X", low), ("y_bounds", low_y))
+            if value is None
+        ]
+        if low is None or high is None or low_y is None or high_y is None:
+            if options.budget is not None:
+                warnings.warn(
+                    f"{' and '.join(missing)} not given: taken from the data, which is not "
+                    "private. Give bounds that are known without looking at the data",
+                    PrivacyLeakWarning,
+                    stacklevel=_CALLER,
+                )
+            ranges = source.ranges()
+            if low is None or high is None:
+                low, high = ranges[:2]
+            if low_y is None or high_y is None:
+                low_y, high_y = ranges[2:]
+        if sample is None:
+            draws = streams.public.random((wanted, columns))
+            sample = low * (1 - draws) + high * draws
+        return (low, high), Targets(low=low_y, high=high_y), sample
+
+    def _built(
+        self,
+        options: Options,
+        streams: Streams,
+        box: tuple[FloatArray, FloatArray],
+        targets: Targets,
+        sample: FloatArray,
+        rows: int,
+        *,
+        staged: bool,
+        noise: float | None = None,
+    ) -> Engine:
+        setting = prepare(
+            kernel=checked_kernel(self.kernel, *box),
+            sample=sample,
+            box=outer_box(*box),
+            targets=targets,
+            rows=rows,
+            budget=options.budget,
+            calibration=options.calibration,
+            tau=options.tau,
+            rank=options.rank,
+            staged=staged,
+            noise=noise,
+        )
+        return Engine(setting, int(streams.public.integers(2**62)))
+
+    def _adopt(self, engine: Engine, ledger: Ledger | None, *, private: bool) -> None:
+        """Keep what was released, and nothing else."""
+        setting = engine.setting
+        self.model_ = Model(
+            basis=setting.basis,
+            box=setting.box,
+            targets=setting.targets,
+            estimates=tuple(engine.estimates),
+        )
+        self.ledger_ = ledger
+        self._engine = engine
+        self.kernel_ = setting.basis.kernel
+        self.rank_ = setting.basis.rank
+        self.n_rows_ = sum(reading.result.plan.rows for reading in engine.readings)
+        taus = np.array([estimate.tau for estimate in engine.estimates])
+        self.tau_ = float(taus[0]) if len(taus) == 1 else taus
+        self._private = private
+
+    def _own_process(self, state: _Open | None) -> None:
+        if state is not None and state.process != os.getpid():
+            raise BudgetError(
+                "open rows of another process: releasing them here too would spend their budget "
+                "twice. Release before forking"
+            )
+
+    # -- using ------------------------------------------------------------------------------------
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predictions, and with ``return_std`` the width of their error.
+
+        The width is an array of standard deviations with attributes ``bias``, ``sampling`` and
+        ``privacy``, whose squares add up to its own. It is public, like the prediction.
+        """
+        check_is_fitted(self)
+        self.release()
+        if is_dask(X):
+            return self._predict_lazily(X, return_std)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        values = self.model_.predict(X)
+        mean = values[:, 0] if self._one_dimensional else values
+        if not return_std:
+            return mean
+        width = self.model_.width(X)
+        if self._one_dimensional:
+            width = ErrorWidth.of(
+                bias=width.bias[:, 0], sampling=width.sampling[:, 0], privacy=width.privacy[:, 0]
+            )
+        return mean, width
+
+    def _predict_lazily(self, X: Any, return_std: bool) -> Any:
+        """Block by block where the blocks are."""
+        if return_std:
+            raise ConfigurationError("return_std needs rows in memory: call X.compute() first")
+        if hasattr(X, "map_partitions"):
+            return X.map_partitions(self.predict, meta=np.empty(0))
+        if self._one_dimensional:
+            return X.map_blocks(self.predict, dtype=np.float64, drop_axis=1)
+        outputs = len(self.model_.estimates)
+        return X.map_blocks(self.predict, dtype=np.float64, chunks=(X.chunks[0], (outputs,)))
+
+    def certificate(self) -> Certificate:
+        """The guarantee on one page; refused for simulations and without a budget."""
+        check_is_fitted(self)
+        self.release()
+        return certify_fit(self.ledger_, private=self._private)
+
+    # -- manners ----------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_") or getattr(self, "_open", None) is not None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # noise at default epsilon hides toy data
+        return tags
+
+    def __getstate__(self) -> Any:
+        if getattr(self, "_open", None) is not None:
+            raise StorageError(
+                "rows of partial_fit are open, and a copy could be released twice: "
+                "call release first"
+            )
+        return super().__getstate__()
+
+
+_CHECKS: dict[str, Any] = {
+    "dtype": np.float64,
+    "multi_output": True,
+    "y_numeric": True,
+    "accept_sparse": False,
+}
+
+
+def _checked_block(X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
+    """A block of rows as float matrices; scikit-learn's errors for what is none."""
+    X, y = check_X_y(X, y, **_CHECKS, ensure_min_samples=0)
+    return X, np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+
+
+def _inside_model_selection() -> bool:
+    """Whether a search or a cross-validation of scikit-learn is calling."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

@@ -1,0 +1,189 @@
+"""The one secret of a regression: the second moments of its rows, as exact integers.
+
+A row is a vector ``s = [psi / C, t / sqrt(k)]``: whitened features capped to the unit ball and
+``k`` targets in ``[-1, 1]``, so ``|s|^2 <= 2``. What is released is the matrix ``sum s s^T``: the
+vector ``sum t psi`` that the paper releases, and beside it the realised covariance
+``sum psi psi^T`` and the size ``sum t t^T`` of the targets. They cost nothing:
+
+    |s s^T - z z^T|_F^2 = |s|^4 + |z|^4 - 2 (s.z)^2 <= 2 (|s|^2_max)^2 = 8,
+
+while the two off-diagonal blocks alone, ``2 |t psi - t' psi'|^2``, already reach 8 (the same
+features, opposite targets). The noise on the vector is the same with and without the rest.
+
+Rows are rounded to integers before anything is multiplied, and products of integers below 2^53 are
+exact in floating point whatever BLAS does: any order, any chunking and any number of workers give
+the same bits.
+"""
+
+from dataclasses import dataclass
+from math import isqrt, sqrt
+
+import numpy as np
+
+from capri.encoding import within_norm
+from capri.errors import BudgetError, ConfigurationError
+from capri.privacy.budget import Budget
+from capri.privacy.calibration import RESOLUTION, noise_multiplier, paper_noise_scale
+from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.noise import NoiseSource
+from capri.typing import FloatArray, IntArray
+
+# Bits of one limb of a number, with privacy (its noise is 2^32 units wide) and without.
+_PRIVATE_BITS, _EXACT_BITS = 15, 18
+# Rows multiplied at once: 2^15 products below 2^36 stay exact in float64.
+BLOCK_ROWS = 1 << 12
+_LARGEST_SUM = 1 << 62
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentGrid:
+    """The integers in which second moments are summed.
+
+    ``limbs`` numbers of ``bits`` bits stand for one entry: one with privacy, two without, where no
+    noise hides the rounding. ``noise_scale`` is the standard deviation of the noise on a diagonal
+    entry in units; off the diagonal, where a difference counts twice, it is ``sqrt(2)`` smaller.
+    """
+
+    features: int
+    targets: int
+    bits: int
+    limbs: int
+    noise_scale: float
+
+    @property
+    def level(self) -> int:
+        """Norm limit of the features and of the targets of one row."""
+        return 1 << (self.bits * self.limbs)
+
+    @property
+    def largest_target(self) -> int:
+        """Integer of a target of size 1: ``|t|^2 <= k largest^2 <= level^2``."""
+        return isqrt(self.level**2 // self.targets)
+
+    @property
+    def size(self) -> int:
+        """Rows of the moment matrix."""
+        return self.features + self.targets
+
+    @property
+    def coordinates(self) -> int:
+        """Numbers released: the upper triangle."""
+        return self.size * (self.size + 1) // 2
+
+    @property
+    def sensitivity(self) -> float:
+        """Replace-one distance ``sqrt(2) |s|^2_max`` in the Frobenius norm, in units."""
+        return sqrt(2) * 2 * float(self.level) ** 2
+
+    def rounded(self, features: FloatArray, targets: FloatArray) -> FloatArray:
+        """Rows ``[q, t]`` in limbs, for features of norm and targets of size at most 1.
+
+        Both limits are enforced here in exact integers, whatever is given.
+        """
+        whole = np.empty((len(features), self.size))
+        scaled = np.rint(np.nan_to_num(features, posinf=0.0, neginf=0.0) * self.level)
+        whole[:, : self.features] = within_norm(scaled, self.level)
+        clipped = np.clip(np.nan_to_num(targets), -1.0, 1.0)
+        whole[:, self.features :] = np.rint(clipped * self.largest_target)
+        if self.limbs == 1:
+            return whole
+        high = np.rint(whole / (1 << self.bits))
+        return np.concatenate([high, whole - high * (1 << self.bits)], axis=1)
+
+    def empty(self) -> IntArray:
+        """The sum over no rows."""
+        return np.zeros((self.size * self.limbs,) * 2, dtype=np.int64)
+
+    def total(self, features: FloatArray, targets: FloatArray) -> IntArray:
+        """``sum s s^T`` over a block of rows."""
+        limbs = self.rounded(features, targets)
+        return np.asarray((limbs.T @ limbs).astype(np.int64))
+
+    def noisy(self, total: IntArray, noise: NoiseSource) -> FloatArray:
+        """The moment matrix of ``s`` with symmetric noise, as numbers: the only way out."""
+        size = self.size
+        if self.limbs == 2:
+            base = float(1 << self.bits)
+            cross = total[:size, size:] + total[size:, :size]
+            matrix = total[:size, :size] * base**2 + cross * base + total[size:, size:]
+            return np.asarray(matrix / float(self.level) ** 2)
+        matrix = np.zeros((size, size), dtype=np.int64)
+        upper = np.triu_indices(size, 1)
+        matrix[upper] = noise.add(total[upper], self.noise_scale / sqrt(2))
+        matrix += matrix.T
+        np.fill_diagonal(matrix, noise.add(np.diag(total).copy(), self.noise_scale))
+        return np.asarray(matrix / float(self.level) ** 2)
+
+
+def make_moment_grid(
+    *, features: int, targets: int, rows: int, budget: Budget | None, calibration: str = "analytic"
+) -> MomentGrid:
+    """The grid and the noise that a budget needs.
+
+    ``noise_scale = multiplier * sensitivity`` with the exact Gaussian mechanism, or with the
+    paper's formula where that is larger.
+    """
+    if budget is None:
+        if rows >= 1 << (62 - 2 * _EXACT_BITS):
+            raise ConfigurationError(f"{rows} rows without privacy would overflow 64-bit integers")
+        return MomentGrid(
+            features=features, targets=targets, bits=_EXACT_BITS, limbs=2, noise_scale=0.0
+        )
+    plain = MomentGrid(
+        features=features, targets=targets, bits=_PRIVATE_BITS, limbs=1, noise_scale=0.0
+    )
+    multiplier = noise_multiplier(budget, plain.coordinates) / 2
+    if calibration == "paper":
+        # sigma_0 at sigma~_max = B = 1 hides a sensitivity of 2.
+        paper = paper_noise_scale(budget, sigma_max=1.0, reward_bound=1.0, horizon=max(rows, 3))
+        multiplier = max(multiplier, paper / 2)
+    scale = multiplier * plain.sensitivity
+    if rows * 2 * plain.level**2 + 64 * scale >= _LARGEST_SUM:
+        raise ConfigurationError(
+            f"{rows} rows at {budget} would overflow 64-bit integers: raise epsilon"
+        )
+    if scale / sqrt(2) < RESOLUTION:
+        raise ConfigurationError(f"{budget} is out of reach of the integer noise: lower epsilon")
+    return MomentGrid(
+        features=features,
+        targets=targets,
+        bits=_PRIVATE_BITS,
+        limbs=1,
+        noise_scale=scale,
+    )
+
+
+def release(
+    grid: MomentGrid,
+    total: IntArray,
+    *,
+    stage: int,
+    rows: int,
+    calibration: str,
+    noise: NoiseSource,
+    ledger: Ledger | None,
+) -> FloatArray:
+    """Publish the moments of a stage; the ledger is asked first and refuses to overspend."""
+    if ledger is None:
+        if grid.limbs == 1:
+            raise BudgetError("a private sum can be released through a ledger only")
+        return grid.noisy(total, noise)
+    if grid.noise_scale / sqrt(2) < RESOLUTION:
+        raise BudgetError(
+            f"the noise must be at least {RESOLUTION} grid units wide for its account to hold, "
+            f"got {grid.noise_scale:g}"
+        )
+    unit = float(grid.level) ** -2
+    event = ReleaseEvent(
+        epoch=stage,
+        model="joint",
+        calibration=calibration,
+        participants=rows,
+        rank=grid.coordinates,
+        sensitivity=grid.sensitivity * unit,
+        noise_scale=grid.noise_scale * unit,
+    )
+    ledger.check(event)
+    noisy = grid.noisy(total, noise)
+    ledger.record(event)
+    return noisy

@@ -1,0 +1,192 @@
+"""Rows from anywhere: arrays, chunks, Parquet files, Dask collections.
+
+A source hands blocks of rows to a job and adds up the integers that come back. Sums of integers do
+not depend on how rows were cut or who added them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capri.errors import DataError
+from capri.typing import FloatArray, IntArray
+
+Check = Callable[[Any, Any], tuple[FloatArray, FloatArray]]
+Job = Callable[[FloatArray, FloatArray, int], IntArray]
+_PARQUET_ROWS = 1 << 16
+
+
+class Source(ABC):
+    """Rows that can be read several times; ``rows`` is their number."""
+
+    rows: int
+    columns: int
+    outputs: int
+
+    @abstractmethod
+    def total(self, job: Job) -> IntArray:
+        """Sum of ``job(X, y, number of the first row)`` over all blocks."""
+
+    @abstractmethod
+    def ranges(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Smallest and largest value of every column of X and of y: not private."""
+
+
+class Chunks(Source):
+    """Blocks of rows that a function gives anew whenever it is called."""
+
+    def __init__(self, blocks: Callable[[], Iterator[tuple[FloatArray, FloatArray]]]) -> None:
+        self._blocks = blocks
+        sizes = [(len(X), X.shape[1], y.shape[1]) for X, y in blocks()]
+        if not sizes:
+            raise DataError("there are no rows: give at least one chunk (X, y)")
+        self.rows = sum(size[0] for size in sizes)
+        if len({size[1:] for size in sizes}) > 1:
+            raise DataError("all chunks must have the same number of columns in X and in y")
+        self.columns, self.outputs = sizes[0][1:]
+
+    def total(self, job: Job) -> IntArray:
+        """One block after the other."""
+        start, total = 0, None
+        for X, y in self._blocks():
+            part = job(X, y, start)
+            total = part if total is None else total + part
+            start += len(X)
+        if total is None or start != self.rows:
+            raise DataError("the rows changed while they were read")
+        return total
+
+    def ranges(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Over all blocks."""
+        return _joined(_ranges(X, y) for X, y in self._blocks() if len(X))
+
+
+class DaskBlocks(Source):
+    """Partitions of Dask collections: sums are made where the partitions are."""
+
+    def __init__(self, X: Any, y: Any, check: Check) -> None:
+        dask: Any = import_module("dask")
+        self._dask = dask
+        lefts = np.ravel(np.asarray(_delayed(X), dtype=object))
+        rights = np.ravel(np.asarray(_delayed(y), dtype=object))
+        if len(lefts) != len(rights):
+            raise DataError(
+                f"X has {len(lefts)} blocks of rows and y has {len(rights)}: "
+                "chunk both alike, with all columns of X in one block"
+            )
+        checked = dask.delayed(check)
+        self._blocks = [checked(left, right) for left, right in zip(lefts, rights, strict=True)]
+        shapes = dask.compute(*[dask.delayed(_shape)(block) for block in self._blocks])
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise DataError("all partitions must have the same columns")
+        self._sizes = [int(shape[0]) for shape in shapes]
+        self.rows = sum(self._sizes)
+        self.columns, self.outputs = shapes[0][1:]
+
+    def total(self, job: Job) -> IntArray:
+        """Workers encode and add; only sums travel."""
+        starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
+        run = self._dask.delayed(_run)
+        parts = [
+            run(job, block, int(start)) for block, start in zip(self._blocks, starts, strict=True)
+        ]
+        while len(parts) > 1:  # a tree: no worker holds more than a few sums
+            parts = [self._dask.delayed(_add)(parts[i : i + 8]) for i in range(0, len(parts), 8)]
+        (total,) = self._dask.compute(parts[0])
+        return np.asarray(total)
+
+    def ranges(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Of every partition, joined."""
+        filled = [block for block, size in zip(self._blocks, self._sizes, strict=True) if size]
+        ranges = self._dask.delayed(lambda block: _ranges(*block))
+        return _joined(self._dask.compute(*[ranges(block) for block in filled]))
+
+
+def is_dask(thing: object) -> bool:
+    """Whether this is a Dask collection; does not import Dask."""
+    return hasattr(thing, "__dask_graph__") and hasattr(thing, "to_delayed")
+
+
+def is_path(thing: object) -> bool:
+    """Whether this names a Parquet file or directory."""
+    return isinstance(thing, str | PathLike)
+
+
+def is_chunks(X: object, y: object) -> bool:
+    """Whether ``X`` is an iterable of ``(X, y)`` pairs rather than a table."""
+    if y is not None or hasattr(X, "__array__") or hasattr(X, "shape") or is_path(X):
+        return False
+    if isinstance(X, list | tuple):
+        return (
+            bool(X)
+            and all(isinstance(item, tuple) and len(item) == 2 for item in X)
+            and all(hasattr(part, "shape") for part in X[0])
+        )
+    return isinstance(X, Iterable)
+
+
+def is_one_shot(X: object) -> bool:
+    """Whether the chunks can be read only once."""
+    return isinstance(X, Iterator)
+
+
+def parquet_blocks(
+    path: str | PathLike[str], targets: str | list[str]
+) -> Callable[[], Iterator[tuple[Any, Any]]]:
+    """Tables of a Parquet file, or of all files of a directory in the order of their names."""
+    import pyarrow.parquet as parquet
+
+    place = Path(fspath(path))
+    files = sorted(place.glob("*.parquet")) if place.is_dir() else [place]
+    names = [targets] if isinstance(targets, str) else list(targets)
+
+    def blocks() -> Iterator[tuple[Any, Any]]:
+        for file in files:
+            with parquet.ParquetFile(file) as table:
+                missing = [name for name in names if name not in table.schema_arrow.names]
+                if missing:
+                    raise DataError(
+                        f"the file has no column {', '.join(missing)}; y must name columns of it"
+                    )
+                for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
+                    frame = batch.to_pandas()
+                    yield frame.drop(columns=names), frame[names]
+
+    return blocks
+
+
+def _delayed(thing: Any) -> Any:
+    return thing.to_delayed()
+
+
+def _shape(block: tuple[FloatArray, FloatArray]) -> tuple[int, int, int]:
+    return len(block[0]), block[0].shape[1], block[1].shape[1]
+
+
+def _run(job: Job, block: tuple[FloatArray, FloatArray], start: int) -> IntArray:
+    return job(block[0], block[1], start)
+
+
+def _add(parts: list[IntArray]) -> IntArray:
+    return np.asarray(sum(parts[1:], start=parts[0]))
+
+
+def _ranges(X: FloatArray, y: FloatArray) -> tuple[FloatArray, ...]:
+    return X.min(axis=0), X.max(axis=0), y.min(axis=0), y.max(axis=0)
+
+
+def _joined(
+    ranges: Iterable[tuple[FloatArray, ...]],
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    columns = list(zip(*ranges, strict=True))
+    pick = (np.min, np.max, np.min, np.max)
+    low_x, high_x, low_y, high_y = (
+        np.asarray(choose(np.stack(column), axis=0))
+        for choose, column in zip(pick, columns, strict=True)
+    )
+    return low_x, high_x, low_y, high_y

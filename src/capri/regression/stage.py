@@ -1,0 +1,150 @@
+"""A stage: some rows of the data, how they are encoded, and what their release tells.
+
+Every row belongs to one stage, so every stage may spend the full budget (parallel composition).
+A later stage encodes what the estimate of the earlier ones missed: its targets are smaller, and
+with them the noise.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capri.features import LowRankFeatures
+from capri.regression.moments import BLOCK_ROWS, MomentGrid
+from capri.typing import BoolArray, FloatArray, IntArray
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lot:
+    """Which rows a stage takes: those whose public lot falls between ``low`` and ``high``.
+
+    The lot of a row is a hash of its number and a public salt, so that stages are mixed whatever
+    the order of the rows is, and every worker finds the same rows without talking to others.
+    """
+
+    salt: int
+    low: float
+    high: float
+
+    def takes(self, start: int, count: int) -> BoolArray:
+        """Which of the rows ``start, ..., start + count - 1`` belong to the stage."""
+        if (self.low, self.high) == (0.0, 1.0):
+            return np.ones(count, dtype=np.bool_)
+        number = np.arange(start, start + count, dtype=np.uint64)
+        mixed = (number + np.uint64(self.salt)) * _GOLDEN  # SplitMix64
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        lot = (mixed ^ (mixed >> np.uint64(31))) / 2.0**64
+        return np.asarray((self.low <= lot) & (lot < self.high))
+
+    def rows(self, total: int) -> int:
+        """How many of ``total`` rows belong to the stage."""
+        step = 1 << 20
+        return sum(
+            int(self.takes(start, min(step, total - start)).sum())
+            for start in range(0, total, step)
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Targets:
+    """Targets of several outputs, clipped and scaled: ``t = (clip(y, low, high) - middle) / half``.
+
+    In these units targets lie in ``[-1, 1]``. Values outside the bounds are clipped, not counted.
+    """
+
+    low: FloatArray
+    high: FloatArray
+
+    @property
+    def middle(self) -> FloatArray:
+        """What is predicted where nothing is known."""
+        return np.asarray(self.low / 2 + self.high / 2)
+
+    @property
+    def half(self) -> FloatArray:
+        """Half the range; 1 for an output whose bounds coincide."""
+        half = self.high / 2 - self.low / 2
+        return np.asarray(np.where(half > 0, half, 1.0))
+
+    def scaled(self, y: FloatArray) -> FloatArray:
+        """Into ``[-1, 1]``."""
+        inside = np.minimum(np.maximum(y, self.low), self.high)
+        return np.asarray((inside - self.middle) / self.half)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StagePlan:
+    """Everything about a stage that is decided before its rows are read.
+
+    A row with leverage ``|psi| > C`` counts with weight ``w = C / |psi|`` in features and target
+    alike: it stays a row of a weighted least-squares problem, so capping costs a little efficiency
+    and no bias. ``baseline`` are coefficients on the pivots, one column per output; ``reach`` is
+    the largest residual that is encoded in full.
+    """
+
+    number: int
+    lot: Lot
+    rows: int
+    features: LowRankFeatures
+    clip_norm: float
+    box: tuple[FloatArray, FloatArray]
+    targets: Targets
+    baseline: FloatArray
+    reach: FloatArray
+    grid: MomentGrid
+
+    def contributions(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``(w psi / C, w t)``, row by row: none depends on the rows beside it."""
+        basis = self.features.basis
+        kernel = basis.kernel(np.clip(X, *self.box), basis.pivots)
+        psi = np.matmul(kernel[:, None, :], self.features.to_whitened)[:, 0, :]
+        residual = self.targets.scaled(y)
+        if self.baseline.any():
+            residual = residual - np.matmul(kernel[:, None, :], self.baseline)[:, 0, :]
+        norms = np.sqrt(np.einsum("ij,ij->i", psi, psi))
+        weight = (self.clip_norm / np.maximum(norms, self.clip_norm))[:, None]
+        target = np.clip(residual / self.reach, -1.0, 1.0)
+        return psi * (weight / self.clip_norm), target * weight
+
+    def total(self, X: FloatArray, y: FloatArray, start: int) -> IntArray:
+        """Sum over those of these rows that belong to the stage; ``start`` numbers the first."""
+        total = self.grid.empty()
+        chosen = np.flatnonzero(self.lot.takes(start, len(X)))
+        for first in range(0, len(chosen), BLOCK_ROWS):
+            rows = chosen[first : first + BLOCK_ROWS]
+            total += self.grid.total(*self.contributions(X[rows], y[rows]))
+        return total
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StageResult:
+    """What a stage released, in the units of its plan."""
+
+    plan: StagePlan
+    covariance: FloatArray  # sum w^2 psi psi^T, noisy
+    vector: FloatArray  # sum w^2 psi t, in scaled targets, noisy; one column per output
+    squares: FloatArray  # sum w^2 t^2, in scaled targets, noisy; one per output
+
+    @classmethod
+    def read(cls, plan: StagePlan, moments: FloatArray) -> "StageResult":
+        """Undo the scaling of the rows."""
+        rank = plan.grid.features
+        unit = plan.reach * plan.grid.level / plan.grid.largest_target
+        return cls(
+            plan=plan,
+            covariance=moments[:rank, :rank] * plan.clip_norm**2,
+            vector=moments[:rank, rank:] * (plan.clip_norm * unit),
+            squares=np.diag(moments)[rank:] * unit**2,
+        )
+
+    @property
+    def noise(self) -> tuple[float, FloatArray, FloatArray]:
+        """Standard deviation of the noise on covariance entries, the vector and the squares."""
+        plan = self.plan
+        scale = plan.grid.noise_scale / float(plan.grid.level) ** 2
+        unit = plan.reach * plan.grid.level / plan.grid.largest_target
+        off = scale / np.sqrt(2)
+        return off * plan.clip_norm**2, off * plan.clip_norm * unit, scale * unit**2

@@ -1,0 +1,366 @@
+"""PrivateKernelRidge: equal to kernel ridge without privacy, careful with it."""
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from capri import BudgetError, ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge
+from capri.errors import StorageError
+from capri.kernels import RBF, Matern
+
+INFINITY = float("inf")
+
+
+def wave(X: np.ndarray) -> np.ndarray:
+    return np.sin(4 * X[:, 0]) * 0.6 + 0.3 * X[:, -1]
+
+
+def rows(count: int, columns: int = 2, noise: float = 0.1, seed: int = 0) -> Any:
+    generator = np.random.default_rng(seed)
+    X = generator.random((count, columns))
+    return X, wave(X) + noise * generator.standard_normal(count)
+
+
+def simulated(**changes: Any) -> PrivateKernelRidge:
+    """A seeded estimator with bounds; the warning about the seed is tested by itself."""
+    settings: dict[str, Any] = {
+        "epsilon": 1.0,
+        "X_bounds": (0, 1),
+        "y_bounds": (-1, 1),
+        "random_state": 0,
+    }
+    return PrivateKernelRidge(**(settings | changes))
+
+
+def quiet(estimator: PrivateKernelRidge, method: str, *arguments: Any) -> PrivateKernelRidge:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)
+        return getattr(estimator, method)(*arguments)
+
+
+# -- against scikit-learn -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.0])
+@pytest.mark.parametrize(
+    ("kernel", "theirs"),
+    [
+        (RBF(lengthscale=0.5), {"kernel": "rbf", "gamma": 2.0}),
+        (Matern(nu=0.5, lengthscale=0.5), {"kernel": "precomputed"}),
+    ],
+)
+def test_without_privacy_it_is_kernel_ridge(kernel: Any, theirs: Any, alpha: float) -> None:
+    X, y = rows(150)
+    y = np.stack([y, y**2], axis=1)
+    ours = PrivateKernelRidge(
+        kernel, epsilon=INFINITY, tau=alpha, rank=150, public_X=X, y_bounds=(-2, 2)
+    ).fit(X, y)
+    test = np.random.default_rng(1).random((60, 2))
+    if theirs["kernel"] == "precomputed":
+        ridge = KernelRidge(alpha=alpha, **theirs).fit(kernel(X, X), y)
+        expected = ridge.predict(kernel(test, X))
+    else:
+        expected = KernelRidge(alpha=alpha, **theirs).fit(X, y).predict(test)
+    assert np.abs(ours.predict(test) - expected).max() < 1e-6
+    assert ours.tau_ == pytest.approx([alpha, alpha])
+
+
+def test_rank_above_the_number_of_rows_is_cut() -> None:
+    X, y = rows(30)
+    ridge = PrivateKernelRidge("matern", epsilon=INFINITY, rank=500, public_X=X, y_bounds=(-2, 2))
+    assert ridge.fit(X, y).rank_ == 30
+
+
+# -- accuracy and widths --------------------------------------------------------------------------
+
+
+def test_learns_and_says_how_well() -> None:
+    """Eight seeds of 5,000 rows. The mean squared ratio of error to width is 1 when widths are
+    right; between a quarter and 4 it stays unless widths are wrong by a factor 2."""
+    X, y = rows(5_000)
+    test, _ = rows(500, seed=9)
+    ratios, errors = [], []
+    for seed in range(8):
+        ridge = quiet(simulated(random_state=seed), "fit", X, y)
+        mean, width = ridge.predict(test, return_std=True)
+        error = mean - wave(test)
+        ratios.append(np.mean((error / width) ** 2))
+        errors.append(np.sqrt(np.mean(error**2)))
+        parts = width.bias**2 + width.sampling**2 + width.privacy**2
+        assert np.allclose(np.asarray(width) ** 2, parts, rtol=1e-9)
+        assert (width.privacy > 0).all()
+    assert 0.25 < np.mean(ratios) < 4
+    assert max(errors) < 0.15 < wave(test).std() / 2
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_rows_make_privacy_cheap() -> None:
+    """A smooth 3-D function, noise 0.3, epsilon 1: within 1.25 of the error without privacy."""
+    generator = np.random.default_rng(5)
+
+    def smooth(X: np.ndarray) -> np.ndarray:
+        curve = 0.6 * np.sin(3 * X[:, 0]) * np.cos(2 * X[:, 1])
+        return np.asarray(curve + 0.5 * X[:, 2] ** 2 - 0.3 * X[:, 0] * X[:, 2])
+
+    X, test = generator.random((100_000, 3)), generator.random((3_000, 3))
+    y = smooth(X) + 0.3 * generator.standard_normal(len(X))
+
+    def error(ridge: PrivateKernelRidge) -> float:
+        found = quiet(ridge, "fit", X, y).predict(test) - smooth(test)
+        return float(np.mean(found**2))
+
+    bounds = {"y_bounds": (-1.2, 1.2)}
+    free = error(simulated(epsilon=INFINITY, rank=120, **bounds))
+    private = np.mean([error(simulated(random_state=seed, **bounds)) for seed in range(8)])
+    assert np.sqrt(private / free) < 1.25
+
+
+def test_more_privacy_costs_accuracy_and_shows_in_the_width() -> None:
+    X, y = rows(3_000)
+    widths = [
+        quiet(simulated(epsilon=epsilon), "fit", X, y).predict(X[:50], return_std=True)[1].mean()
+        for epsilon in (0.1, 1.0, 10.0, INFINITY)
+    ]
+    assert widths == sorted(widths, reverse=True)
+    free = quiet(simulated(epsilon=INFINITY), "fit", X, y).predict(X[:50], return_std=True)[1]
+    assert (free.privacy < 1e-6).all()
+
+
+def test_outputs_are_fitted_side_by_side() -> None:
+    X, y = rows(4_000)
+    both = quiet(simulated(epsilon=4.0), "fit", X, np.stack([y, -y], axis=1))
+    mean, width = both.predict(X[:100], return_std=True)
+    assert mean.shape == width.shape == width.bias.shape == (100, 2)
+    assert np.sqrt(np.mean((mean[:, 0] + mean[:, 1]) ** 2)) < 0.1
+    assert len(both.ledger_.events) == len({event.epoch for event in both.ledger_.events})
+
+
+def test_targets_beyond_the_bounds_are_clipped() -> None:
+    """The same bits as targets at the bounds, and nothing tells how many there were."""
+    X, y = rows(300)
+    wild = np.where(y > 0.5, 1e300, y)
+    tame = np.where(y > 0.5, 1.0, y)
+    left, right = (quiet(simulated(), "fit", X, target) for target in (wild, tame))
+    assert np.array_equal(left.predict(X), right.predict(X))
+
+
+# -- chunks, files, clusters ----------------------------------------------------------------------
+
+
+def fits(X: np.ndarray, y: np.ndarray, folder: Path) -> dict[str, PrivateKernelRidge]:
+    import dask.array as da
+    import dask.dataframe as dd
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
+    frame[:700].to_parquet(folder / "part-0.parquet", row_group_size=110)
+    frame[700:].to_parquet(folder / "part-1.parquet")
+    pieces = [(X[:1], y[:1]), (X[1:900], y[1:900]), (X[900:], y[900:])]
+    table = dd.from_pandas(frame, npartitions=4)
+    sizes = (300, 1, 699, 200)
+    return {
+        "list": quiet(simulated(), "fit", pieces),
+        "dask array": quiet(
+            simulated(), "fit", da.from_array(X, chunks=(sizes, 2)), da.from_array(y, chunks=sizes)
+        ),
+        "dask frame": quiet(simulated(), "fit", table[["a", "b"]], table["y"]),
+        "parquet": quiet(simulated(), "fit", folder, "y"),
+    }
+
+
+def test_any_chunking_gives_the_same_bits(tmp_path: Path) -> None:
+    X, y = rows(1_200)
+    whole = quiet(simulated(), "fit", X, y).predict(X)
+    for name, ridge in fits(X, y, tmp_path).items():
+        if hasattr(ridge, "feature_names_in_"):
+            import pandas as pd
+
+            values = ridge.predict(pd.DataFrame(X, columns=["a", "b"]))
+        else:
+            values = ridge.predict(X)
+        assert np.array_equal(values, whole), name
+
+
+def test_dask_predicts_lazily() -> None:
+    import dask.array as da
+
+    X, y = rows(200)
+    ridge = quiet(simulated(), "fit", X, y)
+    lazy = ridge.predict(da.from_array(X, chunks=(70, 2)))
+    assert np.array_equal(lazy.compute(), ridge.predict(X))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_gives_the_same_bits() -> None:
+    """Two worker processes of a real Dask cluster."""
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    X, y = rows(600)
+    whole = quiet(simulated(), "fit", X, y).predict(X)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        Client(cluster),
+    ):
+        lazy = da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100)
+        ridge = quiet(simulated(), "fit", *lazy)
+    assert np.array_equal(ridge.predict(X), whole)
+
+
+def test_batches_make_one_release_however_they_are_cut() -> None:
+    X, y = rows(900)
+    ones, twos = simulated(), simulated()
+    for part in np.array_split(np.arange(900), 9):
+        quiet(ones, "partial_fit", X[part], y[part])
+    for part in np.array_split(np.arange(900), 2):
+        quiet(twos, "partial_fit", X[part], y[part])
+    assert np.array_equal(ones.predict(X), twos.predict(X))
+    assert len(ones.ledger_.events) == 1
+    assert ones.n_rows_ == ones.ledger_.events[0].participants == 900
+    stream = quiet(
+        simulated(), "fit", ((X[part], y[part]) for part in np.array_split(np.arange(900), 5))
+    )
+    assert np.array_equal(stream.predict(X), ones.predict(X))
+
+
+def test_rows_after_a_release_are_a_further_stage() -> None:
+    X, y = rows(2_000)
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1))
+    ridge.partial_fit(X[:1000], y[:1000]).release()
+    with pytest.warns(PrivacyLeakWarning, match="other people"):
+        ridge.partial_fit(X[1000:], y[1000:])
+    before = ridge.ledger_.events
+    ridge.predict(X[:1])
+    assert len(before) == 1
+    assert [event.participants for event in ridge.ledger_.events] == [1000, 1000]
+    assert ridge.ledger_.spent.epsilon <= 1.0 * (1 + 1e-9)
+
+
+def test_open_rows_are_neither_copied_nor_released_by_two_processes() -> None:
+    from copy import deepcopy
+
+    X, y = rows(50)
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).partial_fit(X, y)
+    for copying in (pickle.dumps, deepcopy):
+        with pytest.raises(StorageError, match="released twice"):
+            copying(ridge)
+    ridge._open.process += 1
+    with pytest.raises(BudgetError, match="another process"):
+        ridge.predict(X)
+    with pytest.raises(BudgetError, match="another process"):
+        ridge.partial_fit(X, y)
+    ridge._open.process -= 1
+    saved = pickle.dumps(ridge.release())
+    assert np.array_equal(pickle.loads(saved).predict(X), ridge.predict(X))
+
+
+# -- warnings, accounts, bad input ----------------------------------------------------------------
+
+
+def test_every_leak_is_named() -> None:
+    X, y = rows(60)
+    with pytest.warns(PrivacyLeakWarning, match="X_bounds or public_X and y_bounds not given"):
+        PrivateKernelRidge().fit(X, y)
+    with pytest.warns(PrivacyLeakWarning, match="protects nobody"):
+        simulated().fit(X, y)
+    with pytest.warns(PrivacyLeakWarning, match="selection on private data spends budget"):
+        GridSearchCV(
+            PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)), {"tau": [0.1, 1.0]}, cv=2
+        ).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, y)
+        PrivateKernelRidge(public_X=X[:20], y_bounds=(-1, 1)).fit(X, y)
+        PrivateKernelRidge(epsilon=INFINITY, random_state=0).fit(X, y)
+
+
+def test_certificate_states_what_was_spent() -> None:
+    X, y = rows(20_000)
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, y)
+    certificate = ridge.certificate()
+    assert certificate.spent["epsilon"] <= 1.0 * (1 + 1e-9)
+    assert certificate.spent["epsilon"] == pytest.approx(1.0, rel=1e-6)
+    stages = certificate.releases
+    assert len(stages) > 1
+    assert sum(stage["rows"] for stage in stages) == 20_000
+    assert "replace one" in certificate.to_text()
+    for refused in (simulated(), PrivateKernelRidge(epsilon=INFINITY)):
+        with pytest.raises(ConfigurationError, match="no certificate"):
+            quiet(refused, "fit", X[:50], y[:50]).certificate()
+
+
+def test_private_runs_differ_and_simulations_repeat() -> None:
+    X, y = rows(100)
+    private = [PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, y) for _ in range(2)]
+    assert not np.array_equal(private[0].predict(X), private[1].predict(X))
+    again = [quiet(simulated(), "fit", X, y) for _ in range(2)]
+    assert np.array_equal(again[0].predict(X), again[1].predict(X))
+
+
+def test_works_in_a_pipeline() -> None:
+    X, y = rows(500)
+    pipe = make_pipeline(FunctionTransformer(lambda X: X / 2), simulated(X_bounds=(0, 0.5)))
+    quiet(pipe, "fit", X, y)  # type: ignore[arg-type]
+    assert pipe.predict(X[:3]).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": -1.0}, "epsilon must be positive"),
+        ({"delta": 0.0}, "delta must lie"),
+        ({"tau": 0.0}, "tau must be 'auto' or positive"),
+        ({"rank": 0}, "rank must be a whole number"),
+        ({"calibration": "none"}, "calibration must be"),
+        ({"kernel": "cubic"}, "kernel must be"),
+        ({"y_bounds": (1, -1)}, "y_bounds must be finite with low < high"),
+        ({"y_bounds": 1.0}, "y_bounds must be"),
+        ({"X_bounds": ([0, 0, 0], 1)}, "X_bounds must be"),
+        ({"public_X": np.zeros((4, 3))}, "public_X must have 2 columns"),
+    ],
+)
+def test_bad_parameters_are_named(changes: dict[str, Any], message: str) -> None:
+    X, y = rows(20)
+    with pytest.raises(ConfigurationError, match=message):
+        quiet(simulated(**changes), "fit", X, y)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_rows_change_nothing(bad: float) -> None:
+    X, y = rows(400)
+    ridge = quiet(simulated(), "fit", X, y)
+    before, events = ridge.predict(X), ridge.ledger_.events
+    broken = X.copy()
+    broken[-1, 0] = bad
+    for data in ((broken, y), ([(X, y), (broken, y)],), (iter([(X, y), (broken, y)]),)):
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            quiet(ridge, "fit", *data)
+        assert np.array_equal(ridge.predict(X), before)
+        assert ridge.ledger_.events == events
+    stream = quiet(simulated(), "partial_fit", X, y)
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        quiet(stream, "partial_fit", broken, y)
+    assert stream._open.rows == 400
+
+
+def test_odd_tables_give_usable_results() -> None:
+    X, y = rows(40)
+    one = quiet(simulated(), "fit", X[:1], y[:1])
+    assert np.isfinite(one.predict(X)).all()
+    constant = np.column_stack([X[:, 0], np.full(40, 7.0)])
+    flat = quiet(PrivateKernelRidge(random_state=0), "fit", constant, np.zeros(40))
+    assert np.isfinite(flat.predict(constant)).all()
+    far = quiet(simulated(), "fit", X, y).predict([[1e300, -1e300]])
+    assert np.isfinite(far).all()
+    with pytest.raises(ConfigurationError, match="no rows"):
+        quiet(simulated(), "fit", iter([]))
