@@ -318,7 +318,7 @@ def test_works_in_a_pipeline() -> None:
     ("changes", "message"),
     [
         ({"epsilon": -1.0}, "epsilon must be positive"),
-        ({"delta": 0.0}, "delta must lie"),
+        ({"delta": 0.0}, "needs delta above 0"),
         ({"tau": 0.0}, "tau must be 'auto' or positive"),
         ({"rank": 0}, "rank must be a whole number"),
         ({"calibration": "none"}, "calibration must be"),
