@@ -26,7 +26,8 @@ from scipy.stats import binomtest, norm
 
 import capri
 from builders import small_policy
-from capri import encoder, encoding
+from capri import encoder
+from capri import grid as grids
 from capri.audit import AuditResult, audit, clopper_pearson_upper, proven_mu
 from capri.decisions import OpenEpoch, RewardStatus
 from capri.errors import BudgetError, ConfigurationError
@@ -187,7 +188,7 @@ def noise_over_root_two(patch: Patch) -> None:
 @mutant("release", SOME)
 def factor_two_lost(patch: Patch) -> None:
     """Sensitivity B C: add-or-remove-one where one datum is replaced. The ledger believes it."""
-    honest = encoding.make_grid
+    honest = grids.make_grid
 
     def make_grid(**settings: Any) -> Grid:
         grid = honest(**settings)
@@ -276,7 +277,7 @@ def root_of_sigma_lost(patch: Patch) -> dict[str, Any]:
     The integer check would cut them to sigma~^2 (see below), so it is lost as well, with clipping
     to the old norm in its place. At tau = 16 sigma~ is below 1/4: four times too little noise.
     """
-    honest = encoding.make_grid
+    honest = grids.make_grid
 
     def make_grid(*, bound: float, **settings: Any) -> Grid:
         return honest(bound=bound**2, **settings)
@@ -382,7 +383,7 @@ def test_mutant_needs_the_attack_that_is_made_for_it(monkeypatch: Patch, name: s
 
 def test_ledger_stops_a_plan_with_too_little_noise(monkeypatch: Patch) -> None:
     """Half the noise in the plan never gets as far as a release."""
-    honest = encoding.make_grid
+    honest = grids.make_grid
 
     def make_grid(**settings: Any) -> Grid:
         grid = honest(**settings)

@@ -293,7 +293,7 @@ def test_simulated_noise_is_made_only_for_a_seed() -> None:
 
 
 def test_generators_with_a_constant_seed_are_known_by_name() -> None:
-    """A constant seed is harmless in exactly three places; a fourth must be looked at.
+    """A constant seed is harmless in exactly these places; another one must be looked at.
 
     ``_RowLookup``: multipliers of a public hash, which only narrows a search. The audits: probes of
     the attacker, who may be as predictable as he likes.
@@ -302,6 +302,8 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
         ("spaces.py", "_RowLookup"): "multipliers of a public hash",
         ("audit.py", "_Target"): "probes of the attacker",
         (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
+        (os.path.join("report", "comparison.py"), ""): "sign flips of a permutation test",
+        (os.path.join("rivals", "features.py"), ""): "random features of a simulated rival",
     }
     found = set()
     for name, tree in modules():
