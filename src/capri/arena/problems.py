@@ -42,6 +42,7 @@ _PROBLEMS = {
         world=lambda seed: hartmann4(seed=seed),
         kernel=Matern(nu=2.5, lengthscale=0.8),
         features=20,  # four dimensions: 10 are too few for every linear rival
+        options={"dubey-joint": {"principal": 20}},
     ),
 }
 

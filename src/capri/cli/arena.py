@@ -78,6 +78,11 @@ def arena(
             meter(done, total)
 
         if experiment is not None:
+            if (policies, delta) != ("all", 1e-5):
+                raise ConfigurationError(
+                    "an experiment has its own players and delta = 1e-5: leave out --policies and "
+                    "--delta"
+                )
             results = play_experiment(experiment, seeds=played, progress=show)
         else:
             wanted = [problem_by_name(name) for name in names(problems)]

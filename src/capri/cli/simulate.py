@@ -134,7 +134,8 @@ def simulate(
             "ask for 2 or more actions"
         )
     contender = player(first, seed)  # bad options are refused here, before any bar is shown
-    promise = str(promise_of(contender))
+    promised = promise_of(contender)
+    promise, spends = str(promised), promised.model not in ("none", "perfect")
 
     results: list[SimulationResult] = []
     with Bars() as bars:
@@ -162,11 +163,11 @@ def simulate(
         "reward_bound": first.reward_bound,
         "policy": policy,
         "promise": promise,
-        "model": model,
-        "randomizer": randomizer if model == "local" else None,
-        "preset": preset,
-        "epsilon": None if budget is None else budget.epsilon,
-        "delta": None if budget is None else budget.delta,
+        "model": model if policy == "capri" else None,
+        "randomizer": randomizer if (policy, model) == ("capri", "local") else None,
+        "preset": preset if policy == "capri" else None,
+        "epsilon": None if budget is None or not spends else budget.epsilon,
+        "delta": None if budget is None or not spends else budget.delta,
         **given,
         "rounds": rounds,
         "seeds": seeds,

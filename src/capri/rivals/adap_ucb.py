@@ -42,7 +42,7 @@ class AdaPUCB(Rival):
     """
 
     name = "adap-ucb"
-    promise = Promise(model="joint", kind="pure", protects="rewards (contexts are not used)")
+    promise = Promise(model="joint", kind="pure", protects="contexts (unused) and rewards")
     reference = "Azize & Basu 2022"
     needs = "arms"
     reach = 10_000_000

@@ -49,7 +49,7 @@ class LDPUCB(Rival):
     """
 
     name = "ldp-ucb"
-    promise = Promise(model="local", kind="pure", protects="rewards (contexts are not used)")
+    promise = Promise(model="local", kind="pure", protects="contexts (unused) and rewards")
     reference = "Ren et al. 2020"
     needs = "arms"
     reach = 1_000_000

@@ -61,7 +61,7 @@ class SajedSheffet(Rival):
     """
 
     name = "sajed-sheffet"
-    promise = Promise(model="joint", kind="pure", protects="rewards (contexts are not used)")
+    promise = Promise(model="joint", kind="pure", protects="contexts (unused) and rewards")
     reference = "Sajed & Sheffet 2019"
     needs = "arms"
     reach = 10_000_000

@@ -73,9 +73,7 @@ class Tenenbaum(Rival):
     """
 
     name = "tenenbaum"
-    promise = Promise(
-        model="shuffle", kind="approximate", protects="rewards (contexts are not used)"
-    )
+    promise = Promise(model="shuffle", kind="approximate", protects="contexts (unused) and rewards")
     reference = "Tenenbaum et al. 2021"
     needs = "arms"
     reach = 10_000_000
@@ -90,10 +88,14 @@ class Tenenbaum(Rival):
         reward_bound: float = 1.0,
         budget: Budget | None = None,
         bonus: Bonus = "practical",
-        first_pulls: int = 4,
+        first_pulls: int | None = None,
         failure: float = 0.05,
     ) -> None:
         chosen = as_actions(actions)
+        self._coins = coins_needed(budget) if isinstance(budget, Budget) else 0
+        if first_pulls is None:
+            # So many that the coins do not drown the first mean: their deviation is about a fifth.
+            first_pulls = max(4, self._coins // 2)
         self._turn = RoundRobin(np.arange(chosen.count), whole("first_pulls", first_pulls))
         super().__init__(
             actions=chosen,
@@ -104,7 +106,6 @@ class Tenenbaum(Rival):
             budget=budget,
             first_batch=self._turn.length,
         )
-        self._coins = 0 if budget is None else coins_needed(budget)
         self._scale = bonus_scale(bonus, practical=0.1)
         self._failure = in_unit_interval("failure", failure)
 
