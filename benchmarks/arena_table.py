@@ -1,0 +1,77 @@
+"""Write results/arena.json into the table of docs/rivals.md.
+
+python benchmarks/arena_table.py
+"""
+
+import json
+from typing import Any
+
+import common
+
+PAGE = common.ROOT.parent / "docs" / "rivals.md"
+PROBLEMS = {"rbf": "RBF", "matern52": "Matern", "hartmann4": "Hartmann-4"}
+TASKS = [(problem, rounds) for problem in PROBLEMS for rounds in (10_000, 100_000)]
+ORDER = {"perfect": 0, "local": 1, "shuffle": 2, "joint": 3, "central": 4, "none": 5}
+
+
+def promise(row: dict[str, Any]) -> str:
+    told = row["promise"]
+    if told["model"] in ("none", "perfect"):
+        return {"none": "no privacy", "perfect": "no data used"}[told["model"]]
+    return f"{told['model']}, {told['kind']}, {told['unit']}, {told['protects']}"
+
+
+def figure(row: dict[str, Any] | None) -> str:
+    if row is None or row["ratio"] is None:
+        return ""
+    error = row["ratio_standard_error"]
+    return (
+        f"{row['ratio']:.3f}"
+        + ("" if error is None else f" ± {error:.3f}")
+        + ("*" if row["note"] else "")
+    )
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    found = {(row["problem"], row["rounds"], row["policy"], row["epsilon"]): row for row in rows}
+    groups: dict[str, dict[tuple[str, str | None], float]] = {}
+    ranks: dict[str, int] = {}
+    for row in rows:
+        if (row["problem"], row["rounds"]) == TASKS[0] and row["ratio"] is not None:
+            name = promise(row)
+            groups.setdefault(name, {})[row["policy"], row["epsilon"]] = row["ratio"]
+            ranks[name] = ORDER[row["promise"]["model"]]
+    titles = [
+        f"{PROBLEMS[problem]} {'1e4' if rounds == 10_000 else '1e5'}" for problem, rounds in TASKS
+    ]
+    header = ["policy", "promise", "epsilon", *titles, "s 1e4", "s 1e5"]
+    lines = [
+        "| " + " | ".join(header) + " |",
+        "| --- | --- | --- |" + " ---: |" * (len(header) - 3),
+    ]
+    for number, name in enumerate(sorted(groups, key=lambda each: (ranks[each], each))):
+        if number:
+            lines.append("|" + " |" * len(header))
+        for policy, epsilon in sorted(groups[name], key=groups[name].__getitem__):
+            mine = [found.get((*task, policy, epsilon)) for task in TASKS]
+            played = [row for row in mine if row is not None and row["seconds"] is not None]
+            seconds = [
+                max((row["seconds"] for row in played if row["rounds"] == rounds), default=0.0)
+                for rounds in powers
+            ]
+            shown = "" if epsilon is None else f"{float(epsilon):g}"
+            cells = [policy, name, shown, *map(figure, mine), *(f"{each:.1f}" for each in seconds)]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    rows = json.loads((common.RESULTS / "arena.json").read_text())["results"]
+    text = PAGE.read_text()
+    start, end = "<!-- arena -->\n", "<!-- /arena -->"
+    before, rest = text.split(start)
+    PAGE.write_text(before + start + table(rows) + "\n" + end + rest.split(end)[1])
+
+
+if __name__ == "__main__":
+    main()
