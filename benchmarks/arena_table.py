@@ -41,9 +41,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             name = promise(row)
             groups.setdefault(name, {})[row["policy"], row["epsilon"]] = row["ratio"]
             ranks[name] = ORDER[row["promise"]["model"]]
-    titles = [
-        f"{PROBLEMS[problem]} {'1e4' if rounds == 10_000 else '1e5'}" for problem, rounds in TASKS
-    ]
+    powers = {10_000: "1e4", 100_000: "1e5"}
+    titles = [f"{PROBLEMS[problem]} {powers[rounds]}" for problem, rounds in TASKS]
     header = ["policy", "promise", "epsilon", *titles, "s 1e4", "s 1e5"]
     lines = [
         "| " + " | ".join(header) + " |",
