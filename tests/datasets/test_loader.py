@@ -52,6 +52,18 @@ def test_classes_can_be_named() -> None:
     np.testing.assert_array_equal(bandit.means.argmax(axis=1), [2, 1, 0])
 
 
+@pytest.mark.parametrize("classes", [[3, 7], [3.0, 7.0], ["3", "7.0"]])
+def test_whole_numbers_are_the_same_label_as_text(tmp_path: Path, classes: list[Any]) -> None:
+    file = tmp_path / "numbers.csv"
+    labels = ["3.0", "7", "3", "7.0", "3.", "007"]
+    rows = [f"{number},{number % 3},{label}" for number, label in enumerate(labels)]
+    file.write_text("\n".join(["height,width,colour", *rows]))
+    bandit = bandit_of(file, reward=Match(classes=classes))
+    assert bandit.action_names == ("3", "7")
+    # Numbers do not start with zeros: 007 is a name.
+    np.testing.assert_array_equal(bandit.means, [[-1, 1], [1, -1], [-1, -1]])
+
+
 def test_doses_pay_by_distance_in_the_public_range() -> None:
     bandit = bandit_of(label="level", reward=Closeness(doses=3, tolerance=0.5))
     assert bandit.action_names == ("0", "5", "10")
@@ -230,7 +242,11 @@ def test_a_broken_file_is_not_quoted(tmp_path: Path) -> None:
         ({"features": "words"}, "features must be 'one-hot' or 'embedding', got 'words'"),
         ({"missing": "ignore"}, "missing must be 'error' or 'drop', got 'ignore'"),
         (
-            {"features": "embedding", "reward": Match(classes=["red", "green"])},
+            {"reward": Match(classes=["red", "bleu"])},
+            "no public row has the class 'bleu', .* no class names: 'blue'",
+        ),
+        (
+            {"features": "embedding", "reward": Match(classes=["red", "green", "blue"])},
             "needs a public row of every class, none has 'green'",
         ),
         ({"public": np.array([1, 0, 1, 0, 0, 0], dtype=bool)}, "at least two different labels"),

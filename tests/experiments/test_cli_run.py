@@ -32,6 +32,7 @@ def test_a_study_runs_and_says_where_its_results_are(study: Path, tmp_path: Path
     assert "12 cells to play" in done.stderr
     assert str(tmp_path / "out/small") in done.stderr
     assert "capri-joint" in done.stdout
+    assert "promise" in done.stdout
     assert len(cells_of(tmp_path / "out/small")) == 12
     assert (tmp_path / "out/small/records.parquet").is_file()
     again = capri("run", study, "--output", tmp_path / "out", "--workers", 0)

@@ -3,13 +3,16 @@
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from capri import __version__
 from capri.experiments import Here, Watcher, run_study
+from capri.experiments.cells import code_digest
 from capri.experiments.events import Event, Finished
-from capri.experiments.on_dask import OnDask
+from capri.experiments.on_dask import OnDask, _play
 from capri.experiments.pool import WorkerError
 from small_studies import cells_of, results_of, small
 
@@ -20,6 +23,27 @@ def test_an_address_where_nobody_answers_is_said_so(
     monkeypatch.setattr("capri.experiments.on_dask._CONNECT_SECONDS", 0.2)
     with pytest.raises(WorkerError, match=r"no Dask scheduler at tcp://127\.0\.0\.1:9"):
         run_study(small(), tmp_path, backend=OnDask("tcp://127.0.0.1:9"))
+
+
+def test_a_scheduler_without_workers_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster:
+        monkeypatch.setattr("capri.experiments.on_dask._CONNECT_SECONDS", 1)
+        with pytest.raises(WorkerError, match="has no worker, and none came within 1 seconds"):
+            run_study(small(), tmp_path, backend=OnDask(cluster.scheduler_address))
+
+
+def test_a_worker_with_other_code_plays_nothing() -> None:
+    cell = next(small().cells())
+    with pytest.raises(WorkerError, match=r"a worker has capri .*, this is capri 9\.9\.9"):
+        _play(cell.to_dict(), "9.9.9")
+    with pytest.raises(WorkerError, match="other source code"):
+        _play(replace(cell, code="0" * 16).to_dict(), __version__)
+    same = _play(replace(cell, code=code_digest()).to_dict(), __version__)
+    assert same["status"] == "done"
 
 
 @pytest.mark.slow

@@ -33,6 +33,9 @@ def test_one_row_per_cell_with_the_numbers_of_the_record(folder: Path) -> None:
         assert row["promise_model"] == record["promise"]["model"]
         assert row["curve_regret"] == record["curve"]["regret"]
         assert json.loads(row["player"]) == record["player"]
+        assert row["simulated"]
+        if record["certificate"] is not None:
+            assert json.loads(row["certificate"])["claim"].startswith("none")
         assert row["seconds"] > 0
     # What people do with it.
     means = frame.groupby("policy")["ratio"].mean()

@@ -78,7 +78,7 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "about", ['{"format": 1, "capri": "9.9.9"}', '{"format": 2, "capri": "0.1.0"}', "[]", "?", None]
+    "about", ['{"format": 2, "capri": "9.9.9"}', '{"format": 1, "capri": "0.1.0"}', "[]", "?", None]
 )
 def test_results_of_another_version_are_left_alone(tmp_path: Path, about: str | None) -> None:
     with Records(tmp_path, small()) as records:
@@ -96,10 +96,10 @@ def test_results_of_another_version_are_left_alone(tmp_path: Path, about: str | 
 def test_another_version_of_the_same_format_can_be_read(tmp_path: Path) -> None:
     with Records(tmp_path, small()):
         pass
-    (tmp_path / "about.json").write_text('{"format": 1, "capri": "9.9.9"}')
-    assert read_results(tmp_path).missing == 16
     (tmp_path / "about.json").write_text('{"format": 2, "capri": "9.9.9"}')
-    with pytest.raises(StorageError, match=r"written by capri 9.9.9 in format 2"):
+    assert read_results(tmp_path).missing == 16
+    (tmp_path / "about.json").write_text('{"format": 1, "capri": "9.9.9"}')
+    with pytest.raises(StorageError, match=r"written by capri 9.9.9 in format 1"):
         read_results(tmp_path)
 
 

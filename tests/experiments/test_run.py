@@ -78,8 +78,12 @@ def test_records_hold_what_the_simulation_measured(reference: list[dict[str, Any
     assert found["curve"]["regret"] == result.regret[rounds].tolist()
     assert [epoch["length"] for epoch in found["epochs"]] == [e.length for e in result.epochs]
     assert found["promise"]["model"] == "joint"
-    assert found["certificate"]["epsilon"] == 1.0
-    assert len(found["certificate"]["releases"]) == len(result.epochs)
+    assert found["simulated"] is True
+    assert found["certificate"]["simulated"] is True
+    assert found["certificate"]["claim"] == "none: seeded noise, nobody was protected"
+    terms = found["certificate"]["would_certify"]
+    assert terms["epsilon"] == 1.0
+    assert not {"spent", "releases"} & set(terms)
     maps = found["active"]["epochs"]
     assert [each["epoch"] for each in maps] == [e.epoch for e in result.epochs]
     # After the last epoch, from the policy itself: contexts and actions in increasing order.

@@ -79,6 +79,15 @@ def test_code_version_is_part_of_the_identity_on_request() -> None:
         ("seeds = 2", "seeds = 0", 4, ["1 or more"]),
         ("seeds = 2", "seeds = [1, -1]", 4, ["0 or more", "-1"]),
         ("seeds = 2", "sedes = 2", 4, ["'sedes'", "did you mean 'seeds'"]),
+        ("epsilons = [1.0, inf]", "epsilon = 1.0", 3, ["did you mean 'epsilons'", "allowed: code"]),
+        ("rounds = [20, 60]", "round = 20", 2, ["'round'", "did you mean 'rounds'"]),
+        ('name = "small"', 'nmae = "small"', 1, ["'nmae'", "did you mean 'name'"]),
+        ('name = "gp-ucb"', 'nmae = "gp-ucb"', 17, ["'nmae'", "did you mean 'name'", "law_error"]),
+        ('name = "branin"', 'nmae = "branin"', 7, ["'nmae'", "did you mean 'name'", "contexts"]),
+        ('[[policies]]\nname = "gp-ucb"', '[[policy]]\nname = "gp-ucb"', 16,
+         ["'policy'", "did you mean 'policies'"]),
+        ('name = "small"', 'name = "small"\ntitle = """\nseed = 2\n[[policies]]\n"""\nseed = 1', 6,
+         ["did you mean 'seeds'"]),
         ("seeds = 2", "delta = 1.5", 4, ["delta", "between 0 and 1"]),
         ("first_epoch = 10", "first_epok = 10", 14, ["first_epok", "first_epoch", "draws"]),
         ("first_epoch = 10", "growth = 0.5", 14, ["growth must be above 1"]),
@@ -103,6 +112,13 @@ def test_errors_name_the_line_and_what_is_allowed(
     assert said.startswith(f"study.toml, line {line}: "), said
     for word in words:
         assert word in said
+
+
+def test_lines_are_those_of_keys_not_of_words_in_texts() -> None:
+    text = SMALL.replace('name = "small"', 'name = \'small\'  # """ is no text here')
+    text = 'description = """\n[[policies]]\nname = "a"\nseeds = 1 \\"""\n"""\n' + text
+    assert refusal(text.replace("seeds = 2", "seeds = 0")).startswith("study.toml, line 9: ")
+    assert refusal(text.replace("gp-ucb", "gp-ucp")).startswith("study.toml, line 22: ")
 
 
 def test_what_is_no_toml_is_refused_with_its_line() -> None:

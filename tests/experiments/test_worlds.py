@@ -1,6 +1,7 @@
 """Environments of a study: tables of one's own, data sets, and what policies are told of them."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from capri.environments import TabularEnvironment, branin
 from capri.errors import ConfigurationError
 from capri.experiments import Here, read_results, run_study, study_from_text
+from capri.experiments.play import play
 from capri.experiments.players import _with_wrong_law, build_player
 from capri.experiments.worlds import build_world
 from small_studies import results_of, small
@@ -45,6 +47,9 @@ def test_a_file_is_known_by_its_content_not_its_place(table: Path, tmp_path: Pat
     text = TABLE.replace("PATH", str(table))
     assert run_study(study_from_text(text), tmp_path, backend=Here()).failed == 0
     before = results_of(tmp_path / "own")
+    assert str(tmp_path) not in (tmp_path / "own/records.jsonl").read_text()
+    # A row may come back: what is certified for one visit is not said of it.
+    assert [record["certificate"] for record in before] == [None]
     moved = table.rename(tmp_path / "moved.csv")
     # Results can be read without the file, and a moved file plays nothing again.
     assert results_of(tmp_path / "own") == before
@@ -61,6 +66,9 @@ def test_a_file_that_changes_under_a_run_is_noticed(table: Path) -> None:
     table.write_text(table.read_text() + "0.5,0.5,a\n")
     with pytest.raises(ConfigurationError, match="has changed since the study was read"):
         build_world(cell.world, 0)
+    record = play(cell)
+    assert "has changed since the study was read" in record["error"]
+    assert str(table) not in json.dumps(record)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from browser import Browser, find_browser
+from capri.experiments import Here, run_study, study_from_text
 from capri.report import read_report
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example-report" / "report.html"
@@ -76,6 +77,37 @@ def test_everything_is_drawn(browser: Browser) -> None:
     )
     assert min(heights) > 5
     assert browser.run("document.querySelectorAll('#regret .band').length") > 3
+
+
+def test_the_page_says_that_nobody_was_protected(browser: Browser) -> None:
+    assert "seeded simulations nobody was protected" in browser.run(
+        "document.querySelector('header').textContent"
+    )
+    summaries = browser.run(
+        "[...document.querySelectorAll('#promises summary')].map(s => s.textContent)"
+    )
+    assert summaries
+    assert all(each.startswith("What a private run of ") for each in summaries)
+    assert "nobody was protected" in browser.run(
+        "document.querySelector('#promises details').textContent"
+    )
+    assert browser.run("document.getElementById('tables')") is None
+    assert "about a person" not in browser.run("document.querySelector('footer').textContent")
+
+
+def test_rows_of_a_table_raise_an_alarm(running: Browser, tmp_path: Path) -> None:
+    text = 'name = "rows"\nrounds = 20\nepsilons = 1.0\n[[environments]]\nname = "wine"\n'
+    text += '[[policies]]\nname = "capri"\n[[policies]]\nname = "uniform"\n'
+    run_study(study_from_text(text), tmp_path, backend=Here())
+    page = tmp_path / "report.html"
+    page.write_bytes(read_report(tmp_path / "rows").html().encode())
+    running.errors.clear()
+    running.open(page)
+    for place in ("#tables", "footer"):
+        said = running.run(f"document.querySelector('{place}').textContent")
+        assert "without privacy: do not publish if they are private" in said
+    assert running.run("document.querySelectorAll('#promises details').length") == 0
+    assert running.errors == []
 
 
 def test_promises_have_dashes_of_their_own(browser: Browser) -> None:

@@ -127,6 +127,7 @@ def _stopped(folder: Path) -> str:
 def _show(results: "Results") -> None:
     """Mean and standard error of the ratio, per environment, horizon, policy and epsilon.
 
+    Beside each number stands what the policy promises: only like promises compare.
     With a single context also the mean simple regret: what the recommended action loses.
     """
     from collections import defaultdict
@@ -137,27 +138,33 @@ def _show(results: "Results") -> None:
     from rich.table import Table
 
     study: Study = results.study
-    ratios: defaultdict[tuple[str, int, str, float | None], list[float]] = defaultdict(list)
-    simple: defaultdict[tuple[str, int, str, float | None], list[float]] = defaultdict(list)
+    ratios: defaultdict[tuple[str, int, str, str, float | None], list[float]] = defaultdict(list)
+    simple: defaultdict[tuple[str, int, str, str, float | None], list[float]] = defaultdict(list)
     for record in results.records:
         if record["ratio"] is not None:
-            key = (record["environment"], record["rounds"], record["policy"], record["epsilon"])
+            promise = record["promise"]
+            private = promise["model"] not in ("none", "perfect")
+            pure = " pure" if private and promise["kind"] == "pure" else ""
+            key = (record["environment"], record["rounds"], promise["model"] + pure,
+                   record["policy"], record["epsilon"])  # fmt: skip
             ratios[key].append(record["ratio"])
             if record["simple_regret"] is not None:
                 simple[key].append(record["simple_regret"])
     if not ratios:
         return
     table = Table(title=f"{study.title}: regret over that of uniform play")
-    for name in ("environment", "T", "policy", "epsilon", "regret / uniform", "seeds"):
-        table.add_column(name, justify="left" if name in ("environment", "policy") else "right")
+    left = ("problem", "promise", "policy")
+    for name in ("problem", "T", "promise", "policy", "epsilon", "ratio", "seeds"):
+        table.add_column(name, justify="left" if name in left else "right")
     if simple:
         table.add_column("simple regret", justify="right")
     for key, found in ratios.items():
-        environment, rounds, policy, epsilon = key
+        environment, rounds, promised, policy, epsilon = key
         error = f" ± {stdev(found) / sqrt(len(found)):.3f}" if len(found) > 1 else ""
         table.add_row(
             environment,
             f"{rounds:,}",
+            promised,
             policy,
             "" if epsilon is None else f"{epsilon:g}",
             f"{fmean(found):.3f}{error}",

@@ -3,6 +3,9 @@
 NOT PRIVATE. These estimates are plain sums over the log: whoever sees one may learn about the
 people in it. They are meant for simulations and for public logs. Nothing here spends or checks a
 privacy budget, whatever policy wrote the log.
+
+A target that was learnt from the same log has seen the rewards that judge it: all three estimates
+are then biased, usually upwards. Learn it from other rounds.
 """
 
 from collections.abc import Callable
@@ -99,8 +102,10 @@ def doubly_robust(
 
     with a reward model ``q`` (:class:`RidgeModel` unless given) that for each of ``folds`` random
     parts of the log is learnt from the others, so that no round judges itself (Dudik, Langford and
-    Li 2011; Chernozhukov et al. 2018). Unbiased with exact propensities whatever the model; the
-    better the model, the smaller the variance.
+    Li 2011; Chernozhukov et al. 2018). Unbiased with exact propensities whatever the model, if the
+    log is that of a fixed policy: when the logger learnt as it went, the other folds hold later
+    rounds, which depend on this one, and the model with them. The better the model, the smaller
+    the variance.
     """
     count = len(log)
     if isinstance(folds, bool) or not isinstance(folds, int) or not 2 <= folds <= count:

@@ -1,6 +1,7 @@
 """Reward rules: what an action earns on a row. Actions come from public rows or are stated."""
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ import numpy as np
 
 from capri.errors import ConfigurationError
 from capri.typing import FloatArray
+
+# Not 007: that is a name.
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)\.0*")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,7 +55,9 @@ class LabelRule(ABC):
 class Match(LabelRule):
     """Classification: ``right`` for the row's own label, ``wrong`` for any other.
 
-    ``classes`` names the actions; left out, they are the labels seen in public rows. A private row
+    ``classes`` names the actions; left out, they are the labels seen in public rows. A name that no
+    public row has is refused while public rows have labels without a name: it is likely misspelt,
+    and would never be right. A private row
     with another label earns ``wrong`` whatever is done: that it exists is nobody's business.
     """
 
@@ -80,9 +86,17 @@ class Match(LabelRule):
 
     def actions(self, public_labels: np.ndarray) -> ActionSet:
         """One action per class, as one-hot rows."""
-        names = self.classes
+        names, seen = self.classes, set(public_labels.tolist())
         if names is None:
-            names = tuple(sorted(set(public_labels.tolist()), key=_natural))
+            names = tuple(sorted(seen, key=_natural))
+        unseen = [name for name in names if name not in seen]
+        unnamed = sorted(seen.difference(names), key=_natural)
+        if unseen and unnamed:
+            shown = ", ".join(repr(name) for name in unnamed[:20])
+            raise ConfigurationError(
+                f"no public row has the class {unseen[0]!r}, and public rows have labels that no "
+                f"class names: {shown}. Correct the class, leave it out, or name these as well"
+            )
         if len(names) < 2:
             raise ConfigurationError(
                 f"public rows must show at least two different labels, got {len(names)}: make more "
@@ -171,12 +185,13 @@ class Closeness(LabelRule):
 def label_name(value: object) -> str:
     """A label as text. Whole numbers are written alike however the file stored them.
 
-    >>> label_name(3.0), label_name(3), label_name("3"), label_name("good")
-    ('3', '3', '3', 'good')
+    >>> label_name(3.0), label_name(3), label_name("3"), label_name("3.0"), label_name("good")
+    ('3', '3', '3', '3', 'good')
     """
     if isinstance(value, Real) and float(value).is_integer():
         return str(int(float(value)))
-    return str(value).strip()
+    text = str(value).strip()
+    return str(int(text.partition(".")[0])) if _WHOLE.fullmatch(text) else text
 
 
 def _natural(name: str) -> tuple[int, float, str]:

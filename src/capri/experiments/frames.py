@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 # Columns that are copied from a record as they are.
 _PLAIN = (
-    "study", "cell", "status", "error", "environment", "policy", "epsilon", "delta", "rounds",
-    "seed", "regret_per_round", "uniform_regret_per_round", "ratio", "simple_regret", "note",
-    "version",
+    "study", "cell", "simulated", "status", "error", "environment", "policy", "epsilon", "delta",
+    "rounds", "seed", "regret_per_round", "uniform_regret_per_round", "ratio", "simple_regret",
+    "note", "version",
 )  # fmt: skip
 _PROMISE = ("model", "kind", "protects", "unit")
 # Null in some records, so that pandas would have to guess.

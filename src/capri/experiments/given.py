@@ -1,7 +1,7 @@
 """Reading a study: each value is checked where it is taken, and errors name its line."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -129,6 +129,13 @@ class Given:
             Given(each, self._source, (*self.path, key, number))
             for number, each in enumerate(value)
         ]
+
+    def only(self, allowed: Iterable[str]) -> None:
+        """Refuse keys that are not allowed, before any value is read."""
+        names = sorted(set(allowed))
+        for key in self._table:
+            if key not in names:
+                raise self.error(key, _refusal("key", key, names))
 
     def rest(self, allowed: Sequence[str]) -> Table:
         """All that was not taken; its keys must be allowed."""

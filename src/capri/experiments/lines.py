@@ -6,6 +6,15 @@ Path = tuple[str | int, ...]
 
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 
+# Strings and comments hold no keys, whatever they look like; strings of several lines come first.
+_QUIET = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}'
+    r"|'''.*?'{3,5}"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'|#[^\n]*",
+    re.DOTALL,
+)
+
 
 def line_of(text: str, path: Path) -> int:
     """The line, from 1, of the key or table that a path leads to; of the nearest one above it.
@@ -18,7 +27,7 @@ def line_of(text: str, path: Path) -> int:
     >>> line_of(text, ("policies", 1, "model"))
     4
     """
-    lines = text.splitlines()
+    lines = _QUIET.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text).splitlines()
     first, last = 0, _next_header(lines, 0)
     found = 1
     steps = list(path)

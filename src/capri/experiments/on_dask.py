@@ -14,7 +14,7 @@ from typing import Any, final
 
 from capri import __version__
 from capri.errors import ConfigurationError
-from capri.experiments.cells import Cell
+from capri.experiments.cells import Cell, code_digest
 from capri.experiments.events import Event, Finished, Started, Stop
 from capri.experiments.extras import need
 from capri.experiments.play import failure, play
@@ -68,7 +68,7 @@ class OnDask:
                     cell = next(cells, None)
                     if cell is None:
                         return
-                    future = client.submit(_play, cell.to_dict(), pure=False)
+                    future = client.submit(_play, cell.to_dict(), __version__, pure=False)
                     waiting[future.key] = cell
                     ready.add(future)
                     yield Started(cell)
@@ -115,6 +115,15 @@ class OnDask:
         except (OSError, TimeoutError, ValueError) as problem:
             self.close()
             raise WorkerError(f"no Dask scheduler at {self._address}: {problem}") from None
+        try:
+            self._client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+        except TimeoutError:
+            self.close()
+            raise WorkerError(
+                f"the Dask scheduler at {self._address} has no worker, and none came within "
+                f"{_CONNECT_SECONDS} seconds: start some with dask worker {self._address} "
+                "--nthreads 1"
+            ) from None
         self._check_version()
         return self._client
 
@@ -149,8 +158,17 @@ def _ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
 
 
-def _play(cell: dict[str, Any]) -> dict[str, Any]:
-    """Runs on a worker."""
+def _play(cell: dict[str, Any], version: str) -> dict[str, Any]:
+    """Runs on a worker, which may have joined after the others were asked for their version."""
+    if __version__ != version:
+        raise WorkerError(
+            f"a worker has capri {__version__}, this is capri {version}: install the same version"
+        )
+    if cell["code"] is not None and cell["code"] != code_digest():
+        raise WorkerError(
+            f"a worker has capri {version} with other source code, and the study has code_version "
+            "= true: install the same source there and start the worker again"
+        )
     with _one_at_a_time:
         return play(Cell(**cell))
 

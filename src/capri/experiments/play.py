@@ -15,6 +15,7 @@ from capri import __version__
 from capri.arena.experiments import recommendation
 from capri.blas import one_blas_thread
 from capri.certificate import certify
+from capri.datasets import DataBandit
 from capri.environments import Environment, TabularEnvironment
 from capri.errors import CapriError, ConfigurationError
 from capri.experiments.cells import Cell
@@ -31,6 +32,7 @@ Record = dict[str, Any]
 Watch = Callable[[int, float], None]
 
 CURVE_POINTS = 150
+NO_CLAIM = "none: seeded noise, nobody was protected"
 
 
 def play(cell: Cell, watch: Watch | None = None) -> Record:
@@ -61,6 +63,9 @@ def play(cell: Cell, watch: Watch | None = None) -> Record:
 
 def failure(cell: Cell, error: str, *, seconds: float | None = None) -> Record:
     """The record of a cell that has no result."""
+    path = cell.world.get("path")
+    if path:
+        error = error.replace(str(path), "the file of the table")
     nothing = dict.fromkeys(
         ("promise", "regret_per_round", "uniform_regret_per_round", "ratio", "simple_regret",
          "curve", "active", "certificate")
@@ -107,7 +112,8 @@ def _play(cell: Cell, watch: Watch | None) -> Record:
         "curve": _curve(result),
         "epochs": epochs,
         "active": None if maps is None else maps.to_dict(),
-        "certificate": _certificate(policy),
+        # Rows of data come back, so what is certified for one visit says little about a person.
+        "certificate": None if isinstance(world, DataBandit) else _certificate(policy),
         "measured": {"epoch_seconds": seconds, "peak_memory_bytes": result.peak_memory_bytes},
     }
 
@@ -117,8 +123,10 @@ def _identity(cell: Cell) -> Record:
         "cell": cell.hash,
         "study": cell.study,
         "version": __version__,
+        "simulated": True,
         "environment": cell.environment,
-        "world": cell.world,
+        # Where a file lies is nobody's business; the hash of its content is there.
+        "world": {key: value for key, value in cell.world.items() if key != "path"},
         "policy": cell.policy,
         "player": cell.player,
         "epsilon": cell.epsilon,
@@ -148,13 +156,17 @@ def _simple_regret(policy: Policy, world: Environment) -> float | None:
 def _certificate(policy: Policy) -> Record | None:
     """What a private run of this configuration would certify; the simulation itself claims nothing.
 
-    None for runs without a budget and for rivals.
+    Without what was spent and released: nothing was. None for runs without a budget and for rivals.
     """
     if isinstance(policy, Fleet):
-        return policy.aggregator.certificate().to_dict()
-    if isinstance(policy, Capri) and policy._ledger is not None:
-        return certify(policy._problem, policy._ledger, private=True).to_dict()
-    return None
+        found = policy.aggregator.certificate()
+    elif isinstance(policy, Capri) and policy._ledger is not None:
+        found = certify(policy._problem, policy._ledger, private=True)
+    else:
+        return None
+    done = ("spent", "releases")
+    terms = {name: value for name, value in found.to_dict().items() if name not in done}
+    return {"simulated": True, "claim": NO_CLAIM, "would_certify": terms}
 
 
 def _in_words(problem: Exception) -> str:

@@ -27,6 +27,11 @@ from capri.simulation import Policy
 CAPRI = "capri"
 PLAYER_NAMES = (CAPRI, *RIVAL_NAMES)
 
+_KEYS = ("name", "label", "kernel", "lengthscale", "law_error", "epsilons", "options")
+_OF_CAPRI = ("model", "preset")
+_OF_LOCAL = ("randomizer",)
+_OF_LINEAR = ("features",)
+
 # Keeps the draw of a wrong context law apart from others with the same seed.
 _LAW = 0x1A3
 
@@ -62,7 +67,10 @@ class Player:
 
 def read_player(given: Given) -> Player:
     """A ``[[policies]]`` table."""
+    given.only(_KEYS + _OF_CAPRI + _OF_LOCAL + _OF_LINEAR)
     name = given.word("name", PLAYER_NAMES)
+    linear = name in BY_NAME and BY_NAME[name].needs == "features"
+    given.only(_KEYS + (_OF_CAPRI + _OF_LOCAL if name == CAPRI else _OF_LINEAR if linear else ()))
     settings: dict[str, Any] = {}
     label = name
     if name == CAPRI:
@@ -71,7 +79,7 @@ def read_player(given: Given) -> Player:
         if settings["model"] == "local":
             settings["randomizer"] = given.word("randomizer", ("sphere", "gaussian"), "sphere")
         label = f"{name}-{settings['model']}"
-    elif name in BY_NAME and BY_NAME[name].needs == "features":
+    elif linear:
         settings["features"] = given.word("features", FEATURE_NAMES, "kernel")
     label = given.text("label", label)
     if given.has("kernel") or given.has("lengthscale"):

@@ -13,7 +13,7 @@ from capri import __version__
 from capri.errors import StorageError
 from capri.experiments.study import Study, study_from_text
 
-FORMAT = 1
+FORMAT = 2
 RECORDS, STUDY, ABOUT = "records.jsonl", "study.toml", "about.json"
 
 Record = dict[str, Any]

@@ -18,6 +18,8 @@ from capri.experiments.worlds import DIGEST, World, read_world
 from capri.privacy.budget import Budget
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_KEYS = ("name", "title", "description", "rounds", "epsilons", "delta", "seeds", "code_version",
+         "environments", "policies")  # fmt: skip
 
 
 @final
@@ -150,6 +152,7 @@ def shipped_studies() -> tuple[str, ...]:
 
 
 def _read(given: Given, text: str) -> Study:
+    given.only(_KEYS)
     name = given.text("name")
     if not _NAME.fullmatch(name):
         raise given.error(
@@ -176,7 +179,6 @@ def _read(given: Given, text: str) -> Study:
             with given.at("epsilons"):
                 Budget(epsilon=float(epsilon), delta=delta)
     worlds = tuple(read_world(each) for each in given.tables("environments"))
-    given.done()
     for key, labels in (
         ("policies", [each.label for each in players]),
         ("environments", [each.label for each in worlds]),

@@ -28,6 +28,11 @@ _NOT_OPTIONS = ("name", "kernel", "seed")
 _RENAMED = {"label": "label_column"}
 
 
+def holds_rows(name: str) -> bool:
+    """Whether an environment is made of the rows of a table, which may be about people."""
+    return name == TABLE or name in DATASET_NAMES
+
+
 @dataclass(frozen=True, kw_only=True)
 class World:
     """An environment for every seed, by name, and the kernel that goes with it.
@@ -56,19 +61,14 @@ class World:
 
 def read_world(given: Given) -> World:
     """An ``[[environments]]`` table."""
+    given.only(key for each in WORLD_NAMES for key in _keys(each))
     name = given.word("name", WORLD_NAMES)
+    given.only(_keys(name))
     label = given.text("label", name)
     kernel, lengthscale = None, None
-    defaults: dict[str, Any] = {}
-    if name not in PUBLISHED:
-        if name in ENVIRONMENT_NAMES or given.has("kernel"):
-            kernel, lengthscale = read_kernel(given, "matern52", 0.3)
-        parameters = inspect.signature(_constructor(name)).parameters.values()
-        defaults = {
-            _RENAMED.get(each.name, each.name): each.default
-            for each in parameters
-            if each.kind is each.KEYWORD_ONLY and each.name not in _NOT_OPTIONS
-        }
+    defaults = _options(name)
+    if name in ENVIRONMENT_NAMES or (name not in PUBLISHED and given.has("kernel")):
+        kernel, lengthscale = read_kernel(given, "matern52", 0.3)
     digest = _digest_of(given) if name == TABLE else {}
     options = given.rest(tuple(defaults))
     world = World(
@@ -88,6 +88,23 @@ def read_world(given: Given) -> World:
         blamed = next((key for key in options if key in str(problem)), "name")
         raise given.error(blamed, str(problem)) from None
     return world
+
+
+def _options(name: str) -> dict[str, Any]:
+    """The arguments of an environment and their defaults; a published set-up takes none."""
+    if name in PUBLISHED:
+        return {}
+    return {
+        _RENAMED.get(each.name, each.name): each.default
+        for each in inspect.signature(_constructor(name)).parameters.values()
+        if each.kind is each.KEYWORD_ONLY and each.name not in _NOT_OPTIONS
+    }
+
+
+def _keys(name: str) -> tuple[str, ...]:
+    """The keys that the table of an environment may have."""
+    kernel = () if name in PUBLISHED else ("kernel", "lengthscale")
+    return ("name", "label", *kernel, *_options(name), *((DIGEST,) if name == TABLE else ()))
 
 
 def _constructor(name: str) -> Callable[..., Environment]:

@@ -1,6 +1,6 @@
 """The data behind the page: a summary as plain values, with as many digits as one can see."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
@@ -63,19 +63,9 @@ def _series(one: Series, grids: list[list[float]], certificates: list[Any]) -> d
         "error": None if error is None else _numbers(error),
         "epochs": [_plain(dict(epoch)) for epoch in one.epochs],
         "active": _plain(one.active),
-        **_certificate(one.certificate, certificates),
-    }
-
-
-def _certificate(found: Mapping[str, Any] | None, known: list[Any]) -> dict[str, Any]:
-    """What is promised is the same for many runs; what was released is not."""
-    if found is None:
-        return {"certificate": None}
-    own = {"releases", "spent"}
-    shared = {name: value for name, value in found.items() if name not in own}
-    return {
-        "certificate": _place(known, _plain(shared)),
-        **{name: _plain(found.get(name)) for name in own},
+        "certificate": (
+            None if one.certificate is None else _place(certificates, _plain(one.certificate))
+        ),
     }
 
 

@@ -8,6 +8,7 @@ const MODELS = {
   none: "No privacy",
   perfect: "Uses no data",
 };
+const TABLE_ALARM = "computed from the rows of a table without privacy: do not publish if they are private";
 const SECTIONS = [regretSection, epsilonSection, horizonSection, finalSection, epochSection, mapSection, costSection,
   promiseSection, failureSection, studySection];
 
@@ -48,7 +49,9 @@ function heading({ study }) {
   return make("header", {},
     make("h1", {}, study.title || study.name),
     study.description ? make("p", { class: "soft" }, study.description) : null,
+    study.tables.length ? make("p", { class: "alarm", id: "tables" }, make("b", {}, study.tables.join(", ")), `: ${TABLE_ALARM}.`) : null,
     make("ul", { class: "facts" },
+      fact("seeded simulations", "nobody was protected"),
       fact(figure(study.cells - failed), "cells done"),
       failed ? fact(figure(failed), "failed: see below", true) : null,
       study.missing ? fact(figure(study.missing), "not run yet", true) : null,
@@ -403,26 +406,24 @@ function promiseSection(view) {
     make("td", {}, ["none", "perfect"].includes(promise.model) ? "" : promise.unit),
     make("td", {}, ["none", "perfect"].includes(promise.model) ? "" : promise.kind)));
   return section("promises", "Promises and certificates",
-    "Everything on this page is a seeded simulation and protects nobody. A certificate below is what a private run with the same settings would carry.",
+    "Everything on this page is a seeded simulation and protects nobody. A certificate below is what a private run with the same settings would carry; there is none for data sets and tables, whose rows come back.",
     table("What each policy promises", [["policy"], ["who is trusted"], ["protects"], ["unit"], ["kind"]], make("tbody", {}, list)),
     chosen(view).filter((one) => one.certificate !== null).map((one) => certificateDetails(study, one)));
 }
 
-function certificateDetails(study, { player, environment, rounds, certificate, releases, spent }) {
-  const { statement, assumptions, ...terms } = study.certificates[certificate];
+function certificateDetails(study, { player, environment, rounds, certificate }) {
+  const { claim, would_certify: { statement, assumptions, ...terms } } = study.certificates[certificate];
   const show = (value) => {
     if (value === null || value === undefined) return "–";
     if (typeof value === "object") return Object.entries(value).map(([key, each]) => `${key} ${show(each)}`).join(", ");
     return typeof value === "number" && Math.abs(value) > 0 && Math.abs(value) < 0.001 ? value.toExponential() : String(value);
   };
-  const columns = releases && releases.length ? Object.keys(releases[0]) : [];
   return make("details", {},
-    make("summary", {}, `Certificate of ${study.players[player].label}: epsilon ${figure(terms.epsilon)}, delta ${figure(terms.delta)}; ${environment}, T = ${figure(rounds)}`),
+    make("summary", {}, `What a private run of ${study.players[player].label} would certify: epsilon ${figure(terms.epsilon)}, delta ${figure(terms.delta)}; ${environment}, T = ${figure(rounds)}`),
+    make("p", {}, make("b", {}, "Claim of this simulation: "), claim),
     statement ? make("p", {}, statement) : null,
-    make("dl", {}, Object.entries({ ...terms, spent }).flatMap(([key, value]) => [make("dt", {}, key.replaceAll("_", " ")), make("dd", {}, show(value))])),
-    assumptions && assumptions.length ? [make("h3", {}, "Assumptions"), make("ol", {}, assumptions.map((each) => make("li", {}, each)))] : null,
-    columns.length ? table("Releases", columns.map((name) => [name, 1]),
-      make("tbody", {}, releases.map((release) => make("tr", {}, columns.map((name) => cell(typeof release[name] === "number" ? figure(release[name]) : show(release[name]))))))) : null);
+    make("dl", {}, Object.entries(terms).flatMap(([key, value]) => [make("dt", {}, key.replaceAll("_", " ")), make("dd", {}, show(value))])),
+    assumptions && assumptions.length ? [make("h3", {}, "Assumptions"), make("ol", {}, assumptions.map((each) => make("li", {}, each)))] : null);
 }
 
 function failureSection({ study }) {
@@ -438,7 +439,7 @@ function studySection({ study }) {
 }
 
 function foot({ study }) {
-  return make("footer", {}, `Written by capri ${study.versions.join(", ")} from seeded simulations: no number on this page carries a privacy claim, and none is about a person. The page holds all its data and asks the network for nothing.`);
+  return make("footer", {}, `Written by capri ${study.versions.join(", ")} from seeded simulations: no number on this page carries a privacy claim. ${study.tables.length ? `Numbers of ${study.tables.join(", ")} are ${TABLE_ALARM}. ` : ""}The page holds all its data and asks the network for nothing.`);
 }
 
 showStudy(0);

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, final
 
 from capri.experiments import Results, read_results, result_folders
+from capri.experiments.worlds import holds_rows
 from capri.report.document import document
 from capri.report.page import page
 from capri.report.summary import Summary, summarise
@@ -75,4 +76,5 @@ def _texts(result: Results) -> dict[str, Any]:
         "text": study.text,
         "missing": result.missing,
         "left_out": list(left_out),
+        "tables": [world.label for world in study.worlds if holds_rows(world.name)],
     }
