@@ -117,7 +117,7 @@ def test_a_hundred_thousand_rows_make_privacy_cheap() -> None:
         found = quiet(ridge, "fit", X, y).predict(test) - smooth(test)
         return float(np.mean(found**2))
 
-    bounds = {"y_bounds": (-1.2, 1.2)}
+    bounds = {"y_bounds": (-2, 2)}
     free = error(simulated(epsilon=INFINITY, rank=120, **bounds))
     private = np.mean([error(simulated(random_state=seed, **bounds)) for seed in range(8)])
     assert np.sqrt(private / free) < 1.25
