@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from capri import BudgetError, ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge
-from capri.errors import StorageError
+from capri.errors import DataError, StorageError
 from capri.kernels import RBF, Matern
 
 INFINITY = float("inf")
@@ -118,7 +118,7 @@ def test_a_hundred_thousand_rows_make_privacy_cheap() -> None:
         return float(np.mean(found**2))
 
     bounds = {"y_bounds": (-2, 2)}
-    free = error(simulated(epsilon=INFINITY, rank=120, **bounds))
+    free = error(simulated(epsilon=INFINITY, **bounds))
     private = np.mean([error(simulated(random_state=seed, **bounds)) for seed in range(8)])
     assert np.sqrt(private / free) < 1.25
 
@@ -198,6 +198,76 @@ def test_dask_predicts_lazily() -> None:
     assert np.array_equal(lazy.compute(), ridge.predict(X))
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_dask_frames_predict_lazily(outputs: int) -> None:
+    import dask.dataframe as dd
+    import pandas as pd
+
+    X, y = rows(200)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    ridge = quiet(simulated(), "fit", frame, y if outputs == 1 else np.stack([y, -y], axis=1))
+    lazy = ridge.predict(dd.from_pandas(frame, npartitions=3))
+    values = ridge.predict(frame)
+    assert lazy.ndim == values.ndim
+    assert lazy.shape[1:] == values.shape[1:]
+    assert np.array_equal(lazy.compute(), values)
+
+
+def test_dask_columns_stay_in_one_block() -> None:
+    import dask.array as da
+
+    X, y = rows(40)
+    whole, cut = da.from_array(X, chunks=(20, 2)), da.from_array(X, chunks=(20, 1))
+    for pair in ((cut, da.from_array(y, chunks=10)), (whole, cut), (cut, cut)):
+        with pytest.raises(DataError, match="several blocks of columns"):
+            quiet(simulated(), "fit", *pair)
+
+
+def test_chunks_that_are_shuffled_anew_are_refused() -> None:
+    X, y = rows(6_000)
+
+    class Loader:
+        """The same rows in another order at every pass."""
+
+        def __init__(self) -> None:
+            self.generator = np.random.default_rng(0)
+
+        def __iter__(self) -> Any:
+            order = self.generator.permutation(len(X))
+            return iter([(X[part], y[part]) for part in np.array_split(order, 3)])
+
+    with pytest.raises(DataError, match="changed between passes"):
+        quiet(simulated(), "fit", Loader())
+
+
+def test_columns_are_matched_by_name(tmp_path: Path) -> None:
+    import pandas as pd
+
+    X, y = rows(300)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=y)
+    frame[:100].to_parquet(tmp_path / "0.parquet")
+    frame[100:][["y", "b", "a"]].to_parquet(tmp_path / "1.parquet")
+    chunks = [(frame[:100][["a", "b"]], y[:100]), (frame[100:][["b", "a"]], y[100:])]
+    whole = quiet(simulated(), "fit", frame[["a", "b"]], y).predict(frame[["a", "b"]])
+    for data in ((tmp_path, "y"), (chunks,)):
+        ridge = quiet(simulated(), "fit", *data)
+        assert list(ridge.feature_names_in_) == ["a", "b"]
+        assert np.array_equal(ridge.predict(frame[["a", "b"]]), whole)
+    frame[100:].rename(columns={"b": "c"}).to_parquet(tmp_path / "1.parquet")
+    with pytest.raises(DataError, match="same columns"):
+        quiet(simulated(), "fit", tmp_path, "y")
+
+
+def test_parquet_without_rows_is_refused(tmp_path: Path) -> None:
+    import pandas as pd
+
+    with pytest.raises(DataError, match="no file"):
+        quiet(simulated(), "fit", tmp_path, "y")
+    pd.DataFrame({"a": [], "y": []}).to_parquet(tmp_path / "0.parquet")
+    with pytest.raises(DataError, match="no rows"):
+        quiet(simulated(), "fit", tmp_path, "y")
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_gives_the_same_bits() -> None:
     """Two worker processes of a real Dask cluster."""
@@ -244,6 +314,44 @@ def test_rows_after_a_release_are_a_further_stage() -> None:
     assert len(before) == 1
     assert [event.participants for event in ridge.ledger_.events] == [1000, 1000]
     assert ridge.ledger_.spent.epsilon <= 1.0 * (1 + 1e-9)
+
+
+def test_each_release_of_a_simulation_has_noise_of_its_own() -> None:
+    X, y = rows(500)
+
+    def three_stages() -> Any:
+        ridge = simulated()
+        draws = []
+        for _ in range(3):
+            state = quiet(ridge, "partial_fit", X, y)._open
+            ridge.release()
+            draws.append(state.streams.noise.add(np.zeros(8, dtype=np.int64), 1e6))
+        return draws
+
+    draws = three_stages()
+    assert len({tuple(draw) for draw in draws}) == 3
+    assert np.array_equal(draws, three_stages())
+
+
+def test_open_rows_keep_their_budget() -> None:
+    X, y = rows(50)
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).partial_fit(X, y)
+    ridge.set_params(epsilon=8.0)
+    for call in (lambda: ridge.partial_fit(X, y), ridge.release, lambda: ridge.predict(X)):
+        with pytest.raises(BudgetError, match="set epsilon and delta back"):
+            call()
+    assert ridge._open.rows == 50
+    assert ridge.set_params(epsilon=1.0).release().ledger_.spent.epsilon <= 1 + 1e-9
+
+
+def test_a_report_plan_leaves_a_fitted_estimator_as_it_was() -> None:
+    X, y = rows(50)
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, y)
+    before = ridge.predict(X)
+    ridge.report_plan(3, reports=100)
+    assert np.array_equal(ridge.predict(X), before)
+    with pytest.raises(ConfigurationError, match="y_bounds must be"):
+        PrivateKernelRidge(X_bounds=(0, 1), y_bounds=1.0).report_plan(2, reports=100)
 
 
 def test_open_rows_are_neither_copied_nor_released_by_two_processes() -> None:
@@ -297,6 +405,17 @@ def test_certificate_states_what_was_spent() -> None:
     for refused in (simulated(), PrivateKernelRidge(epsilon=INFINITY)):
         with pytest.raises(ConfigurationError, match="no certificate"):
             quiet(refused, "fit", X[:50], y[:50]).certificate()
+
+
+def test_bounds_from_the_data_are_not_certified() -> None:
+    X, y = rows(60)
+    ridge = quiet(PrivateKernelRidge(X_bounds=(0, 1)), "fit", X, y)
+    with pytest.raises(ConfigurationError, match="Give y_bounds, known without"):
+        ridge.certificate()
+    ridge = quiet(PrivateKernelRidge(y_bounds=(-1, 1)), "partial_fit", X, y)
+    ridge.set_params(X_bounds=(0, 1))  # too late
+    with pytest.raises(ConfigurationError, match="Give X_bounds or public_X, known without"):
+        ridge.certificate()
 
 
 def test_private_runs_differ_and_simulations_repeat() -> None:

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from capri import ConfigurationError, DataError, PrivateKernelRidge
+from capri.local.randomness import SimulatedRandomness
 
 
 def wave(X: np.ndarray) -> np.ndarray:
@@ -41,7 +43,7 @@ def test_fits_the_sum_of_gaussian_reports() -> None:
     y = wave(X) + 0.1 * generator.standard_normal(len(X))
     noise = 2.16 * np.sqrt(len(X))
     total = plan.messages(X, y).sum(axis=0) + generator.normal(0, noise, plan.dimension)
-    ridge.fit_reports(plan, total, count=len(X), noise_scale=noise)
+    ridge.fit_sum(plan, total, count=len(X), noise_scale=noise)
     test = np.linspace(0, 1, 100)[:, None]
     mean, width = ridge.predict(test, return_std=True)
     error = np.sqrt(np.mean((mean - wave(test)) ** 2))
@@ -61,11 +63,46 @@ def test_bad_reports_change_nothing() -> None:
         (good, 10, -1.0),
     ):
         with pytest.raises(DataError):
-            ridge.fit_reports(plan, total, count=count, noise_scale=noise)
+            ridge.fit_sum(plan, total, count=count, noise_scale=noise)
     assert not hasattr(ridge, "model_")
     with pytest.raises(DataError, match="finite"):
         plan.messages([[np.nan]], [0.0])
     with pytest.raises(ConfigurationError, match="report_plan first"):
-        PrivateKernelRidge().fit_reports(plan, good, count=1, noise_scale=1.0)
+        PrivateKernelRidge().fit_sum(plan, good, count=1, noise_scale=1.0)
     with pytest.raises(ConfigurationError, match="reports need"):
         PrivateKernelRidge().report_plan(1, reports=10)
+
+
+def test_fits_sphere_reports_of_devices() -> None:
+    """Real reports of 32 bytes, seeded; damaged, foreign and repeated ones are left out."""
+    generator = np.random.default_rng(2)
+    ridge, plan = ridge_and_plan(20_000)
+    X = generator.random((20_000, 1))
+    y = wave(X) + 0.1 * generator.standard_normal(len(X))
+    users = SimulatedRandomness(5, np.arange(len(X)))
+    reports = plan.reports(X, y, epsilon=4.0, randomness=users)
+    assert {len(report) for report in reports} == {32}
+    total, count, noise = plan.total(reports, epsilon=4.0)
+    assert count == len(X)
+    error = (total - plan.messages(X, y).sum(axis=0)) / noise
+    # Standard normal coordinates: the sum of squares exceeds this with probability below 1e-6.
+    assert error @ error < chi2.isf(1e-6, plan.dimension)
+    bad = [
+        reports[0],
+        reports[1][:-1],
+        bytes(32),
+        b"",
+        None,
+        bytes([reports[2][0] ^ 1]) + reports[2][1:],
+    ]
+    again = plan.total([*reports, *bad], epsilon=4.0)  # type: ignore[list-item]
+    assert again[1] == count
+    np.testing.assert_array_equal(again[0], total)
+    ridge.fit_reports(plan, [*reports, *bad])  # type: ignore[list-item]
+    test = np.linspace(0, 1, 100)[:, None]
+    assert np.sqrt(np.mean((ridge.predict(test) - wave(test)) ** 2)) < 0.4 * wave(test).std()
+    _, other = ridge_and_plan(500)
+    with pytest.raises(ConfigurationError, match="report_plan first"):
+        ridge_and_plan(700)[0].fit_reports(other, other.reports(X[:5], y[:5], epsilon=4.0))
+    with pytest.raises(DataError, match="no report of this plan"):
+        other.total(reports, epsilon=4.0)

@@ -11,6 +11,7 @@ from capri.exploration import LawTable
 from capri.local.bundle import Bundle
 from capri.local.randomness import DeviceRandomness
 from capri.local.reports import Messages, pack
+from capri.local.spherical import randomized
 from capri.typing import FloatArray, IntArray
 
 
@@ -53,31 +54,13 @@ class Device:
         """
         bundle = self._bundle
         units = self.encode(contexts, actions, rewards)
-        tokens = randomness.seeds(len(units))
         sphere = bundle.plan.sphere
         if sphere is None:
+            tokens = randomness.seeds(len(units))
             payload = randomness.noised(units, bundle.plan.grid.noise_scale)
         else:
-            vectors = _on_sphere(
-                units, bundle.plan.grid.norm_limit, randomness.rounding(len(units))
-            )
-            coin = randomness.coin(len(units), sphere.chance)
-            pick = randomness.below(sphere.choices(coin))
-            payload = sphere.choose(sphere.nearest(tokens, vectors), coin, pick)
+            tokens, payload = randomized(units / bundle.plan.grid.norm_limit, sphere, randomness)
         return pack(bundle.randomizer, bundle.digest, tokens, payload)
-
-
-def _on_sphere(units: IntArray, limit: int, uniform: FloatArray) -> FloatArray:
-    """Round ``z = q / limit``, ``|z| <= 1``, to a unit vector with mean ``z``.
-
-    ``z / |z|`` with probability ``(1 + |z|) / 2``, else its opposite; at 0 the first axis.
-    """
-    vectors = units / limit
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    nothing = norms == 0
-    vectors[nothing, 0] = 1.0
-    sign = np.where(uniform < (1 + norms) / 2, 1.0, -1.0)
-    return np.asarray(vectors * (sign / np.where(nothing, 1.0, norms))[:, None])
 
 
 def _distinct(rows: FloatArray) -> tuple[FloatArray, IntArray]:

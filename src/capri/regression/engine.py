@@ -126,8 +126,9 @@ def prepare(
 class Engine:
     """The public state between stages. It never sees a row: sums come in, releases go out."""
 
-    def __init__(self, setting: Setting, salt: int) -> None:
+    def __init__(self, setting: Setting, salt: int, from_data: tuple[str, ...] = ()) -> None:
         self.setting = setting
+        self.from_data = from_data  # settings that were read off the rows: not private
         self.readings: list[Reading] = []
         self.estimates: list[Estimate] = []
         self._salt = salt

@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from capri.certificate import Certificate
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
-from capri.privacy.calibration import noise_multiplier
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
+from capri.privacy.sphere import sphere
 from capri.regression.engine import Engine, prepare
 from capri.regression.guarantee import certify_fit
 from capri.regression.model import Model
@@ -31,6 +31,7 @@ from capri.regression.sources import (
     is_one_shot,
     is_path,
     parquet_blocks,
+    same_columns,
 )
 from capri.regression.stage import Lot, StagePlan, Targets
 from capri.regression.width import ErrorWidth
@@ -42,6 +43,8 @@ _LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 15
 
 # Frames between a warning and the call of fit.
 _CALLER = 5
+# The noise of sphere reports hardly depends on their length; this one stands for all.
+_TYPICAL_DIMENSION = 32
 # What a fit leaves on an estimator.
 _FITTED = (
     "feature_names_in_",
@@ -103,7 +106,8 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     stream_rows : int
         Number of rows that ``partial_fit`` is planned for.
 
-    Bounds that are not given are taken from the data, with a :class:`PrivacyLeakWarning`.
+    Bounds that are not given are taken from the data, with a :class:`PrivacyLeakWarning` and
+    without a certificate.
 
     >>> import numpy as np
     >>> X = np.linspace(0, 1, 500)[:, None]
@@ -114,7 +118,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     _open: _Open | None
     _engine: Engine
-    _awaited: Engine | None
+    _awaited: tuple[Engine, bytes, int] | None
     _private: bool
     _one_dimensional: bool
 
@@ -199,6 +203,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         first = not self.__sklearn_is_fitted__()
         state: _Open | None = getattr(self, "_open", None)
         self._own_process(state)
+        self._same_budget(state)
         X, y = validate_data(self, X, y, **_CHECKS, reset=first)
         if first:
             self._one_dimensional = y.ndim == 1
@@ -222,7 +227,9 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     def _opened(self, options: Options, X: FloatArray, y: FloatArray) -> _Open:
         """A stage for the rows to come: the first, or one more after a release."""
-        streams = self._streams(options)
+        # Every release of a simulation has noise of its own.
+        before = len(self._engine.readings) if hasattr(self, "model_") else 0
+        streams = self._streams(options, before)
         if hasattr(self, "model_"):
             engine, ledger = self._engine, self.ledger_
             if options.budget != engine.setting.budget:
@@ -260,6 +267,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         if state is None:
             return self
         self._own_process(state)
+        self._same_budget(state)
         plan = replace(state.plan, rows=state.rows)
         state.engine.learn(plan, state.total, state.streams.noise, state.ledger)
         self._open = None
@@ -273,7 +281,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         """What devices need to report rows of ``columns`` features: the local model.
 
         Planned for this many reports whose randomizer has a standard deviation of ``noise_scale``
-        on each coordinate of a message of norm 1; by default that of the Gaussian mechanism.
+        on each coordinate of a message of norm 1; by default that of sphere reports.
         """
         options = self._options()
         if options.budget is None:
@@ -281,30 +289,48 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         if self.y_bounds is None or (self.X_bounds is None and self.public_X is None):
             raise ConfigurationError("reports need y_bounds, and X_bounds or public_X")
         if noise_scale is None:
-            noise_scale = noise_multiplier(options.budget, 1)
-        outputs = np.broadcast(*np.atleast_1d(*self.y_bounds)).size
+            noise_scale = sphere(options.budget.epsilon, _TYPICAL_DIMENSION).deviation
+        try:
+            low, high = self.y_bounds
+            outputs = np.broadcast(np.atleast_1d(low), np.atleast_1d(high)).size
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                "y_bounds must be (low, high), numbers or one per output of y, "
+                f"got {self.y_bounds!r}"
+            ) from None
         streams = self._streams(options)
         nobody = np.zeros((1, columns)), np.zeros((1, outputs))
         public = self._public(options, streams, Chunks(lambda: iter([nobody])), reports)
         noise = noise_scale * np.sqrt(reports * outputs)
         engine = self._built(options, streams, *public, reports, staged=False, noise=noise)
         stage = engine.plan(Lot(salt=0, low=0.0, high=1.0), reports, noise)
-        self.n_features_in_ = columns
-        self._one_dimensional = outputs == 1
-        self._awaited = engine
-        return ReportPlan(stage=stage)
+        plan = ReportPlan(stage=stage)
+        self._awaited = engine, plan.digest, columns
+        return plan
 
-    def fit_reports(self, plan: ReportPlan, total: Any, *, count: int, noise_scale: float) -> Self:
-        """Fit from the sum of private messages; see :func:`capri.regression.reports.read_reports`.
+    def fit_reports(self, plan: ReportPlan, reports: Sequence[bytes]) -> Self:
+        """Fit from sphere reports, made by :meth:`ReportPlan.reports` on the rows' own devices.
 
         Post-processing: privacy was spent where the reports were made.
         """
-        engine = getattr(self, "_awaited", None)
-        if engine is None:
+        total, count, noise = plan.total(reports, epsilon=self.epsilon)
+        return self.fit_sum(plan, total, count=count, noise_scale=noise)
+
+    def fit_sum(self, plan: ReportPlan, total: Any, *, count: int, noise_scale: float) -> Self:
+        """Fit from the sum of messages that any randomizer made private.
+
+        See :func:`capri.regression.reports.read_reports`.
+        """
+        awaited = getattr(self, "_awaited", None)
+        if awaited is None or awaited[1] != plan.digest:
             raise ConfigurationError("make a report_plan first, and fit what was reported under it")
+        engine, _, columns = awaited
         result = read_reports(engine, plan, total, count=count, noise_scale=noise_scale)
         engine.learn_from(result)
         self._open, self._awaited = None, None
+        self.n_features_in_ = columns
+        self.__dict__.pop("feature_names_in_", None)  # of a fit on other rows
+        self._one_dimensional = engine.setting.outputs == 1
         self._adopt(engine, None, private=False)
         return self
 
@@ -328,12 +354,13 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         elif is_path(X):
             if not isinstance(y, str | list):
                 raise ConfigurationError("with a Parquet path, y must name the target columns")
-            blocks = parquet_blocks(X, y)
-            names = next(iter(blocks()))[0].columns
+            blocks = same_columns(parquet_blocks(X, y))
             source = Chunks(lambda: (_checked_block(*block) for block in blocks()))
+            names = next(blocks())[0].columns
         elif is_chunks(X, y):
-            names = None
-            source = Chunks(lambda: (_checked_block(*block) for block in X))
+            blocks = same_columns(lambda: iter(X))
+            source = Chunks(lambda: (_checked_block(*block) for block in blocks()))
+            names = getattr(next(blocks())[0], "columns", None)
         else:
             X, y = validate_data(self, X, y, **_CHECKS)
             self._one_dimensional = y.ndim == 1
@@ -345,7 +372,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self._one_dimensional = source.outputs == 1
         return source
 
-    def _streams(self, options: Options) -> Streams:
+    def _streams(self, options: Options, releases: int = 0) -> Streams:
         """Randomness; warns when it can be repeated, and when a search selects on private data."""
         if options.budget is not None and _inside_model_selection():
             warnings.warn(
@@ -362,7 +389,8 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                 PrivacyLeakWarning,
                 stacklevel=_CALLER,
             )
-        return Streams(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        state = check_random_state(self.random_state)
+        return Streams([int(state.randint(2**31 - 1)) for _ in range(releases + 1)][-1])
 
     def _ledger(self, options: Options) -> Ledger | None:
         if options.budget is None:
@@ -392,15 +420,10 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             low, high = checked_bounds("X_bounds", self.X_bounds, columns)
         if self.y_bounds is not None:
             low_y, high_y = checked_bounds("y_bounds", self.y_bounds, outputs)
-        missing = [
-            name
-            for name, value in (("X_bounds or public_X", low), ("y_bounds", low_y))
-            if value is None
-        ]
         if low is None or high is None or low_y is None or high_y is None:
             if options.budget is not None:
                 warnings.warn(
-                    f"{' and '.join(missing)} not given: taken from the data, which is not "
+                    f"{' and '.join(self._missing())} not given: taken from the data, which is not "
                     "private. Give bounds that are known without looking at the data",
                     PrivacyLeakWarning,
                     stacklevel=_CALLER,
@@ -414,6 +437,14 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             draws = streams.public.random((wanted, columns))
             sample = low * (1 - draws) + high * draws
         return (low, high), Targets(low=low_y, high=high_y), sample
+
+    def _missing(self) -> tuple[str, ...]:
+        """Bounds that are not given."""
+        given = {
+            "X_bounds or public_X": self.X_bounds is not None or self.public_X is not None,
+            "y_bounds": self.y_bounds is not None,
+        }
+        return tuple(name for name, known in given.items() if not known)
 
     def _built(
         self,
@@ -440,7 +471,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             staged=staged,
             noise=noise,
         )
-        return Engine(setting, int(streams.public.integers(2**62)))
+        return Engine(setting, int(streams.public.integers(2**62)), self._missing())
 
     def _adopt(self, engine: Engine, ledger: Ledger | None, *, private: bool) -> None:
         """Keep what was released, and nothing else."""
@@ -465,6 +496,13 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             raise BudgetError(
                 "open rows of another process: releasing them here too would spend their budget "
                 "twice. Release before forking"
+            )
+
+    def _same_budget(self, state: _Open | None) -> None:
+        if state is not None and self._options().budget != state.engine.setting.budget:
+            raise BudgetError(
+                f"the open rows were taken under {state.engine.setting.budget}: set epsilon and "
+                "delta back to release them, or call fit to begin anew under another budget"
             )
 
     # -- using ------------------------------------------------------------------------------------
@@ -495,18 +533,19 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         """Block by block where the blocks are."""
         if return_std:
             raise ConfigurationError("return_std needs rows in memory: call X.compute() first")
+        outputs = len(self.model_.estimates)
         if hasattr(X, "map_partitions"):
-            return X.map_partitions(self.predict, meta=np.empty(0))
+            shape = (0,) if self._one_dimensional else (0, outputs)
+            return X.map_partitions(self.predict, meta=np.empty(shape))
         if self._one_dimensional:
             return X.map_blocks(self.predict, dtype=np.float64, drop_axis=1)
-        outputs = len(self.model_.estimates)
         return X.map_blocks(self.predict, dtype=np.float64, chunks=(X.chunks[0], (outputs,)))
 
     def certificate(self) -> Certificate:
         """The guarantee on one page; refused for simulations and without a budget."""
         check_is_fitted(self)
         self.release()
-        return certify_fit(self.ledger_, private=self._private)
+        return certify_fit(self.ledger_, private=self._private, from_data=self._engine.from_data)
 
     # -- manners ----------------------------------------------------------------------------------
 

@@ -8,8 +8,10 @@ from capri.errors import ConfigurationError
 from capri.privacy.ledger import Ledger
 
 
-def certify_fit(ledger: Ledger | None, *, private: bool) -> Certificate:
-    """State the guarantee of a fit, or refuse: no budget and no real noise, no certificate."""
+def certify_fit(
+    ledger: Ledger | None, *, private: bool, from_data: tuple[str, ...] = ()
+) -> Certificate:
+    """State the guarantee of a fit, or refuse: no budget, no real noise or data in the settings."""
     if ledger is None:
         raise ConfigurationError(
             "no certificate: this fit spent no budget here. Epsilon is infinite, or the rows came "
@@ -19,6 +21,11 @@ def certify_fit(ledger: Ledger | None, *, private: bool) -> Certificate:
         raise ConfigurationError(
             "no certificate: a simulation draws seeded noise and protects nobody. "
             "Leave random_state at None"
+        )
+    if from_data:
+        raise ConfigurationError(
+            "no certificate: bounds were taken from the data, which is not private. "
+            f"Give {' and '.join(from_data)}, known without looking at the data, and fit again"
         )
     events = ledger.events
     return Certificate(
@@ -36,7 +43,11 @@ def certify_fit(ledger: Ledger | None, *, private: bool) -> Certificate:
         assumptions=(
             "a person is in one row at most",
             "bounds, public rows, the kernel and all settings were chosen without looking at the "
-            "data; bounds that were taken from the data are not covered",
+            "data",
+            "the place of a row, and the order of rows, does not depend on the values of rows (no "
+            "sorting by value); otherwise use partial_fit, which makes a single stage",
+            "rows are the same, in the same order, whenever they are read: chunks and files are "
+            "checked for it, Dask collections are not",
             "the data are fitted once: every further fit on the same rows spends the budget again",
             "the machine that fits, its memory and its timing are out of an attacker's sight",
         ),

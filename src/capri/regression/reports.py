@@ -1,18 +1,36 @@
 """The local form: every row is made private before anybody sums it.
 
 A device sends its message ``w^2 t psi(x) / C``, a vector of norm at most 1, through a randomizer
-that keeps its mean (Gaussian or sphere reports). The server adds reports up and decodes the sum
-with the public covariance: in the local model the noise of all reports adds up, and a covariance
-would cost more than it tells.
+that keeps its mean: the sphere's, 32 bytes of pure epsilon privacy, or any other. The server adds
+reports up and decodes the sum with the public covariance: in the local model the noise of all
+reports adds up, and a covariance would cost more than it tells.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
 
 from capri.errors import DataError
+from capri.local.randomness import DeviceRandomness, SystemRandomness
+from capri.local.reports import (
+    KINDS,
+    MAGIC,
+    TOKEN,
+    VERSION,
+    pack,
+    payload_of,
+    report_size,
+    sound,
+    tokens_of,
+)
+from capri.local.spherical import randomized, unbiased_sum
+from capri.privacy.sphere import Sphere, sphere
+from capri.problem import Randomizer
 from capri.regression.engine import Engine
 from capri.regression.planner import SIGNAL
 from capri.regression.stage import StagePlan, StageResult
@@ -32,6 +50,54 @@ class ReportPlan:
     def dimension(self) -> int:
         """Length of a message: coordinates times outputs."""
         return self.stage.grid.features * self.stage.grid.targets
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the numbers a message is made with: reports say which plan they answer."""
+        features, stage = self.stage.features, self.stage
+        arrays = (features.basis.pivots, features.basis.transform, features.whitening)
+        numbers = (*arrays, np.array([stage.clip_norm, self.dimension]))
+        return sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in numbers)).digest()
+
+    def sphere(self, epsilon: float) -> Sphere:
+        """The randomizer of reports at this epsilon."""
+        return sphere(epsilon, max(2, self.dimension))
+
+    def reports(
+        self, X: Any, y: Any, *, epsilon: float, randomness: DeviceRandomness | None = None
+    ) -> list[bytes]:
+        """One report per row, private by itself: pure epsilon, 32 bytes, made on the device.
+
+        A person makes one, once. ``randomness`` is the operating system's unless a simulation
+        brings its own.
+        """
+        vectors = self.messages(X, y)
+        if self.dimension == 1:  # a circle is the smallest sphere with directions to choose from
+            vectors = np.hstack([vectors, np.zeros((len(vectors), 1))])
+        source = SystemRandomness() if randomness is None else randomness
+        tokens, numbers = randomized(vectors, self.sphere(epsilon), source)
+        rows = pack(Randomizer.SPHERE, self.digest, tokens, numbers)
+        return [row.tobytes() for row in rows]
+
+    def total(self, reports: Sequence[bytes], *, epsilon: float) -> tuple[FloatArray, int, float]:
+        """What sound reports add up to: the sum, their number, and the noise on a coordinate.
+
+        Reports that are damaged, answer another plan, or repeat a token are left out.
+        """
+        chosen = self.sphere(epsilon)
+        size = report_size(Randomizer.SPHERE, chosen.dimension)
+        whole = [each for each in reports if isinstance(each, bytes) and len(each) == size]
+        rows = np.frombuffer(b"".join(whole), dtype=np.uint8).reshape(-1, size)
+        head = bytes([MAGIC, VERSION << 4 | KINDS[Randomizer.SPHERE]]) + self.digest[:8]
+        fits = sound(rows) & (rows[:, :10] == np.frombuffer(head, dtype=np.uint8)).all(axis=1)
+        rows = np.unique(rows[fits], axis=0)
+        _, first = np.unique(rows[:, TOKEN], axis=0, return_index=True)
+        numbers = payload_of(rows[first], Randomizer.SPHERE)[:, 0]
+        first, numbers = first[numbers < chosen.candidates], numbers[numbers < chosen.candidates]
+        if not len(numbers):
+            raise DataError("there is no report of this plan among those given")
+        total = unbiased_sum(tokens_of(rows[first]), numbers, chosen)[: self.dimension]
+        return total, len(numbers), chosen.deviation * sqrt(len(numbers))
 
     def messages(self, X: Any, y: Any) -> FloatArray:
         """One message per row, of norm at most 1 whatever the row holds."""

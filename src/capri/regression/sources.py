@@ -6,6 +6,7 @@ not depend on how rows were cut or who added them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
 from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
@@ -38,11 +39,16 @@ class Source(ABC):
 
 
 class Chunks(Source):
-    """Blocks of rows that a function gives anew whenever it is called."""
+    """Blocks of rows that a function gives anew whenever it is called.
+
+    Stages take rows by their number. Rows that change places between passes could be in two
+    stages and spend the budget twice, so every pass must read what the first one read.
+    """
 
     def __init__(self, blocks: Callable[[], Iterator[tuple[FloatArray, FloatArray]]]) -> None:
         self._blocks = blocks
-        sizes = [(len(X), X.shape[1], y.shape[1]) for X, y in blocks()]
+        self._digest: bytes | None = None
+        sizes = [(len(X), X.shape[1], y.shape[1]) for X, y in self._read()]
         if not sizes:
             raise DataError("there are no rows: give at least one chunk (X, y)")
         self.rows = sum(size[0] for size in sizes)
@@ -53,17 +59,32 @@ class Chunks(Source):
     def total(self, job: Job) -> IntArray:
         """One block after the other."""
         start, total = 0, None
-        for X, y in self._blocks():
+        for X, y in self._read():
             part = job(X, y, start)
             total = part if total is None else total + part
             start += len(X)
-        if total is None or start != self.rows:
-            raise DataError("the rows changed while they were read")
+        if total is None:
+            raise DataError("there are no rows: give at least one chunk (X, y)")
         return total
 
     def ranges(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Over all blocks."""
-        return _joined(_ranges(X, y) for X, y in self._blocks() if len(X))
+        return _joined(_ranges(X, y) for X, y in self._read() if len(X))
+
+    def _read(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """One pass; fails at its end when it was not the same as the first."""
+        seen = blake2b(digest_size=32)
+        for X, y in self._blocks():
+            seen.update(np.ascontiguousarray(X).reshape(-1).data)
+            seen.update(np.ascontiguousarray(y).reshape(-1).data)
+            yield X, y
+        if self._digest is None:
+            self._digest = seen.digest()
+        elif self._digest != seen.digest():
+            raise DataError(
+                "the rows changed between passes, so one row could be in two stages: give a list, "
+                "an array, chunks in a fixed order, or use partial_fit, which reads rows once"
+            )
 
 
 class DaskBlocks(Source):
@@ -72,12 +93,17 @@ class DaskBlocks(Source):
     def __init__(self, X: Any, y: Any, check: Check) -> None:
         dask: Any = import_module("dask")
         self._dask = dask
+        for name, thing in (("X", X), ("y", y)):
+            if any(count > 1 for count in getattr(thing, "numblocks", ())[1:]):
+                raise DataError(
+                    f"{name} is cut into several blocks of columns: keep the columns of a row in "
+                    f"one block, with {name}.rechunk({{1: -1}})"
+                )
         lefts = np.ravel(np.asarray(_delayed(X), dtype=object))
         rights = np.ravel(np.asarray(_delayed(y), dtype=object))
         if len(lefts) != len(rights):
             raise DataError(
-                f"X has {len(lefts)} blocks of rows and y has {len(rights)}: "
-                "chunk both alike, with all columns of X in one block"
+                f"X has {len(lefts)} blocks of rows and y has {len(rights)}: chunk both alike"
             )
         checked = dask.delayed(check)
         self._blocks = [checked(left, right) for left, right in zip(lefts, rights, strict=True)]
@@ -135,6 +161,39 @@ def is_one_shot(X: object) -> bool:
     return isinstance(X, Iterator)
 
 
+def same_columns(
+    blocks: Callable[[], Iterator[tuple[Any, Any]]],
+) -> Callable[[], Iterator[tuple[Any, Any]]]:
+    """The same blocks, with named columns in the order of the first block."""
+
+    def aligned() -> Iterator[tuple[Any, Any]]:
+        first: list[list[Any] | None] | None = None
+        for block in blocks():
+            names = [_names(table) for table in block]
+            first = names if first is None else first
+            X, y = (
+                table if own == wanted else _reordered(table, own, wanted)
+                for table, own, wanted in zip(block, names, first, strict=True)
+            )
+            yield X, y
+
+    return aligned
+
+
+def _names(table: Any) -> list[Any] | None:
+    names = getattr(table, "column_names", getattr(table, "columns", None))  # Arrow, or pandas
+    return None if names is None else list(names)
+
+
+def _reordered(table: Any, own: list[Any] | None, wanted: list[Any] | None) -> Any:
+    if own is None or wanted is None or len(own) != len(wanted) or set(own) != set(wanted):
+        raise DataError(
+            f"all chunks and files must have the same columns: the first has {wanted}, "
+            f"a later one has {own}"
+        )
+    return table.select(wanted) if hasattr(table, "column_names") else table[wanted]
+
+
 def parquet_blocks(
     path: str | PathLike[str], targets: str | list[str]
 ) -> Callable[[], Iterator[tuple[Any, Any]]]:
@@ -143,6 +202,8 @@ def parquet_blocks(
 
     place = Path(fspath(path))
     files = sorted(place.glob("*.parquet")) if place.is_dir() else [place]
+    if not files:
+        raise DataError("the folder holds no file that ends in .parquet")
     names = [targets] if isinstance(targets, str) else list(targets)
 
     def blocks() -> Iterator[tuple[Any, Any]]:
