@@ -1,0 +1,60 @@
+"""Nobody is in two stages: what parallel composition rests on."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import capri
+from capri.regression.engine import Engine
+from capri.regression.stage import Lot, StagePlan
+
+
+@given(
+    salt=st.integers(0, 2**63),
+    cuts=st.lists(st.floats(0, 1), max_size=6),
+    start=st.integers(0, 2**40),
+    count=st.integers(0, 500),
+)
+def test_lots_that_share_their_ends_partition_the_rows(
+    salt: int, cuts: list[float], start: int, count: int
+) -> None:
+    edges = [0.0, *sorted(cuts), 1.0]
+    taken = [
+        Lot(salt=salt, low=low, high=high).takes(start, count) for low, high in pairwise(edges)
+    ]
+    assert (np.sum(taken, axis=0) == 1).all()
+
+
+def test_a_lot_takes_its_share() -> None:
+    """Binomial: farther than five standard deviations with probability below 1e-6."""
+    share = Lot(salt=7, low=0.2, high=0.5).takes(0, 100_000).mean()
+    assert abs(share - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 100_000)
+
+
+def test_a_fit_reads_every_row_in_exactly_one_released_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the real stages of a real fit, and each is released once, at the full budget."""
+    released: list[StagePlan] = []
+    honest = Engine.learn
+
+    def watched(self: Engine, plan: StagePlan, *arguments: object) -> object:
+        released.append(plan)
+        return honest(self, plan, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Engine, "learn", watched)
+    generator = np.random.default_rng(0)
+    X = generator.random((20_000, 2))
+    y = np.sin(5 * X[:, 0]) * X[:, 1]
+    ridge = capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, y)
+    assert len(released) > 1
+    times = np.sum([plan.lot.takes(0, len(X)) for plan in released], axis=0)
+    assert (times == 1).all()
+    assert [plan.rows for plan in released] == [plan.lot.rows(len(X)) for plan in released]
+    assert len(ridge.ledger_.events) == len(released)
+    assert {event.epoch for event in ridge.ledger_.events} == {1 + n for n in range(len(released))}
+    for event in ridge.ledger_.events:
+        assert ridge.ledger_.spent_in(event.epoch).epsilon <= 1.0
