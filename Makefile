@@ -33,7 +33,7 @@ test: lint $(BROWSER)  ## everything CI checks, in under five minutes on two cor
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" \
 		--cov --cov-report=term
 
-audit: $(READY)  ## attack the real pipeline, and broken ones that must be caught: about ten minutes
+audit: $(READY)  ## attack the real pipeline, and broken ones that must be caught: fifteen minutes and more
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png

@@ -7,8 +7,9 @@ import numpy as np
 
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.rivals.base import Promise, Rival, positive, whole
-from capri.rivals.least_squares import feature_table, optimistic
+from capri.rivals.base import Promise, positive, whole
+from capri.rivals.least_squares import feature_table
+from capri.rivals.optimistic_linear import OptimisticLinear
 from capri.rivals.summed_belief import SummedBelief
 from capri.rivals.tree_belief import Bonus
 from capri.spaces import ContextPool
@@ -30,7 +31,7 @@ def growing_lengths(horizon: int, first: int, growth: float) -> IntArray:
 
 
 @final
-class BatchedLinear(Rival):
+class BatchedLinear(OptimisticLinear):
     """LinUCB whose moments are released once per batch, with the full budget each.
 
     Ours, in the spirit of J. He, J. Zhang, R. Zhang, "A Reduction from Linear Contextual Bandit
@@ -93,12 +94,3 @@ class BatchedLinear(Rival):
             bonus=bonus,
             local=False,
         )
-
-    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
-        belief = self._belief
-        action = optimistic(self._features, context, belief.solution, belief.bonus)
-        return action, np.ones(len(context))
-
-    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        self._belief.learn(self._features[context, action], reward / self._bound)
-        return int(next(self._lengths, 1))

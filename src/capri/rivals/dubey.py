@@ -8,15 +8,16 @@ import numpy as np
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel
 from capri.privacy.budget import Budget
-from capri.rivals.base import Promise, Rival, whole
+from capri.rivals.base import Promise, whole
 from capri.rivals.features import bounded
-from capri.rivals.least_squares import feature_table, optimistic
+from capri.rivals.least_squares import feature_table
+from capri.rivals.optimistic_linear import OptimisticLinear
 from capri.rivals.quadrature import QuadratureFeatures
 from capri.rivals.shariff_sheffet import block_lengths
 from capri.rivals.summed_belief import SummedBelief
 from capri.rivals.tree_belief import Bonus, TreeBelief
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
+from capri.typing import FloatArray
 
 # The published number of nodes grows as log T; more features than this drown in noise.
 _MOST_FEATURES = 400
@@ -47,7 +48,7 @@ def quadrature_table(
 
 
 @final
-class DubeyJoint(Rival):
+class DubeyJoint(OptimisticLinear):
     """GP-UCB on quadrature Fourier features; moments released by a tree.
 
     Reference: A. Dubey, "No-Regret Algorithms for Private Gaussian Process Bandit Optimization",
@@ -115,15 +116,6 @@ class DubeyJoint(Rival):
             bonus=bonus,
         )
 
-    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
-        belief = self._belief
-        action = optimistic(self._features, context, belief.solution, belief.bonus)
-        return action, np.ones(len(context))
-
-    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        self._belief.learn(self._features[context, action], reward / self._bound)
-        return int(next(self._lengths, 1))
-
 
 def leading(rows: FloatArray, count: int | None) -> FloatArray:
     """The first principal coordinates of the rows over all pairs (public); all of them for None."""
@@ -134,7 +126,7 @@ def leading(rows: FloatArray, count: int | None) -> FloatArray:
 
 
 @final
-class DubeyLocal(Rival):
+class DubeyLocal(OptimisticLinear):
     """GP-UCB on quadrature Fourier features; every user sends noisy moments.
 
     Reference: as :class:`DubeyJoint`, the local algorithm: a user sends ``phi phi^T`` and
@@ -196,12 +188,3 @@ class DubeyLocal(Rival):
             bonus=bonus,
             local=True,
         )
-
-    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
-        belief = self._belief
-        action = optimistic(self._features, context, belief.solution, belief.bonus)
-        return action, np.ones(len(context))
-
-    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        self._belief.learn(self._features[context, action], reward / self._bound)
-        return int(next(self._lengths, 1))

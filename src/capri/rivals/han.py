@@ -64,7 +64,7 @@ class HanOLS(Rival):
             first_batch=int(lengths[0]),
         )
         self._features = feature_table(features, self._pool.size, self._actions.count)
-        self._longests = iter(lengths[1:])
+        self._lengths = iter(lengths[1:])
         self._warm_up = _warm_up(warm_up, self._horizon)
         self._seen = 0
         self._belief = SummedBelief(
@@ -87,7 +87,7 @@ class HanOLS(Rival):
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         self._belief.learn(self._features[context, action], reward / self._bound)
         self._seen += len(context)
-        return int(next(self._longests, 1))
+        return int(next(self._lengths, 1))
 
 
 def sphere_scale(dimension: int, epsilon: float) -> float:

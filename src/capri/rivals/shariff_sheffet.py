@@ -5,8 +5,9 @@ from typing import final
 import numpy as np
 
 from capri.privacy.budget import Budget
-from capri.rivals.base import Promise, Rival, whole
-from capri.rivals.least_squares import feature_table, optimistic
+from capri.rivals.base import Promise, whole
+from capri.rivals.least_squares import feature_table
+from capri.rivals.optimistic_linear import OptimisticLinear
 from capri.rivals.tree_belief import Bonus, TreeBelief
 from capri.spaces import ContextPool
 from capri.typing import FloatArray, IntArray
@@ -23,7 +24,7 @@ def block_lengths(horizon: int, blocks: int) -> IntArray:
 
 
 @final
-class ShariffSheffet(Rival):
+class ShariffSheffet(OptimisticLinear):
     """LinUCB on noisy sums ``(sum x x^T, sum x y)`` released by the tree mechanism.
 
     Reference: R. Shariff, O. Sheffet, "Differentially Private Contextual Linear Bandits", NeurIPS
@@ -87,12 +88,3 @@ class ShariffSheffet(Rival):
             shift=shift,
             bonus=bonus,
         )
-
-    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
-        belief = self._belief
-        action = optimistic(self._features, context, belief.solution, belief.bonus)
-        return action, np.ones(len(context))
-
-    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        self._belief.learn(self._features[context, action], reward / self._bound)
-        return int(next(self._lengths, 1))

@@ -2,20 +2,19 @@
 
 from typing import final
 
-import numpy as np
-
 from capri.privacy.budget import Budget
-from capri.rivals.base import Promise, Rival, whole
-from capri.rivals.least_squares import feature_table, optimistic
+from capri.rivals.base import Promise, whole
+from capri.rivals.least_squares import feature_table
+from capri.rivals.optimistic_linear import OptimisticLinear
 from capri.rivals.shariff_sheffet import block_lengths
 from capri.rivals.summed_belief import SummedBelief
 from capri.rivals.tree_belief import Bonus
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
+from capri.typing import FloatArray
 
 
 @final
-class Zheng(Rival):
+class Zheng(OptimisticLinear):
     """LinUCB decided on the user's device; the server sums noisy ``(x x^T, x y)``.
 
     Reference: K. Zheng, T. Cai, W. Huang, Z. Li, L. Wang, "Locally Differentially Private
@@ -74,12 +73,3 @@ class Zheng(Rival):
             bonus=bonus,
             local=True,
         )
-
-    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
-        belief = self._belief
-        action = optimistic(self._features, context, belief.solution, belief.bonus)
-        return action, np.ones(len(context))
-
-    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        self._belief.learn(self._features[context, action], reward / self._bound)
-        return int(next(self._lengths, 1))
