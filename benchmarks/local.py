@@ -16,10 +16,10 @@ import numpy as np
 from common import M52, SMOOTH_WIDE
 
 import capri
+from capri.epoch.problem import Randomizer
 from capri.local.fleet import Fleet
-from capri.local.reports import pack
+from capri.local.wire import pack
 from capri.privacy.sphere import sphere as sphere_for
-from capri.problem import Randomizer
 
 FIRST_SEED = 2000
 ROUNDS = 10**6

@@ -12,9 +12,9 @@ from time import perf_counter
 import numpy as np
 
 import capri
-from capri.audit import audit
-from capri.encoding import encode
-from capri.grid import make_grid
+from capri.epoch.encode import encode
+from capri.joint.audit import audit
+from capri.privacy.grid import make_grid
 from capri.privacy.noise import SecureNoise
 
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import capri
-from capri.storage import read_bundle
+from capri.epoch.storage import read_bundle
 
 CONTEXTS = np.array([[0.0], [0.3], [0.6], [1.0]])
 ACTIONS = np.array([[0.0], [0.5], [1.0]])

@@ -26,14 +26,15 @@ from scipy.stats import binomtest, norm
 
 import capri
 from builders import small_policy
-from capri import encoder
-from capri import grid as grids
-from capri.audit import AuditResult, audit, clopper_pearson_upper, proven_mu
-from capri.decisions import OpenEpoch, RewardStatus
+from capri.epoch import encode as encoder
+from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.decide import RewardStatus
 from capri.errors import BudgetError, ConfigurationError
-from capri.gate import Gate
-from capri.grid import Grid
+from capri.joint.audit import AuditResult, audit, clopper_pearson_upper, proven_mu
 from capri.learners import paper
+from capri.privacy import grid as grids
+from capri.privacy.gate import Gate
+from capri.privacy.grid import Grid
 from capri.privacy.ledger import Ledger
 from capri.privacy.noise import NoiseSource, SecureNoise
 

@@ -12,9 +12,9 @@ import pytest
 
 import capri
 from builders import play_epoch, small_policy
-from capri.certificate import Certificate
 from capri.errors import ConfigurationError
 from capri.privacy.calibration import delivered_epsilon
+from capri.privacy.certificate import Certificate
 
 SECRET_ID = "ada.lovelace@example.org"
 

@@ -13,15 +13,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import capri
-import capri.forecast  # loaded before a test replaces what it imports
-from capri.audit import AttackResult, AuditResult, audit
+import capri.forecast.run  # loaded before a test replaces what it imports
 from capri.cli import app
 from capri.cli.contest import Run
 from capri.cli.findings import finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
-from capri.device_audit import DeviceAudit
 from capri.environments import ENVIRONMENT_NAMES
+from capri.joint.audit import AttackResult, AuditResult, audit
 from capri.kernels.catalogue import KERNEL_NAMES
+from capri.local.audit import DeviceAudit
 from capri.local.fleet import Fleet
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
@@ -192,7 +192,7 @@ def test_bad_options_end_with_one_line(
         raise AssertionError("the run must not start")
 
     monkeypatch.setattr("capri.simulation.simulate", play)
-    monkeypatch.setattr("capri.forecast.simulate", play)
+    monkeypatch.setattr("capri.forecast.run.simulate", play)
     outcome = run(*arguments)
     assert outcome.exit_code == 2
     assert outcome.stdout == ""
@@ -398,7 +398,7 @@ def test_audit_prints_claim_and_proof(
     tmp_path: Path, model: str, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One attack of three: the others fork processes, which takes its time.
-    monkeypatch.setattr("capri.audit.audit", partial(audit, attacks=("release",)))
+    monkeypatch.setattr("capri.joint.audit.audit", partial(audit, attacks=("release",)))
     picture, results = tmp_path / "audit.png", tmp_path / "audit.json"
     outcome = run(
         "audit", "--model", model, "--preset", preset, "--trials", "100", "--epsilon", "8",
@@ -428,7 +428,7 @@ def test_audit_that_proves_too_much_ends_with_code_1(
         claimed_mu=0.925,
         attacks=(attack,),
     )
-    monkeypatch.setattr("capri.audit.audit", lambda *_, **__: broken)
+    monkeypatch.setattr("capri.joint.audit.audit", lambda *_, **__: broken)
     outcome = run("audit", "--json", "-", "--output", tmp_path / "audit.png")
     assert outcome.exit_code == 1
     assert json.loads(outcome.stdout)["passed"] is False
@@ -482,7 +482,7 @@ def test_audit_of_a_broken_device_ends_with_code_1(
         law=law,
         bias=bias,
     )
-    monkeypatch.setattr("capri.device_audit.audit_device", lambda *_, **__: broken)
+    monkeypatch.setattr("capri.local.audit.audit_device", lambda *_, **__: broken)
     outcome = run("audit", "--model", "device", "--json", "-")
     assert outcome.exit_code == 1
     assert json.loads(outcome.stdout)["passed"] is False

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capri.encoding import encode
+from capri.epoch.encode import encode
 from capri.errors import ConfigurationError
-from capri.grid import Grid, make_grid
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import RESOLUTION, analytic_multiplier
+from capri.privacy.grid import Grid, make_grid
 
 BUDGETS = [
     Budget(epsilon=epsilon, delta=delta)

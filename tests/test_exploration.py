@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import capri
-from capri.exploration import InverseGapLaw, Law, LawTable, ThompsonLaw, UniformLaw
-from capri.features import Basis, greedy_basis
+from capri.epoch.decide import LawTable
+from capri.epoch.play import InverseGapLaw, Law, ThompsonLaw, UniformLaw
+from capri.features import Basis, Predictor, greedy_basis
 from capri.kernels import Matern
-from capri.predictor import Predictor
 
 KERNEL = Matern(nu=2.5, lengthscale=0.4)
 LAWS = ["uniform", "thompson", "inverse-gap"]

@@ -14,7 +14,7 @@ import capri
 from builders import play_epoch, small_policy, snapshot
 from capri.environments import TabularEnvironment
 from capri.errors import ConfigurationError
-from capri.outlook import Outlook
+from capri.forecast.result import Outlook
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 SPACES = np.random.default_rng(5).random((20, 1))
@@ -208,7 +208,7 @@ def test_a_sampler_is_stood_for_and_it_is_said() -> None:
 
 
 def test_a_large_pool_is_stood_for_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capri.random_functions._POOL_PAIRS", 48)
+    monkeypatch.setattr("capri.forecast.worlds._POOL_PAIRS", 48)
     pool = capri.ContextPool(CONTEXTS, weights=[0.5, 0.5, *[0.0] * 10])
     found = configured(contexts=pool).forecast(**QUICK)
     assert found.contexts == "2 contexts stand for the pool of 12"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capri import EpochRecord, SimulationResult
-from capri.audit import AttackResult, AuditResult
-from capri.outlook import EpochOutlook, Forecast, Outlook
+from capri.forecast.result import EpochOutlook, Forecast, Outlook
+from capri.joint.audit import AttackResult, AuditResult
 from capri.plots import (
     Contest,
     audit_figure,

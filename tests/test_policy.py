@@ -31,11 +31,11 @@ from capri import (
     RewardStatus,
     ShapeError,
 )
+from capri.epoch.plan import Release
+from capri.epoch.problem import PrivacyModel, Problem
+from capri.epoch.storage import read_bundle, write_bundle
 from capri.learners.paper import PaperLearner, PaperOptions
-from capri.plan import Release
-from capri.problem import PrivacyModel, Problem
 from capri.spaces import FixedActions
-from capri.storage import read_bundle, write_bundle
 
 # A statistical test below fails by chance with this probability; its seeds are fixed besides.
 FALSE_ALARM = 1e-5
@@ -636,7 +636,7 @@ def test_record_is_the_same_whether_rewards_arrived_or_not(monkeypatch: pytest.M
 
     The clock is replaced by a count of the noise vectors drawn, so the test is exact.
     """
-    import capri.policy as module
+    import capri.joint.policy as module
     from capri.privacy.noise import SecureNoise
 
     drawn = [0]

@@ -20,11 +20,11 @@ import pytest
 
 import capri
 from builders import CONTEXTS, play_epoch, small_policy, snapshot
-from capri.decisions import OpenEpoch
-from capri.encoder import Encoder
+from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.encode import Encoder
+from capri.epoch.storage import read_bundle
 from capri.errors import CapriError, ConfigurationError, DataError, HorizonError
 from capri.privacy.noise import SecureNoise
-from capri.storage import read_bundle
 
 # Values that occur nowhere by accident: a hit in decimal, hexadecimal or bytes is a leak.
 CONTEXT, REWARD, BEYOND = 0.7319528461903277, 0.41827364509173, 271.8281934652

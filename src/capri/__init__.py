@@ -16,9 +16,12 @@
 import importlib
 import typing
 
+from capri import moved
+
 if typing.TYPE_CHECKING:
     from capri import datasets, environments, kernels
-    from capri.decisions import Decision, Decisions, RewardStatus
+    from capri.epoch.decide import Decision, Decisions, RewardStatus
+    from capri.epoch.plan import EpochRecord
     from capri.errors import (
         BudgetError,
         BundleError,
@@ -32,18 +35,18 @@ if typing.TYPE_CHECKING:
         StorageError,
     )
     from capri.experiments.frames import load_results
+    from capri.joint.policy import Capri
     from capri.learners.options import PracticalOptions
     from capri.learners.paper import PaperOptions
     from capri.local.aggregator import LocalCapri, ReportStatus
     from capri.local.client import LocalClient
-    from capri.plan import EpochRecord
-    from capri.policy import Capri
     from capri.privacy.budget import Budget
     from capri.regression import PrivateKernelRidge
     from capri.simulation import SimulationResult, simulate
     from capri.spaces import ContextPool, ContextSampler, VaryingActions
 
 __version__ = "0.1.0"
+moved.install()
 
 # Where each public name lives. Loaded when it is asked for: a device that only needs LocalClient
 # loads NumPy and a few small files.
@@ -51,15 +54,15 @@ _HOMES = {
     "Budget": "capri.privacy.budget",
     "BudgetError": "capri.errors",
     "BundleError": "capri.errors",
-    "Capri": "capri.policy",
+    "Capri": "capri.joint.policy",
     "CapriError": "capri.errors",
     "ConfigurationError": "capri.errors",
     "ContextPool": "capri.spaces",
     "ContextSampler": "capri.spaces",
     "DataError": "capri.errors",
-    "Decision": "capri.decisions",
-    "Decisions": "capri.decisions",
-    "EpochRecord": "capri.plan",
+    "Decision": "capri.epoch.decide",
+    "Decisions": "capri.epoch.decide",
+    "EpochRecord": "capri.epoch.plan",
     "HorizonError": "capri.errors",
     "LocalCapri": "capri.local.aggregator",
     "LocalClient": "capri.local.client",
@@ -69,7 +72,7 @@ _HOMES = {
     "PrivateKernelRidge": "capri.regression",
     "ReportStatus": "capri.local.aggregator",
     "RewardIgnoredWarning": "capri.errors",
-    "RewardStatus": "capri.decisions",
+    "RewardStatus": "capri.epoch.decide",
     "ShapeError": "capri.errors",
     "SimulationResult": "capri.simulation",
     "StorageError": "capri.errors",

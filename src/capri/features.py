@@ -18,8 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.kernels import Kernel
-from capri.typing import FloatArray, IntArray
 
 # Below this residual a new pivot would be made of rounding errors only.
 NUMERICAL_RANK = 1e-12
@@ -296,3 +296,19 @@ def _power_on_range(matrix: FloatArray, exponent: float) -> FloatArray:
     values, vectors = eigh(matrix)
     kept = values > values[-1] * len(values) * np.finfo(np.float64).eps
     return np.asarray((vectors[:, kept] * values[kept] ** exponent) @ vectors[:, kept].T)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """``mu(w) = k_points(w)^T weights``."""
+
+    kernel: Kernel
+    points: FloatArray
+    weights: FloatArray
+
+    def __call__(self, pairs: FloatArray) -> FloatArray:
+        """Evaluate on pairs of any leading shape; a value does not depend on its neighbours."""
+        flat = pairs.reshape(-1, pairs.shape[-1])
+        # einsum instead of BLAS, which rounds a row differently in batches of different sizes.
+        values = np.einsum("ij,j->i", self.kernel(flat, self.points), self.weights)
+        return np.asarray(values.reshape(pairs.shape[:-1]))

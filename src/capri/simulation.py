@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from capri.decisions import Decisions
+from capri.arrays import FloatArray
 from capri.environments import Environment
+from capri.epoch.decide import Decisions
+from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError
 from capri.memory import PeakMemory
-from capri.plan import EpochRecord
-from capri.typing import FloatArray
+from capri.streams import ENVIRONMENT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,9 +93,6 @@ class SimulationResult:
         }
 
 
-# Keeps the environment's streams apart from those of a policy simulated with the same number.
-_ENVIRONMENT = 0xE57
-
 # Rounds handed to a policy at once: bounds memory however long an epoch is.
 _BATCH = 1 << 16
 
@@ -115,7 +113,7 @@ def simulate(
         raise ConfigurationError(f"rounds must be at least 1, got {rounds}")
     context_generator, reward_generator = (
         np.random.default_rng(child)
-        for child in np.random.SeedSequence([seed, _ENVIRONMENT]).spawn(2)
+        for child in np.random.SeedSequence([seed, ENVIRONMENT]).spawn(2)
     )
     regret = np.empty(rounds)
     played, total = 0, 0.0

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError, DataError, ShapeError
-from capri.typing import FloatArray, IntArray
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
 

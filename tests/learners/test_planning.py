@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import capri
+from capri.epoch.plan import EpochPlan, Release
 from capri.learners.base import Lesson
-from capri.learners.planning import Design
+from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
-from capri.plan import EpochPlan, Release
 from capri.privacy.calibration import noise_multiplier
 
 CONTEXTS = np.array([[0.0], [0.2], [0.45], [0.7], [1.0]])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capri.learners.belief import Posterior
-from capri.learners.shape import predicted_variance, water_filling, whitening
+from capri.learners.messages import predicted_variance, water_filling, whitening
 
 
 @dataclass(frozen=True)

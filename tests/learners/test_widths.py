@@ -10,13 +10,12 @@ import pytest
 from scipy.stats import binom, binomtest, norm
 
 import capri
-from capri.elimination import CommonWidth, DifferenceTest, EliminationTest
 from capri.environments import TabularEnvironment, random_rkhs
-from capri.features import Basis, greedy_basis
+from capri.epoch.play import CommonWidth, DifferenceTest, EliminationTest
+from capri.features import Basis, Predictor, greedy_basis
 from capri.learners.belief import prior_variance
 from capri.learners.practical import PracticalLearner
 from capri.learners.widths import Rehearsal, epoch_failure, rigorous_test
-from capri.predictor import Predictor
 
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
 KERNELS = {
@@ -437,7 +436,7 @@ def test_gaussian_quantile_is_exact_in_simulated_releases(planned: Planned) -> N
     design = planned.learner._design
     assert design is not None
     source = planned.policy._streams.noise
-    reports = 400 if planned.policy.model is capri.problem.PrivacyModel.LOCAL else 1
+    reports = 400 if planned.policy.model is capri.epoch.problem.PrivacyModel.LOCAL else 1
     nothing = np.zeros(plan.dimension, dtype=np.int64)
     noise = np.array(
         [source.add(nothing, plan.grid.noise_scale, reports=reports) for _ in range(2000)]

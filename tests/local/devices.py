@@ -9,8 +9,8 @@ from zlib import crc32
 import numpy as np
 
 import capri
+from capri.epoch.storage import read_bundle as read_file
 from capri.local.bundle import _HEAD, MAGIC, VERSION
-from capri.storage import read_bundle as read_file
 
 CONTEXTS = np.linspace(0.0, 1.0, 6)[:, None]
 ACTIONS = np.linspace(0.0, 1.0, 5)[:, None]

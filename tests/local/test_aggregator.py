@@ -22,7 +22,7 @@ from devices import (
 import capri
 from builders import small_policy
 from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
-from capri.local import reports as wire
+from capri.local import wire
 from capri.privacy.directions import RESOLUTION
 
 ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus

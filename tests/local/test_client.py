@@ -486,7 +486,7 @@ import capri
 client = capri.LocalClient(open(sys.argv[1], "rb").read(), capri.Budget(epsilon=4.0))
 client.act([0.5]); client.report(0.5)
 heavy = ("scipy", "opendp", "matplotlib", "dp_accounting", "rich", "typer", "threadpoolctl",
-         "capri.learners", "capri.policy", "capri.local.aggregator", "capri.storage",
+         "capri.learners", "capri.joint.policy", "capri.local.aggregator", "capri.epoch.storage",
          "capri.simulation", "capri.environments")
 print([name for name in heavy if name in sys.modules])
 """

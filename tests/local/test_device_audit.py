@@ -16,8 +16,8 @@ import pytest
 from devices import CONTEXTS, small_aggregator
 
 import capri
-from capri.device_audit import audit_device
 from capri.errors import ConfigurationError
+from capri.local.audit import audit_device
 from capri.local.device import Device
 from capri.local.randomness import SystemRandomness
 from capri.privacy.calibration import noise_multiplier

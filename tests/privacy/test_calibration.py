@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capri.errors import ConfigurationError
-from capri.grid import make_grid
 from capri.privacy import calibration
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import (
@@ -23,6 +22,7 @@ from capri.privacy.calibration import (
     gaussian_delta,
     paper_noise_scale,
 )
+from capri.privacy.grid import make_grid
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 BUDGETS = [Budget(epsilon=epsilon, delta=delta) for epsilon in EPSILONS for delta in (1e-5, 1e-6)]

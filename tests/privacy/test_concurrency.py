@@ -9,7 +9,7 @@ import pytest
 
 import capri
 from builders import small_policy
-from capri.encoder import Encoder
+from capri.epoch.encode import Encoder
 from capri.learners.paper import PaperLearner
 
 

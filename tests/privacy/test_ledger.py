@@ -14,13 +14,13 @@ from dp_accounting.pld import PLDAccountant
 
 import capri
 from builders import BUDGET, play_epoch, small_policy
-from capri.decisions import OpenEpoch
+from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.storage import read_bundle, write_bundle
 from capri.errors import BudgetError
 from capri.privacy.calibration import analytic_multiplier, continuous_budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.noise import SimulatedNoise
 from capri.privacy.users import Participation, UserLimit
-from capri.storage import read_bundle, write_bundle
 
 RANK = 12
 

@@ -15,7 +15,7 @@ import pytest
 import capri
 from builders import BUDGET, play_epoch, small_policy
 from capri.errors import ConfigurationError
-from capri.gate import Gate
+from capri.privacy.gate import Gate
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.privacy.randomness import Streams
 

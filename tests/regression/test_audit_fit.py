@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from capri import PrivateKernelRidge
-from capri.audit import AuditResult
 from capri.errors import ConfigurationError
+from capri.joint.audit import AuditResult
 from capri.kernels import Linear
 from capri.privacy.ledger import Ledger
 from capri.privacy.noise import SecureNoise, SimulatedNoise

@@ -16,7 +16,7 @@ import pytest
 from scipy.special import betaincinv
 
 from capri import Budget
-from capri.audit import proven_mu
+from capri.joint.audit import proven_mu
 from capri.privacy.calibration import analytic_multiplier
 from capri.rivals.adap_ucb import AdaPUCB
 from capri.rivals.batched_linear import BatchedLinear

@@ -12,10 +12,10 @@ from capri.arena.problems import ArenaProblem
 from capri.blas import one_blas_thread
 from capri.environments import Environment, public_pool
 from capri.errors import ConfigurationError
+from capri.joint.policy import Capri
 from capri.kernels import RBF, Kernel, Matern
 from capri.local.fleet import Fleet
 from capri.memory import PeakMemory
-from capri.policy import Capri
 from capri.privacy.budget import Budget
 from capri.rivals import RIVAL_NAMES, Promise, promise_of, reach_of, rival
 from capri.rivals.catalogue import BY_NAME, UNIFORM

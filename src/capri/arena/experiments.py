@@ -11,22 +11,20 @@ import numpy as np
 
 from capri.arena.contest import Entry, Result, build, contest, entries
 from capri.arena.problems import ArenaProblem
+from capri.arrays import FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.environments import TabularEnvironment
 from capri.environments.functions import HARTMANN4
 from capri.errors import ConfigurationError
+from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.memory import PeakMemory
-from capri.policy import Capri
 from capri.rivals import promise_of, usca
 from capri.simulation import Policy, simulate
 from capri.spaces import VaryingActions
-from capri.typing import FloatArray, IntArray
+from capri.streams import DUBEY_WORLD, USCA_WORLD
 
 Progress = Callable[[int, int, str], None]
-
-# Keeps these worlds apart from other draws with the same seed.
-_DUBEY, _USCA = 0xD2021, 0x2025
 
 
 @final
@@ -92,7 +90,7 @@ def dubey_world(seed: int, *, sets: int = 400) -> BernoulliWorld:
     ``f = sum_j a_j k(., z_j)`` with an RBF kernel, positive ``a`` and the largest value 1. "Fresh"
     is drawing one of ``sets`` sets of actions, each a context of its own.
     """
-    generator = np.random.default_rng([seed, _DUBEY])
+    generator = np.random.default_rng([seed, DUBEY_WORLD])
     kernel = RBF(lengthscale=DUBEY_LENGTHSCALE)
     centres, weights = generator.random((4, 2)), generator.random(4)
     rows = generator.random((sets, 25, 2))
@@ -124,7 +122,7 @@ DUBEY = ArenaProblem(
 
 def usca_world(seed: int, *, points: int = 256) -> TabularEnvironment:
     """Hartmann-4 at ``points`` random points, without contexts (one that says nothing)."""
-    generator = np.random.default_rng([seed, _USCA])
+    generator = np.random.default_rng([seed, USCA_WORLD])
     actions = generator.random((points, 4))
     return TabularEnvironment(
         name="usca-2025",

@@ -9,8 +9,8 @@ from capri.cli.options import POLICY_PANEL, PRESETS, Delta, Epsilon, Json, Prese
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from capri.audit import AuditResult
-    from capri.policy import Capri
+    from capri.joint.audit import AuditResult
+    from capri.joint.policy import Capri
 
 FAILED = 1
 DEVICE = "device"
@@ -90,10 +90,9 @@ def _audit_policy(
 
     from rich.console import Console
 
-    from capri.audit import audit as attack
-    from capri.cli.files import check_writable, write_atomically
     from capri.cli.progress import Meter
-    from capri.cli.report import to_json
+    from capri.files import check_writable, to_json, write_atomically
+    from capri.joint.audit import audit as attack
     from capri.plots import audit_figure, to_bytes
 
     check_writable(output)
@@ -146,7 +145,7 @@ def _setting(epsilon: float, delta: float) -> dict[str, Any]:
 
 def _policy(model: str, preset: str, setting: dict[str, Any]) -> "Capri":
     """A small private policy: real noise, no seed."""
-    from capri.policy import Capri
+    from capri.joint.policy import Capri
 
     # The printed noise of the paper wastes most of the budget: nothing could be proved of it.
     options: dict[str, Any] = {"calibration": "analytic"} if preset == "paper" else {}

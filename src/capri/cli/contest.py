@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.cli.progress import Bar
 from capri.environments import TabularEnvironment
+from capri.joint.policy import Capri
 from capri.kernels import Kernel
 from capri.local.fleet import Fleet
-from capri.policy import Capri
 from capri.privacy.budget import Budget
 from capri.rivals import UniformPlay
 from capri.simulation import Policy, SimulationResult, simulate
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,10 +39,10 @@ def demo(
     from rich.console import Console
 
     from capri.cli.contest import contestants, play
-    from capri.cli.files import check_writable, write_atomically
     from capri.cli.findings import finding, price_of_trust
     from capri.cli.progress import Bars
     from capri.environments import random_rkhs
+    from capri.files import check_writable, write_atomically
     from capri.kernels import Matern
     from capri.privacy.budget import Budget
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from capri.device_audit import DeviceAudit
+    from capri.local.audit import DeviceAudit
 
 _WHAT = {
     "report": "the payload, knowing both worlds",
@@ -23,11 +23,10 @@ def audit_bytes(
 
     from rich.console import Console
 
-    from capri import device_audit
-    from capri.cli.files import check_writable, write_atomically
     from capri.cli.progress import Meter
-    from capri.cli.report import to_json
+    from capri.files import check_writable, to_json, write_atomically
     from capri.local.aggregator import LocalCapri
+    from capri.local.audit import audit_device
     from capri.spaces import ContextPool
 
     if json is not None and json != "-":
@@ -38,7 +37,7 @@ def audit_bytes(
         budget = replace(budget, delta=0.0)  # what it promises is pure
     aggregator = LocalCapri(**{**setting, "budget": budget}, randomizer=randomizer)
     with Meter("audit", "reports") as meter:
-        result = device_audit.audit_device(
+        result = audit_device(
             aggregator.bundle(),
             budget,
             pool.rows,

@@ -20,7 +20,7 @@ from capri.cli.simulate import KERNELS
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from capri.outlook import Forecast
+    from capri.forecast.result import Forecast
 
 _SPACE_PANEL = "Spaces"
 _STYLES = {"good": "green", "learns": "green", "learns slowly": "yellow", "hopeless": "red"}
@@ -76,14 +76,13 @@ def forecast(
 
     from rich.console import Console
 
-    from capri.cli.files import check_writable, write_atomically
     from capri.cli.progress import Meter
-    from capri.cli.report import to_json
     from capri.cli.tables import read_rows
     from capri.environments import random_rkhs
+    from capri.files import check_writable, to_json, write_atomically
+    from capri.joint.policy import Capri
     from capri.kernels import kernel_by_name
     from capri.plots import to_bytes
-    from capri.policy import Capri
     from capri.privacy.budget import Budget
     from capri.spaces import ContextPool
 

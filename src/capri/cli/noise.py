@@ -55,9 +55,8 @@ def noise(
     only. All per unit of the contribution bound. With --local: what one report
     of a device adds, by the sphere and by the Gaussian randomizer.
     """
-    from capri.cli.files import check_writable, write_atomically
     from capri.cli.local_noise import local_markdown, local_noise_rows, local_table
-    from capri.cli.report import to_json
+    from capri.files import check_writable, to_json, write_atomically
 
     if json is not None and json != "-":
         check_writable(Path(json))

@@ -1,6 +1,5 @@
 """The JSON report of ``capri simulate``."""
 
-import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
@@ -45,22 +44,6 @@ def mean(results: Sequence[SimulationResult]) -> dict[str, Any]:
         "peak_memory_bytes": fmean(result.peak_memory_bytes for result in results),
         "epochs": fmean(len(result.epochs) for result in results),
     }
-
-
-def to_json(document: Mapping[str, Any]) -> str:
-    """JSON text; numbers that JSON does not know (infinity, NaN) become null."""
-    return json.dumps(_plain(document), indent=2, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case Mapping():
-            return {key: _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case float() if not math.isfinite(value):
-            return None
-    return value
 
 
 def versions() -> dict[str, str | None]:

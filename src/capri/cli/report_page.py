@@ -35,7 +35,7 @@ def report(
     memory, promises and certificates. It opens offline in any browser. Results
     of a run that is under way may be looked at.
     """  # fmt: skip
-    from capri.cli.files import check_writable, write_atomically
+    from capri.files import check_writable, write_atomically
     from capri.report import read_report
 
     folder = Path(results)
@@ -61,7 +61,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write_figures(figures: "dict[str, Figure]", wanted: list[tuple[str, Path]]) -> None:
-    from capri.cli.files import check_writable, write_atomically
+    from capri.files import check_writable, write_atomically
     from capri.plots import to_bytes
 
     for kind, folder in wanted:

@@ -81,10 +81,10 @@ def simulate(
     """
     from rich.console import Console
 
-    from capri.cli.files import check_writable, write_atomically
     from capri.cli.progress import Bars
-    from capri.cli.report import report, to_json
+    from capri.cli.report import report
     from capri.environments import environment_by_name
+    from capri.files import check_writable, to_json, write_atomically
     from capri.kernels import kernel_by_name
     from capri.privacy.budget import Budget
     from capri.rivals import promise_of, rival
@@ -185,8 +185,8 @@ def _capri(
     environment: "TabularEnvironment", kernel: "Kernel", seed: int, *, randomizer: str, **rest: Any
 ) -> "Policy":
     """CAPRI with a curator, or devices and an aggregator; the paper has its own local form."""
+    from capri.joint.policy import Capri
     from capri.local.fleet import Fleet
-    from capri.policy import Capri
     from capri.spaces import ContextPool
 
     settings: dict[str, Any] = {

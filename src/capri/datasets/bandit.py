@@ -7,10 +7,10 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.environments import TabularEnvironment
 from capri.errors import ShapeError
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 
 @final

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from capri.arrays import BoolArray, FloatArray
 from capri.datasets.rewards import label_name
 from capri.errors import ConfigurationError, DataError
-from capri.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     import pandas

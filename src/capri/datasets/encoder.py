@@ -9,8 +9,9 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
-from capri.typing import FloatArray, IntArray
+from capri.streams import TABLE_PROTOTYPES
 
 # Share of public rows that lie inside the unit ball; the rest, and far users, are pulled to its
 # surface: an outlier does not set the scale for all.
@@ -18,7 +19,6 @@ _INSIDE = 0.95
 
 # Rounds of Lloyd's iteration; prototypes need not be optimal, only sensible and reproducible.
 _LLOYD = 30
-_PROTOTYPES = 0x9707
 
 
 @final
@@ -118,7 +118,7 @@ def _k_means(rows: FloatArray, count: int) -> FloatArray:
     """
     distinct = np.unique(rows, axis=0)
     _check_count("prototypes", count, len(distinct), "the number of different public contexts")
-    start = np.random.default_rng(_PROTOTYPES).choice(len(distinct), size=count, replace=False)
+    start = np.random.default_rng(TABLE_PROTOTYPES).choice(len(distinct), size=count, replace=False)
     centres = distinct[np.sort(start)]
     for _ in range(_LLOYD):
         nearest = _assign(centres, rows)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from capri.arrays import BoolArray, FloatArray
 from capri.datasets.bandit import DataBandit
 from capri.datasets.cleaning import complete_rows, label_cells, numeric_cells
 from capri.datasets.encoder import ContextEncoder, fit_encoder
@@ -16,7 +17,6 @@ from capri.datasets.split import public_mask
 from capri.errors import ConfigurationError
 from capri.kernels.algebra import positive
 from capri.spaces import ContextPool
-from capri.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     import pandas

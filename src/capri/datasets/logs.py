@@ -6,6 +6,7 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.datasets.cleaning import complete_rows, label_cells, numeric_cells
 from capri.datasets.frames import Source, read_frame
 from capri.datasets.rewards import label_name
@@ -13,10 +14,7 @@ from capri.environments import Environment
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.simulation import Policy
 from capri.spaces import as_contexts, as_numbers
-from capri.typing import FloatArray, IntArray
-
-# Keeps the log's draws apart from those of a policy or a simulation with the same number.
-_LOG = 0x106
+from capri.streams import LOG
 
 # Rounds handed to a policy at once.
 _BATCH = 1 << 16
@@ -101,7 +99,7 @@ def record(policy: Policy, environment: Environment, rounds: int, *, seed: int =
     if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 1:
         raise ConfigurationError(f"rounds must be a whole number of 1 or more, got {rounds!r}")
     context_generator, reward_generator = (
-        np.random.default_rng(child) for child in np.random.SeedSequence([seed, _LOG]).spawn(2)
+        np.random.default_rng(child) for child in np.random.SeedSequence([seed, LOG]).spawn(2)
     )
     who, done, chances, earned, played = [], [], [], [], 0
     while played < rounds:

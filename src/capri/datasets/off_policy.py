@@ -15,13 +15,11 @@ from typing import Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.datasets.logs import BanditLog
 from capri.datasets.reward_model import RewardModel, RidgeModel
 from capri.errors import ConfigurationError, ShapeError
-from capri.typing import FloatArray
-
-# Keeps the folds apart from other draws with the same seed.
-_FOLDS = 0xF01D
+from capri.streams import LOG_FOLDS
 
 
 @runtime_checkable
@@ -115,7 +113,7 @@ def doubly_robust(
     law = _law(log, target)
     weights = _weights(log, law)
     fitted = RidgeModel() if model is None else model
-    part = np.random.default_rng([seed, _FOLDS]).permutation(count) % folds
+    part = np.random.default_rng([seed, LOG_FOLDS]).permutation(count) % folds
     predicted = np.empty((count, log.actions))
     for fold in range(folds):
         held, rest = part == fold, part != fold

@@ -4,13 +4,11 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.datasets.bandit import DataBandit
 from capri.errors import ConfigurationError
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
-
-# Keeps the order apart from other draws with the same seed.
-_ORDER = 0x0CE
+from capri.streams import TABLE_ORDER
 
 
 @final
@@ -26,7 +24,7 @@ class OnePass:
 
     def __init__(self, bandit: DataBandit, *, seed: int = 0) -> None:
         self._bandit = bandit
-        order = np.random.default_rng([seed, _ORDER]).permutation(len(bandit.contexts))
+        order = np.random.default_rng([seed, TABLE_ORDER]).permutation(len(bandit.contexts))
         self._order: IntArray = order
         self._drawn = 0
 

@@ -5,13 +5,11 @@ from typing import Protocol, final
 
 import numpy as np
 
+from capri.arrays import BoolArray, FloatArray
 from capri.datasets.logs import BanditLog
-from capri.decisions import Decisions
+from capri.epoch.decide import Decisions
 from capri.errors import ConfigurationError
-from capri.typing import BoolArray, FloatArray
-
-# Keeps these draws apart from those of a policy with the same number.
-_REPLAY = 0x4E9
+from capri.streams import LOG_REPLAY
 
 
 class Replayable(Protocol):
@@ -88,7 +86,7 @@ def replay(
             f"smallest_propensity must be positive and no larger than any in the log ({smallest}), "
             f"got {q!r}"
         )
-    generator = np.random.default_rng([seed, _REPLAY])
+    generator = np.random.default_rng([seed, LOG_REPLAY])
     offered = np.flatnonzero(generator.random(len(log)) < q / log.propensities)
     earned, chances, place, accepted = [np.empty(0)], [np.empty(0)], 0, 0
     while place < len(offered):

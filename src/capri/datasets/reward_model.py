@@ -5,9 +5,9 @@ from typing import Protocol, final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.kernels.algebra import positive
-from capri.typing import FloatArray, IntArray
 
 
 class RewardModel(Protocol):

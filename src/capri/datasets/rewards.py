@@ -10,8 +10,8 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError
-from capri.typing import FloatArray
 
 # Not 007: that is a name.
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]*)\.0*")

@@ -5,11 +5,9 @@ from numbers import Real
 
 import numpy as np
 
+from capri.arrays import BoolArray
 from capri.errors import ConfigurationError, ShapeError
-from capri.typing import BoolArray
-
-# Keeps the split apart from other draws with the same seed.
-_SPLIT = 0x5917
+from capri.streams import TABLE_SPLIT
 
 
 def public_mask(
@@ -32,7 +30,7 @@ def public_mask(
         mask = _as_mask(public, count)
     else:
         mask = np.zeros(count, dtype=np.bool_)
-        generator = np.random.default_rng([_checked_seed(seed), _SPLIT])
+        generator = np.random.default_rng([_checked_seed(seed), TABLE_SPLIT])
         mask[generator.permutation(count)[: round(_share(public_share) * count)]] = True
     if mask.sum() < 2 or mask.all():
         raise ConfigurationError(

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.datasets.bandit import DataBandit
 from capri.kernels import RBF, ContextAction, Kernel, Linear, Matern
-from capri.typing import FloatArray
 
 # Rows that the median distance is taken over: enough for a length scale.
 _SAMPLE = 500

@@ -8,9 +8,9 @@ from typing import Protocol, final, runtime_checkable
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError, ShapeError
 from capri.spaces import CHUNK_PAIRS, ContextPool, as_rows
-from capri.typing import FloatArray, IntArray
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.environments.base import (
     TabularEnvironment,
     check_scales,
@@ -24,7 +25,6 @@ from capri.environments.base import (
     unit_cube,
 )
 from capri.errors import ConfigurationError
-from capri.typing import FloatArray
 
 
 @final

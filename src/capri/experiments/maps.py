@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.environments import Environment
+from capri.joint.policy import Capri
 from capri.local.fleet import Fleet
-from capri.policy import Capri
 from capri.simulation import Policy
-from capri.typing import FloatArray
 
 BINS = 24
 

@@ -14,7 +14,6 @@ import numpy as np
 from capri import __version__
 from capri.arena.experiments import recommendation
 from capri.blas import one_blas_thread
-from capri.certificate import certify
 from capri.datasets import DataBandit
 from capri.environments import Environment, TabularEnvironment
 from capri.errors import CapriError, ConfigurationError
@@ -22,9 +21,10 @@ from capri.experiments.cells import Cell
 from capri.experiments.maps import Maps
 from capri.experiments.players import build_player
 from capri.experiments.worlds import build_world
+from capri.joint.policy import Capri
 from capri.local.fleet import Fleet
 from capri.memory import PeakMemory
-from capri.policy import Capri
+from capri.privacy.certificate import certify
 from capri.simulation import Policy, SimulationResult, simulate
 
 Record = dict[str, Any]

@@ -13,16 +13,17 @@ from capri.environments import Environment, TabularEnvironment, public_pool, ran
 from capri.errors import CapriError, ConfigurationError
 from capri.experiments.given import Given
 from capri.experiments.worlds import build_kernel, read_kernel
+from capri.joint.policy import Capri
 from capri.kernels import RBF
+from capri.learners.presets import checked_options
 from capri.local.fleet import Fleet
-from capri.policy import Capri
-from capri.presets import checked_options
 from capri.privacy.budget import Budget
 from capri.rivals import RIVAL_NAMES, Promise, promise_of, reach_of, rival
 from capri.rivals.base import Rival
 from capri.rivals.catalogue import BY_NAME
 from capri.rivals.features import FEATURE_NAMES
 from capri.simulation import Policy
+from capri.streams import CONTEXT_LAW
 
 CAPRI = "capri"
 PLAYER_NAMES = (CAPRI, *RIVAL_NAMES)
@@ -31,9 +32,6 @@ _KEYS = ("name", "label", "kernel", "lengthscale", "law_error", "epsilons", "opt
 _OF_CAPRI = ("model", "preset")
 _OF_LOCAL = ("randomizer",)
 _OF_LINEAR = ("features",)
-
-# Keeps the draw of a wrong context law apart from others with the same seed.
-_LAW = 0x1A3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +203,7 @@ def _with_wrong_law(world: Environment, distance: float, seed: int) -> TabularEn
     """
     if not isinstance(world, TabularEnvironment):
         raise ConfigurationError("law_error needs an environment whose context law is known")
-    order = np.random.default_rng([seed, _LAW]).permutation(len(world.weights))
+    order = np.random.default_rng([seed, CONTEXT_LAW]).permutation(len(world.weights))
     gains = np.zeros(len(order), dtype=np.bool_)
     gains[order[: len(order) // 2]] = True
     share = float(world.weights[gains].sum())

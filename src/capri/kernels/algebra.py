@@ -8,8 +8,8 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError, DataError, ShapeError
-from capri.typing import FloatArray
 
 
 def positive(name: str, value: object) -> float:

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from capri.typing import FloatArray
+from capri.arrays import FloatArray
 
 # Larger matrices are worth loading SciPy for, which takes longer than all of NumPy.
 _WORTH_LOADING = 1 << 18

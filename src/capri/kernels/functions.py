@@ -4,8 +4,8 @@ from math import sqrt
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.kernels.algebra import Kernel
-from capri.typing import FloatArray
 
 
 def random_coefficients(

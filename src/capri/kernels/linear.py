@@ -7,9 +7,9 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError
 from capri.kernels.algebra import Kernel, positive
-from capri.typing import FloatArray
 
 # Entries computed at once: a block and its temporary stay in the processor's cache.
 BLOCK = 8192

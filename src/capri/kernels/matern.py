@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from capri.typing import FloatArray
+from capri.arrays import FloatArray
 
 # exp(-750) is 0 in double precision, so arguments are cut here: infinity times 0 never arises.
 DEAD = 1500.0

@@ -8,11 +8,11 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError, ShapeError
 from capri.kernels import matern
 from capri.kernels.algebra import Kernel, positive
 from capri.kernels.distances import distances
-from capri.typing import FloatArray
 
 Lengthscale = float | Sequence[float] | FloatArray
 

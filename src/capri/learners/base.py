@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from capri.plan import EpochPlan, Release
-from capri.typing import BoolArray, FloatArray
+from capri.arrays import BoolArray, FloatArray
+from capri.epoch.plan import EpochPlan, Release
 
 State = tuple[dict[str, Any], dict[str, FloatArray]]
 

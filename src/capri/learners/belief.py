@@ -11,7 +11,7 @@ from math import log
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from capri.typing import FloatArray
+from capri.arrays import FloatArray
 
 # Prior scales among which the evidence chooses; 1 expects a root-mean-square of f of about 0.3 B.
 PRIOR_SCALES = (0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)

@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from capri.confidence import paper_width
-from capri.features import DenseFeatures, LowRankFeatures, ProjectedFeatures
-from capri.grid import make_grid
+from capri.arrays import BoolArray, FloatArray
+from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.problem import Problem
+from capri.features import DenseFeatures, LowRankFeatures, Predictor, ProjectedFeatures
 from capri.learners.base import Learner, Lesson, State
 from capri.learners.options import between, one_of, positive, ridge, whole
-from capri.plan import EpochPlan, Release
-from capri.predictor import Predictor
+from capri.learners.widths import paper_width
 from capri.privacy.calibration import paper_noise_scale
-from capri.problem import Problem
+from capri.privacy.grid import make_grid
 from capri.spaces import context_chunks
-from capri.typing import BoolArray, FloatArray
 
 # Contexts that stand for a sampler's law where the paper takes a maximum over its support.
 _SUPPORT_SAMPLE = 1024

@@ -10,31 +10,36 @@ from math import sqrt
 
 import numpy as np
 
-from capri.conduct import Conduct
-from capri.confidence import paper_width
-from capri.elimination import CommonWidth, EliminationTest
+from capri.arrays import BoolArray, FloatArray
+from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.play import (
+    CommonWidth,
+    Conduct,
+    EliminationTest,
+    InverseGapLaw,
+    Law,
+    ThompsonLaw,
+    UniformLaw,
+)
+from capri.epoch.problem import Problem, Randomizer
 from capri.errors import ConfigurationError
-from capri.exploration import InverseGapLaw, Law, ThompsonLaw, UniformLaw
-from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, spectral_basis
-from capri.grid import make_grid
+from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Predictor, spectral_basis
 from capri.learners.base import Learner, Lesson, State
 from capri.learners.belief import Belief, Posterior, posterior, prior_variance
+from capri.learners.messages import Design, design_epoch, sigma_max
 from capri.learners.options import PracticalOptions
-from capri.learners.planning import Design, design_epoch, sigma_max
 from capri.learners.practical_state import pack, unpack
 from capri.learners.support import SUPPORT_PAIRS, Stage, fits_whole, support_of
 from capri.learners.widths import (
     Rehearsal,
     calibrated_test,
     epoch_failure,
+    paper_width,
     rigorous_test,
 )
-from capri.plan import EpochPlan, Release
-from capri.predictor import Predictor
+from capri.privacy.grid import make_grid
 from capri.privacy.sphere import sphere
-from capri.problem import Problem, Randomizer
 from capri.spaces import context_chunks
-from capri.typing import BoolArray, FloatArray
 
 # Public pairs from which the basis is built, and pairs on which widths are rehearsed.
 _BASIS_SAMPLE = 3000

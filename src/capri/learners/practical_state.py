@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from capri.conduct import Conduct
+from capri.arrays import FloatArray
+from capri.epoch.play import Conduct
+from capri.epoch.problem import Problem
 from capri.errors import StorageError
 from capri.features import Basis
 from capri.learners.base import State
 from capri.learners.belief import Belief, Observation
-from capri.learners.planning import Design
+from capri.learners.messages import Design
 from capri.learners.support import Stage
 from capri.learners.widths import Rehearsal
-from capri.problem import Problem
 from capri.spaces import ContextPool
-from capri.typing import FloatArray
 
 _DESIGN_ARRAYS = ("spread", "second_moment")
 _DESIGN_VALUES = (

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capri.arrays import FloatArray
+from capri.epoch.problem import Problem
 from capri.features import Basis
-from capri.problem import Problem
 from capri.spaces import ContextPool, context_chunks
-from capri.typing import FloatArray
 
 # Contexts that stand for a sampler's law, or for a pool too large to walk through.
 _SAMPLE_CONTEXTS = 2048

@@ -1,4 +1,7 @@
-"""How wide the tests of :mod:`capri.elimination` must be. Widths change regret, never privacy."""
+"""How far an estimate may be from the truth, and how wide tests must be.
+
+Widths change regret, never privacy.
+"""
 
 from dataclasses import dataclass
 from math import log, pi, sqrt
@@ -7,13 +10,78 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtri
 
-from capri.elimination import DifferenceTest
+from capri.arrays import FloatArray
+from capri.epoch.play import DifferenceTest
+from capri.epoch.problem import Problem
 from capri.features import Basis
 from capri.kernels import random_coefficients
 from capri.learners.belief import Belief, Posterior, posterior
-from capri.learners.planning import Design
-from capri.problem import Problem
-from capri.typing import FloatArray
+from capri.learners.messages import Design
+from capri.privacy.budget import Budget
+
+
+def paper_beta(*, reward_bound: float, tau: float, horizon: int, failure: float) -> float:
+    """Confidence parameter ``beta(delta)`` of the lemma in Appendix A.
+
+    ``90 B sqrt(ln(168 T/d)) + 52 B sqrt(ln(168 T/d) ln(12/d)) / sqrt(tau)
+    + 3 B sqrt(2 ln(6/d)) + sqrt(24 tau)``
+    """
+    covariance = log(168 * horizon / failure)
+    return (
+        90 * reward_bound * sqrt(covariance)
+        + 52 * reward_bound * sqrt(covariance * log(12 / failure)) / sqrt(tau)
+        + 3 * reward_bound * sqrt(2 * log(6 / failure))
+        + sqrt(24 * tau)
+    )
+
+
+def paper_beta_privacy(
+    *, reward_bound: float, budget: Budget, horizon: int, failure: float, reports: int = 1
+) -> float:
+    """Confidence parameter ``beta_1`` of the lemma in Appendix A, for the privacy noise.
+
+    ``(8 B ln T / eps) ln(3/d) sqrt(ln(1.25 ln T / delta_DP))``, times ``sqrt(reports)`` in the
+    local model, where each of the epoch's reports carries noise. (Eqn prunning_sets in the main
+    text prints another, smaller ``beta_1``, which under-covers.)
+    """
+    log_horizon = log(horizon)
+    return (
+        8 * reward_bound * log_horizon / budget.epsilon
+        * log(3 / failure)
+        * sqrt(log(1.25 * log_horizon / budget.delta))
+        * sqrt(reports)
+    )  # fmt: skip
+
+
+def paper_width(
+    *,
+    sigma_max: float,
+    reward_bound: float,
+    tau: float,
+    budget: Budget | None,
+    horizon: int,
+    pairs: int,
+    failure_probability: float,
+    reports: int = 1,
+) -> float:
+    """``Delta_r = beta(d') sigma~_max + beta_1(d') sigma~_max^2`` with ``d' = d / (|W| T ln T)``.
+
+    Eqn prunning_sets. Without privacy there is no noise and ``beta_1`` is 0.
+    """
+    failure = failure_probability / (pairs * horizon * log(horizon))
+    width = sigma_max * paper_beta(
+        reward_bound=reward_bound, tau=tau, horizon=horizon, failure=failure
+    )
+    if budget is not None:
+        width += sigma_max**2 * paper_beta_privacy(
+            reward_bound=reward_bound,
+            budget=budget,
+            horizon=horizon,
+            failure=failure,
+            reports=reports,
+        )
+    return width
+
 
 # The rehearsal holds the plans fixed and clips no residual. In runs whose plans follow the releases
 # the worst error stayed below 1.06 times the rehearsed quantile in 95 % of runs of 4,000 rounds and

@@ -15,24 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
-from capri.certificate import Certificate
-from capri.errors import ConfigurationError, HorizonError
-from capri.kernels import Kernel
-from capri.learners.options import PracticalOptions
-from capri.learners.planning import first_epoch_length
-from capri.learners.practical import PracticalLearner
-from capri.local import reports as wire
-from capri.local.bundle import make_bundle
-from capri.local.certificate import certify_local
-from capri.plan import EpochPlan, EpochRecord, Release
-from capri.presets import checked_horizon, checked_options
-from capri.privacy.budget import Budget
-from capri.privacy.directions import RESOLUTION, direction_sum
-from capri.problem import Randomizer, checked_problem
-from capri.schedule import Schedule
-from capri.spaces import Contexts, as_contexts
-from capri.storage import (
+from capri.epoch.plan import EpochPlan, EpochRecord, Release
+from capri.epoch.problem import Randomizer, checked_problem
+from capri.epoch.storage import (
     damage_as_storage_error,
     plan_from_state,
     plan_state,
@@ -41,7 +28,20 @@ from capri.storage import (
     read_bundle,
     write_bundle,
 )
-from capri.typing import BoolArray, FloatArray, IntArray
+from capri.errors import ConfigurationError, HorizonError
+from capri.kernels import Kernel
+from capri.learners.messages import first_epoch_length
+from capri.learners.options import PracticalOptions
+from capri.learners.practical import PracticalLearner
+from capri.learners.presets import checked_horizon, checked_options
+from capri.local import wire
+from capri.local.bundle import make_bundle
+from capri.local.certificate import certify_local
+from capri.privacy.budget import Budget
+from capri.privacy.certificate import Certificate
+from capri.privacy.directions import RESOLUTION, direction_sum
+from capri.schedule import Schedule
+from capri.spaces import Contexts, as_contexts
 
 # Honest Gaussian reports lie farther out than this many deviations with probability e^-800.
 _FAR_OUT = 40.0

@@ -19,18 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from capri.conduct import Conduct
+from capri.arrays import FloatArray
+from capri.epoch.plan import EpochPlan
+from capri.epoch.play import Conduct, ThompsonLaw
+from capri.epoch.problem import Problem, Randomizer
 from capri.errors import BundleError, CapriError
-from capri.exploration import ThompsonLaw
-from capri.features import Basis, LowRankFeatures
-from capri.grid import Grid
+from capri.features import Basis, LowRankFeatures, Predictor
 from capri.kernels import from_dict
-from capri.plan import EpochPlan
-from capri.predictor import Predictor
+from capri.privacy.grid import Grid
 from capri.privacy.sphere import Sphere
-from capri.problem import Problem, Randomizer
 from capri.spaces import Actions, FixedActions, VaryingActions
-from capri.typing import FloatArray
 
 MAGIC = b"CAPRI-BUNDLE"
 VERSION = 1

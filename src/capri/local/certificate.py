@@ -3,10 +3,10 @@
 from importlib.metadata import version
 from typing import Any
 
-from capri.certificate import Certificate
+from capri.epoch.problem import Problem, Randomizer
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import noise_multiplier
-from capri.problem import Problem, Randomizer
+from capri.privacy.certificate import Certificate
 
 _STATEMENT = (
     "Each person's report is made private on their own device: whoever reads it, the aggregator "

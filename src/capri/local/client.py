@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from capri.decisions import Decision
+from capri.arrays import FloatArray, IntArray
+from capri.epoch.decide import Decision
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.device import Device
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
 from capri.privacy.budget import Budget
 from capri.spaces import as_contexts, as_numbers
-from capri.typing import FloatArray, IntArray
 
 
 class LocalClient:

@@ -6,13 +6,13 @@ does not depend on the users beside it, to the last bit.
 
 import numpy as np
 
-from capri.encoder import contributions, features_and_baseline
-from capri.exploration import LawTable
+from capri.arrays import FloatArray, IntArray
+from capri.epoch.decide import LawTable
+from capri.epoch.encode import contributions, features_and_baseline
 from capri.local.bundle import Bundle
 from capri.local.randomness import DeviceRandomness
-from capri.local.reports import Messages, pack
 from capri.local.spherical import randomized
-from capri.typing import FloatArray, IntArray
+from capri.local.wire import Messages, pack
 
 
 class Device:

@@ -5,17 +5,17 @@ from typing import Any, final
 
 import numpy as np
 
-from capri.decisions import Decisions, decision_ids
+from capri.arrays import FloatArray, IntArray
+from capri.epoch.decide import Decisions, decision_ids
+from capri.epoch.plan import EpochRecord
 from capri.errors import DataError
 from capri.local.aggregator import LocalCapri
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.client import check_promise
 from capri.local.device import Device
 from capri.local.randomness import SimulatedRandomness
-from capri.plan import EpochRecord
 from capri.privacy.budget import Budget
 from capri.spaces import as_contexts, as_numbers
-from capri.typing import FloatArray, IntArray
 
 
 @final

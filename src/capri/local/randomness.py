@@ -12,9 +12,9 @@ from math import tau
 
 import numpy as np
 
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.privacy.directions import Words, hashed
 from capri.privacy.noise import SecureNoise
-from capri.typing import BoolArray, FloatArray, IntArray
 
 # What a number is drawn for: keeps the draws of one user apart.
 _ACTION, _SEED, _ROUNDING, _COIN, _PICK, _NOISE = range(6)

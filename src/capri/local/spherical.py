@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.local.randomness import DeviceRandomness
 from capri.privacy.directions import RESOLUTION, Words, direction_sum
 from capri.privacy.sphere import Sphere
-from capri.typing import FloatArray, IntArray
 
 
 def randomized(

@@ -5,9 +5,9 @@ from math import pi, sqrt
 import numpy as np
 from matplotlib.figure import Figure
 
-from capri.audit import AuditResult
+from capri.arrays import FloatArray
+from capri.joint.audit import AuditResult
 from capri.plots.style import COLOURS, QUIET, REFERENCE, new_figure, prepare
-from capri.typing import FloatArray
 
 _LOW, _HIGH = COLOURS[0], COLOURS[1]
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capri.outlook import VERDICTS, Forecast
+from capri.forecast.result import VERDICTS, Forecast
 from capri.plots.style import COLOURS, REFERENCE, label_right, new_figure, prepare
 
 _BANDS = ("#D3EBDC", "#EAF5E4", "#FBF3DC", "#F8E1DB")

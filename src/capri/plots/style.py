@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from capri.typing import FloatArray
+from capri.arrays import FloatArray
 
 # Okabe and Ito: distinguishable with any colour vision, and in print by their lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.typing import FloatArray, IntArray
+from capri.arrays import FloatArray, IntArray
 
 Words = NDArray[np.uint64]
 Singles = NDArray[np.float32]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from capri.typing import IntArray
+from capri.arrays import IntArray
 
 
 class NoiseSource(ABC):

@@ -12,9 +12,7 @@ import numpy as np
 
 from capri.errors import ConfigurationError
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
-
-# Keeps these streams apart from those of an environment simulated with the same number.
-_POLICY = 0xCA9
+from capri.streams import POLICY
 
 
 class Streams:
@@ -42,7 +40,7 @@ class Streams:
             self.noise = SecureNoise()
             self._reseed()
         else:
-            root = np.random.SeedSequence([int(simulation_seed), _POLICY])
+            root = np.random.SeedSequence([int(simulation_seed), POLICY])
             public, actions, noise = root.spawn(3)
             self._public = np.random.default_rng(public)
             self._actions = np.random.default_rng(actions)

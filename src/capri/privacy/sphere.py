@@ -22,9 +22,9 @@ from math import exp, inf, log, nextafter, pi, sqrt
 
 import numpy as np
 
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.directions import Words, projections
-from capri.typing import BoolArray, FloatArray, IntArray
 
 # Probabilities are whole multiples of 2^-63, so that a coin is one comparison of integers.
 COIN = 1 << 63

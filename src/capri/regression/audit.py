@@ -1,4 +1,4 @@
-"""Attack a fit as :mod:`capri.audit` attacks a policy, and see how much loss can be proved.
+"""Attack a fit as :mod:`capri.joint.audit` attacks a policy, and see how much loss can be proved.
 
 The worst neighbouring pair is one row at the leverage cap with a target far above its bound in one
 world and far below it in the other. It passes through the plan, the integers and the release that
@@ -12,14 +12,14 @@ from math import sqrt
 
 import numpy as np
 
-from capri.audit import AuditResult, _in_child, _run
+from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError
+from capri.joint.audit import AuditResult, _in_child, _run
 from capri.privacy.calibration import analytic_multiplier
 from capri.privacy.ledger import Ledger
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.moments import release
 from capri.regression.stage import StagePlan
-from capri.typing import FloatArray, IntArray
 
 _EXCESS = 1e6
 _ATTACKS = ("release", "leverage", "difference", "fork")

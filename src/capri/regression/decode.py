@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from capri.arrays import FloatArray
 from capri.regression.stage import StageResult
-from capri.typing import FloatArray
 
 # Prior variances of a coefficient, relative to the expected one, among which the evidence chooses.
 _PRIORS = 4.0 ** np.arange(-5, 13)

@@ -6,6 +6,7 @@ from math import sqrt
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.features import Basis, LowRankFeatures, spectral_basis
 from capri.kernels import Kernel
@@ -25,7 +26,6 @@ from capri.regression.planner import (
     shape_stage,
 )
 from capri.regression.stage import Lot, StagePlan, StageResult, Targets
-from capri.typing import FloatArray, IntArray
 
 # Without a rank, at most this many coordinates, found to this share of E[k(w, w)].
 _MAX_RANK, _TOLERANCE = 256, 1e-7

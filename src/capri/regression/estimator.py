@@ -12,8 +12,9 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from capri.certificate import Certificate
+from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
+from capri.privacy.certificate import Certificate
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import sphere
@@ -35,7 +36,6 @@ from capri.regression.sources import (
 )
 from capri.regression.stage import Lot, StagePlan, Targets
 from capri.regression.width import ErrorWidth
-from capri.typing import FloatArray, IntArray
 
 # Public rows that stand for the law of X: some for each row of the data, within limits.
 _LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 15

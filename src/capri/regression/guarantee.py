@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from importlib.metadata import version
 
-from capri.certificate import Certificate
 from capri.errors import ConfigurationError
+from capri.privacy.certificate import Certificate
 from capri.privacy.ledger import Ledger
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.features import Basis
 from capri.regression.decode import Estimate
 from capri.regression.stage import Targets
 from capri.regression.width import ErrorWidth
-from capri.typing import FloatArray
 
 _ROWS = 4096
 

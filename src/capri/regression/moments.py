@@ -20,13 +20,13 @@ from math import isqrt, sqrt
 
 import numpy as np
 
-from capri.encoding import within_norm
+from capri.arrays import FloatArray, IntArray
+from capri.epoch.encode import within_norm
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import RESOLUTION, noise_multiplier, paper_noise_scale
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.noise import NoiseSource
-from capri.typing import FloatArray, IntArray
 
 # Bits of one limb of a number, with privacy (its noise is 2^32 units wide) and without.
 _PRIVATE_BITS, _EXACT_BITS = 15, 18

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError, ShapeError
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget
-from capri.typing import FloatArray
 
 # Rows further out than this many box widths are moved to the edge, in fit and in predict.
 _MARGIN = 10.0

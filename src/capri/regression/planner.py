@@ -11,7 +11,7 @@ from math import sqrt
 
 import numpy as np
 
-from capri.typing import FloatArray
+from capri.arrays import FloatArray
 
 # Mean square of f, in units of the half range of y, expected before anything is known.
 SIGNAL = 0.1

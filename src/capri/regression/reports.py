@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from capri.arrays import FloatArray
+from capri.epoch.problem import Randomizer
 from capri.errors import DataError
 from capri.local.randomness import DeviceRandomness, SystemRandomness
-from capri.local.reports import (
+from capri.local.spherical import randomized, unbiased_sum
+from capri.local.wire import (
     KINDS,
     MAGIC,
     TOKEN,
@@ -28,13 +31,10 @@ from capri.local.reports import (
     sound,
     tokens_of,
 )
-from capri.local.spherical import randomized, unbiased_sum
 from capri.privacy.sphere import Sphere, sphere
-from capri.problem import Randomizer
 from capri.regression.engine import Engine
 from capri.regression.planner import SIGNAL
 from capri.regression.stage import StagePlan, StageResult
-from capri.typing import FloatArray
 
 # Mean square of scaled targets where nothing measures it: the expected signal, and noise of B^2/4.
 _SECOND_MOMENT = SIGNAL + 0.25

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import DataError
-from capri.typing import FloatArray, IntArray
 
 Check = Callable[[Any, Any], tuple[FloatArray, FloatArray]]
 Job = Callable[[FloatArray, FloatArray, int], IntArray]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.features import LowRankFeatures
 from capri.regression.moments import BLOCK_ROWS, MomentGrid
-from capri.typing import BoolArray, FloatArray, IntArray
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from capri.typing import FloatArray
+from capri.arrays import FloatArray
 
 
 class ErrorWidth(np.ndarray[Any, np.dtype[np.float64]]):

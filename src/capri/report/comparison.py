@@ -6,7 +6,7 @@ from math import sqrt
 
 import numpy as np
 
-from capri.typing import FloatArray
+from capri.arrays import FloatArray
 
 # All sign flips are tried up to this many seeds; beyond it, as many random ones.
 _EXACT = 14

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from capri.arrays import FloatArray
 from capri.plots.style import COLOURS, REFERENCE, label_right, log_axes, new_figure, prepare
 from capri.report.marks import DASHES, Mark, marks
 from capri.report.summary import Mean, Player, Series, Summary
-from capri.typing import FloatArray
 
 _TITLES = {
     "joint": "Joint privacy",

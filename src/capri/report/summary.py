@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.report.comparison import Comparison, compare
-from capri.typing import FloatArray
 
 Record = Mapping[str, Any]
 

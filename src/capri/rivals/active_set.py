@@ -4,7 +4,7 @@ from typing import final
 
 import numpy as np
 
-from capri.typing import BoolArray, FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray, IntArray
 
 
 @final

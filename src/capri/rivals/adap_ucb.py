@@ -5,13 +5,13 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.rivals.arms import as_actions, unit_rewards
 from capri.rivals.base import Promise, Rival, positive
 from capri.rivals.sajed_sheffet import private_means
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 # The analysis wants alpha > 3; at a few thousand rounds much less explores enough.
 _THEORY, _PRACTICAL = 3.1, 0.03

@@ -4,10 +4,10 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.rivals.base import positive
 from capri.spaces import Actions, FixedActions
-from capri.typing import FloatArray, IntArray
 
 Bonus = str | float
 

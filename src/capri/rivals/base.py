@@ -21,7 +21,9 @@ from typing import ClassVar, Literal, final
 
 import numpy as np
 
-from capri.decisions import Decision, Decisions, RewardStatus, decision_ids
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.decide import Decision, Decisions, RewardStatus, decision_ids
+from capri.epoch.plan import EpochRecord
 from capri.errors import (
     ConfigurationError,
     DataError,
@@ -29,7 +31,6 @@ from capri.errors import (
     RewardIgnoredWarning,
     ShapeError,
 )
-from capri.plan import EpochRecord
 from capri.privacy.budget import Budget
 from capri.spaces import (
     Actions,
@@ -39,10 +40,7 @@ from capri.spaces import (
     as_numbers,
     as_wanted,
 )
-from capri.typing import BoolArray, FloatArray, IntArray
-
-# Keeps a rival's streams apart from those of an environment simulated with the same number.
-_RIVAL = 0x21A1
+from capri.streams import RIVAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +120,7 @@ class Rival(ABC):
             )
         if simulation_seed < 0:
             raise ConfigurationError(f"simulation_seed must be 0 or more, got {simulation_seed}")
-        public, draws, noise = np.random.SeedSequence([int(simulation_seed), _RIVAL]).spawn(3)
+        public, draws, noise = np.random.SeedSequence([int(simulation_seed), RIVAL]).spawn(3)
         # Public randomness (random features), draws of actions, and privacy noise stay apart.
         self._public = np.random.default_rng(public)
         self._draws = np.random.default_rng(draws)

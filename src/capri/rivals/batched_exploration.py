@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel
 from capri.rivals.active_set import ActiveSet
@@ -19,7 +20,6 @@ from capri.rivals.base import (
     whole,
 )
 from capri.rivals.posterior import GRID_PAIRS, GridPosterior, batch_posterior
-from capri.typing import FloatArray, IntArray
 
 
 def nonadaptive_width(beta: Width, norm: float, union: float) -> float:

@@ -5,6 +5,7 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, positive, whole
@@ -13,7 +14,6 @@ from capri.rivals.optimistic_linear import OptimisticLinear
 from capri.rivals.summed_belief import SummedBelief
 from capri.rivals.tree_belief import Bonus
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 
 def growing_lengths(horizon: int, first: int, growth: float) -> IntArray:

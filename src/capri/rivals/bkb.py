@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.features import NUMERICAL_RANK, greedy_basis
 from capri.kernels import Kernel
 from capri.rivals.base import (
@@ -17,7 +18,6 @@ from capri.rivals.base import (
     positive,
 )
 from capri.rivals.posterior import WeightPosterior, optimistic
-from capri.typing import FloatArray, IntArray
 
 
 @final

@@ -4,9 +4,9 @@ from typing import Any, TypeAlias
 
 from capri.environments import Environment, public_pool
 from capri.errors import ConfigurationError
+from capri.joint.policy import Capri
 from capri.kernels import Kernel
 from capri.local.fleet import Fleet
-from capri.policy import Capri
 from capri.privacy.budget import Budget
 from capri.rivals.base import NOTHING, PERFECT, Promise, Rival
 from capri.rivals.batched_exploration import BatchedExploration

@@ -5,6 +5,7 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel
 from capri.privacy.budget import Budget
@@ -17,7 +18,6 @@ from capri.rivals.shariff_sheffet import block_lengths
 from capri.rivals.summed_belief import SummedBelief
 from capri.rivals.tree_belief import Bonus, TreeBelief
 from capri.spaces import ContextPool
-from capri.typing import FloatArray
 
 # The published number of nodes grows as log T; more features than this drown in noise.
 _MOST_FEATURES = 400

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from capri.typing import FloatArray, IntArray
+from capri.arrays import FloatArray, IntArray
 
 
 def exponential_law(scores: FloatArray, sensitivity: float, epsilon: float | None) -> FloatArray:

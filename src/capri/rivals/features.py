@@ -10,10 +10,10 @@ from math import prod, sqrt
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError
 from capri.features import spectral_basis
 from capri.kernels import RBF, Kernel, Matern
-from capri.typing import FloatArray
 
 FEATURE_NAMES = ("raw", "polynomial", "fourier", "kernel")
 

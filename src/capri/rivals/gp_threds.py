@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.kernels import Kernel
 from capri.rivals.base import NOTHING, Promise, Rival, positive
 from capri.rivals.posterior import kernel_posterior
-from capri.typing import FloatArray, IntArray
 
 # An interval of values this narrow, in units of the reward bound, is not halved any more.
 _NARROWEST = 1e-6

@@ -3,6 +3,7 @@
 from math import log, pi, sqrt
 from typing import Any, ClassVar, Literal, final
 
+from capri.arrays import FloatArray, IntArray
 from capri.kernels import Kernel
 from capri.rivals.base import (
     NOTHING,
@@ -14,7 +15,6 @@ from capri.rivals.base import (
     positive,
 )
 from capri.rivals.posterior import kernel_posterior, optimistic
-from capri.typing import FloatArray, IntArray
 
 
 @final

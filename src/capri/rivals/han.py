@@ -5,13 +5,13 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, Rival, positive, whole
 from capri.rivals.least_squares import feature_table, first_best, optimistic
 from capri.rivals.shariff_sheffet import block_lengths
 from capri.rivals.summed_belief import SummedBelief
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 
 @final

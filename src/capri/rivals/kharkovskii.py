@@ -5,12 +5,12 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, Rival, positive, whole
 from capri.rivals.posterior import kernel_posterior, optimistic
-from capri.typing import FloatArray, IntArray
 
 
 def singular_floor(budget: Budget, columns: int) -> float:

@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, Rival, positive, whole
 from capri.rivals.exponential import draw_rows, exponential_law
 from capri.rivals.posterior import kernel_posterior, optimistic
-from capri.typing import FloatArray, IntArray
 
 
 def published_sensitivity(points: int, rounds: int, delta: float, similarity: float) -> float:

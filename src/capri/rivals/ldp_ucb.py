@@ -5,13 +5,13 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.rivals.arms import Bonus, bonus_scale, unit_rewards
 from capri.rivals.base import Promise, Rival
 from capri.rivals.least_squares import first_best
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 
 def private_bits(rewards: FloatArray, epsilon: float, generator: np.random.Generator) -> FloatArray:

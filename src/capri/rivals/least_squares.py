@@ -14,11 +14,11 @@ from typing import final
 import numpy as np
 from scipy.special import gammainc, gammaincc
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError, ShapeError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import analytic_multiplier
 from capri.spaces import as_rows
-from capri.typing import FloatArray, IntArray
 
 # Largest |(x x^T, x y) - (x' x'^T, x' y')| for |x|, |x'|, |y|, |y'| <= 1: squared it is
 # 4 - 2 c^2 + 2 c for unit vectors at cosine c and opposite targets, which is 4.5 at c = 1/2.

@@ -3,6 +3,7 @@
 from math import log, sqrt
 from typing import Any, ClassVar, Literal, final
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ShapeError
 from capri.rivals.base import (
     NOTHING,
@@ -15,7 +16,6 @@ from capri.rivals.base import (
 )
 from capri.rivals.posterior import WeightPosterior, optimistic
 from capri.spaces import as_rows
-from capri.typing import FloatArray, IntArray
 
 
 @final

@@ -6,11 +6,11 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.rivals.base import Rival
 from capri.rivals.least_squares import optimistic
 from capri.rivals.summed_belief import SummedBelief
 from capri.rivals.tree_belief import TreeBelief
-from capri.typing import FloatArray, IntArray
 
 
 class OptimisticLinear(Rival, ABC):

@@ -17,10 +17,10 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dsyrk
 
+from capri.arrays import FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.features import greedy_basis
 from capri.kernels import Kernel
-from capri.typing import FloatArray, IntArray
 
 # Distinct pairs gathered before the matrix over all pairs is brought up to date.
 _BLOCK = 128

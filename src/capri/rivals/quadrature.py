@@ -13,9 +13,9 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError, ShapeError
 from capri.kernels import RBF
-from capri.typing import FloatArray
 
 # Features beyond this are too many for the linear algebra that follows.
 _LARGEST = 4096

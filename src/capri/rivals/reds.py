@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.kernels import Kernel
 from capri.rivals.active_set import ActiveSet
 from capri.rivals.base import (
@@ -18,7 +19,6 @@ from capri.rivals.base import (
 )
 from capri.rivals.batched_exploration import nonadaptive_width
 from capri.rivals.posterior import batch_posterior
-from capri.typing import FloatArray, IntArray
 
 
 @final

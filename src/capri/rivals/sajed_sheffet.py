@@ -5,11 +5,11 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.privacy.budget import Budget
 from capri.rivals.arms import Bonus, RoundRobin, as_actions, bonus_scale, unit_rewards
 from capri.rivals.base import Promise, Rival, in_unit_interval, whole
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 
 def phase_pulls(phase: int, arms: int, epsilon: float | None, failure: float, scale: float) -> int:

@@ -4,13 +4,13 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, whole
 from capri.rivals.least_squares import feature_table
 from capri.rivals.optimistic_linear import OptimisticLinear
 from capri.rivals.tree_belief import Bonus, TreeBelief
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 
 def block_lengths(horizon: int, blocks: int) -> IntArray:

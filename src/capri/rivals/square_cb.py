@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.kernels import Kernel
 from capri.rivals.base import NOTHING, Promise, Rival, Width, checked_width, positive
 from capri.rivals.posterior import kernel_posterior
-from capri.typing import FloatArray, IntArray
 
 
 @final

@@ -5,6 +5,7 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.privacy.budget import Budget
 from capri.rivals.base import positive
 from capri.rivals.least_squares import (
@@ -15,7 +16,6 @@ from capri.rivals.least_squares import (
     solve,
 )
 from capri.rivals.tree_belief import Bonus, bonus_width
-from capri.typing import FloatArray
 
 
 @final

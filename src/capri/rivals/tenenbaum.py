@@ -7,12 +7,12 @@ from typing import final
 import numpy as np
 from scipy.special import gammaln
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.rivals.arms import Bonus, RoundRobin, as_actions, bonus_scale, unit_rewards
 from capri.rivals.base import Promise, Rival, in_unit_interval, whole
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 
 def coins_delta(coins: int, epsilon: float) -> float:

@@ -14,8 +14,8 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError
-from capri.typing import FloatArray
 
 # Gives one fresh draw of a node's noise.
 NodeNoise = Callable[[], FloatArray]

@@ -5,12 +5,12 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.rivals.base import positive
 from capri.rivals.least_squares import Solution, moments, noise_for, packed_size, solve
 from capri.rivals.tree import TreeSums, tree_levels
-from capri.typing import FloatArray
 
 Bonus = str | float
 

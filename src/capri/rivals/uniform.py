@@ -4,12 +4,12 @@ from typing import final
 
 import numpy as np
 
-from capri.decisions import Decisions
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.decide import Decisions
+from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError, HorizonError
-from capri.plan import EpochRecord
 from capri.privacy.randomness import Streams
 from capri.spaces import Actions, FixedActions, as_contexts, as_numbers, as_rows, as_wanted
-from capri.typing import BoolArray, FloatArray, IntArray
 
 
 @final

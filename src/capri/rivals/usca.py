@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError
 from capri.features import LowRankFeatures, spectral_basis
 from capri.kernels import Kernel
@@ -11,7 +12,6 @@ from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, Rival, positive, whole
 from capri.rivals.exponential import draw_rows, exponential_law
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 # Pairs that the features are computed from, and how many features at most.
 _SAMPLE, _MAX_RANK = 2000, 100

@@ -2,6 +2,7 @@
 
 from typing import final
 
+from capri.arrays import FloatArray
 from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, whole
 from capri.rivals.least_squares import feature_table
@@ -10,7 +11,6 @@ from capri.rivals.shariff_sheffet import block_lengths
 from capri.rivals.summed_belief import SummedBelief
 from capri.rivals.tree_belief import Bonus
 from capri.spaces import ContextPool
-from capri.typing import FloatArray
 
 
 @final

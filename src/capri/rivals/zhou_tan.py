@@ -4,6 +4,7 @@ from typing import final
 
 import numpy as np
 
+from capri.arrays import FloatArray, IntArray
 from capri.privacy.budget import Budget
 from capri.rivals.base import Promise, Rival, positive, whole
 from capri.rivals.least_squares import (
@@ -17,7 +18,6 @@ from capri.rivals.least_squares import (
 from capri.rivals.shariff_sheffet import block_lengths
 from capri.rivals.tree_belief import Bonus, bonus_width
 from capri.spaces import ContextPool
-from capri.typing import FloatArray, IntArray
 
 # Only rewards are noisy: more exploration pays than where the matrix is noisy too.
 _PRACTICAL = 0.1

@@ -1,94 +1,13 @@
-"""Decisions, and the open epoch: the only place that holds what users did."""
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import overload
+"""The open epoch: the only place that holds what users did."""
 
 import numpy as np
 
-from capri.encoder import Encoder
-from capri.errors import ConfigurationError
-from capri.gate import Gate
-from capri.plan import EpochPlan, Release
-from capri.problem import Problem
-from capri.typing import FloatArray, IntArray
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One decision. Only ``id`` and ``epoch`` are shown: the rest belongs to the user."""
-
-    id: int
-    epoch: int
-    action_index: int = field(repr=False)
-    action: FloatArray = field(repr=False, compare=False)
-    propensity: float = field(repr=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """Decisions of one epoch as arrays; ``decisions[i]`` and iteration give single ones."""
-
-    id: IntArray
-    epoch: int
-    action_index: IntArray = field(repr=False)
-    action: FloatArray = field(repr=False)
-    propensity: FloatArray = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.id)
-
-    @overload
-    def __getitem__(self, position: int) -> Decision: ...
-
-    @overload
-    def __getitem__(self, position: slice) -> "Decisions": ...
-
-    def __getitem__(self, position: int | slice) -> "Decision | Decisions":
-        if isinstance(position, slice):
-            return Decisions(
-                self.id[position],
-                self.epoch,
-                self.action_index[position],
-                self.action[position],
-                self.propensity[position],
-            )
-        return Decision(
-            int(self.id[position]),
-            self.epoch,
-            int(self.action_index[position]),
-            self.action[position],
-            float(self.propensity[position]),
-        )
-
-    def __iter__(self) -> Iterator[Decision]:
-        return (self[position] for position in range(len(self)))
-
-
-def decision_ids(decisions: Decisions | Sequence[Decision | int]) -> IntArray:
-    """The numbers of some decisions, given as such or by number."""
-    if isinstance(decisions, Decisions):
-        return decisions.id
-    if isinstance(decisions, Decision):
-        raise ConfigurationError("update_many takes a sequence of decisions: use update for one")
-    ids = [each.id if isinstance(each, Decision) else each for each in decisions]
-    if not all(isinstance(each, int | np.integer) and abs(int(each)) < 2**63 for each in ids):
-        raise ConfigurationError("a reward needs the decision that policy.act gave, or its id")
-    return np.array(ids, dtype=np.int64)
-
-
-class RewardStatus(IntEnum):
-    """What became of a reward."""
-
-    ACCEPTED = 0
-    LATE = 1
-    DUPLICATE = 2
-    UNKNOWN = 3
-
-    def __str__(self) -> str:
-        return self.name.lower()
-
+from capri.arrays import FloatArray, IntArray
+from capri.epoch.decide import RewardStatus
+from capri.epoch.encode import Encoder
+from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.problem import Problem
+from capri.privacy.gate import Gate
 
 # Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
 _ACCEPTED, _LATE, _DUPLICATE, _UNKNOWN = (int(status) for status in RewardStatus)

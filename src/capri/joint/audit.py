@@ -19,17 +19,17 @@ from math import sqrt
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
-from capri.decisions import OpenEpoch
-from capri.encoder import Encoder
+from capri.arrays import FloatArray, IntArray
+from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.encode import Encoder
+from capri.epoch.plan import EpochPlan
+from capri.epoch.problem import PrivacyModel
 from capri.errors import BudgetError, ConfigurationError
-from capri.gate import Gate
-from capri.plan import EpochPlan
-from capri.policy import Capri
+from capri.joint.policy import Capri
 from capri.privacy.calibration import analytic_multiplier, delivered_epsilon
+from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.problem import PrivacyModel
 from capri.spaces import context_chunks
-from capri.typing import FloatArray, IntArray
 
 # How far beyond its bound the attacker's reward lies: clipping must take care of it.
 _EXCESS = 1e6

@@ -13,17 +13,17 @@ from numbers import Real
 
 import numpy as np
 
+from capri.arrays import FloatArray
+from capri.epoch.plan import EpochRecord
+from capri.epoch.problem import PrivacyModel, Problem
 from capri.errors import ConfigurationError
+from capri.forecast.result import EpochOutlook, Forecast, Outlook
+from capri.forecast.worlds import RandomFunctions
+from capri.joint.policy import Capri
 from capri.learners.options import PracticalOptions
-from capri.outlook import EpochOutlook, Forecast, Outlook
-from capri.plan import EpochRecord
-from capri.policy import Capri
-from capri.presets import checked_horizon
+from capri.learners.presets import checked_horizon
 from capri.privacy.budget import Budget
-from capri.problem import PrivacyModel, Problem
-from capri.random_functions import RandomFunctions
 from capri.simulation import simulate
-from capri.typing import FloatArray
 
 # Called with the rounds played so far and the rounds of all runs together.
 Progress = Callable[[int, int], None]

@@ -6,13 +6,13 @@ every report before anybody sums it. The integers and the noise are the same, th
 
 import numpy as np
 
+from capri.arrays import IntArray
+from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.problem import PrivacyModel
 from capri.errors import BudgetError
-from capri.plan import EpochPlan, Release
 from capri.privacy.calibration import RESOLUTION
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.noise import NoiseSource
-from capri.problem import PrivacyModel
-from capri.typing import IntArray
 
 
 class Gate:

@@ -5,22 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from capri.decisions import Decisions
 from capri.environments import TabularEnvironment
+from capri.epoch.decide import Decisions
+from capri.epoch.plan import EpochRecord
+from capri.epoch.problem import Problem
+from capri.joint.policy import Capri
 from capri.kernels import random_coefficients
 from capri.learners.options import PracticalOptions
-from capri.plan import EpochRecord
-from capri.policy import Capri
 from capri.privacy.budget import Budget
-from capri.problem import Problem
 from capri.spaces import ContextPool, Contexts, context_chunks
+from capri.streams import FORECAST
 
 # Contexts that stand for a sampler, and the pairs up to which a pool is played as it is.
 _STAND_IN = 256
 _POOL_PAIRS = 1 << 17
 _CENTRES = 30
-# Keeps the draws of a forecast apart from those of a simulation with the same number.
-_FORECAST = 0xF0E
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +38,7 @@ class RandomFunctions:
     def of(cls, policy: Capri, noise: float, seed: int) -> "RandomFunctions":
         """For the configuration of a policy, which is read and not changed."""
         problem, options = policy._problem, policy._options
-        generator = np.random.default_rng(np.random.SeedSequence([seed, _FORECAST]))
+        generator = np.random.default_rng(np.random.SeedSequence([seed, FORECAST]))
         pool, description = _pool(problem.contexts, problem.actions.count, generator)
         settings: dict[str, Any] = {
             "kernel": problem.kernel,
@@ -66,7 +65,7 @@ class RandomFunctions:
 
     def seed_of(self, number: int) -> int:
         """One seed for users, rewards and noise of a function, whatever the epsilon."""
-        return int(np.random.SeedSequence([self.seed, _FORECAST, number]).generate_state(1)[0])
+        return int(np.random.SeedSequence([self.seed, FORECAST, number]).generate_state(1)[0])
 
     def policy(self, budget: Budget | None, horizon: int | None, number: int) -> "NewUsers":
         """A fresh policy of the same configuration, with seeded noise."""

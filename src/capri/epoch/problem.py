@@ -5,6 +5,7 @@ from enum import StrEnum
 from math import isfinite
 from numbers import Real
 
+from capri.arrays import FloatArray
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel, check_bounded
 from capri.privacy.budget import Budget
@@ -12,7 +13,6 @@ from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
 from capri.privacy.users import UserLimit
 from capri.spaces import Actions, ContextPool, Contexts, FixedActions, context_chunks
-from capri.typing import FloatArray
 
 
 class PrivacyModel(StrEnum):

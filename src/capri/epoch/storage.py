@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from capri.epoch.plan import EpochPlan
+from capri.epoch.problem import Problem
 from capri.errors import BudgetError, StorageError
-from capri.features import Basis, DenseFeatures, LowRankFeatures
-from capri.grid import Grid
+from capri.features import Basis, DenseFeatures, LowRankFeatures, Predictor
 from capri.kernels import Kernel, from_dict
-from capri.plan import EpochPlan
-from capri.predictor import Predictor
 from capri.privacy.budget import Budget
+from capri.privacy.grid import Grid
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.sphere import Sphere
-from capri.problem import Problem
 from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 
 FORMAT = "capri-policy"

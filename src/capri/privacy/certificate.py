@@ -8,10 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from capri.epoch.problem import PrivacyModel, Problem
 from capri.errors import ConfigurationError
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.ledger import Ledger
-from capri.problem import PrivacyModel, Problem
 
 _STATEMENTS = {
     PrivacyModel.JOINT: (

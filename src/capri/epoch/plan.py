@@ -3,12 +3,11 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from capri.features import ProjectedFeatures
-from capri.grid import Grid
-from capri.predictor import Predictor
+from capri.arrays import FloatArray
+from capri.features import Predictor, ProjectedFeatures
+from capri.privacy.grid import Grid
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.sphere import Sphere
-from capri.typing import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -25,8 +24,9 @@ class EpochPlan:
     with ``V = value_bound`` and ``C = clip_norm``: its norm is at most ``V C``. The share
     ``s = moment_share`` pays for a private measure of how large the residuals are, the share
     ``q = tail_share`` for one of what clipping them cuts off (``e``, see
-    :func:`capri.encoding.encode`); both are 0 in the paper, and the coordinates absent. ``sphere``
-    is set where reports are made private by that randomizer instead of integer Gaussian noise.
+    :func:`capri.epoch.encode.encode`); both are 0 in the paper, and the coordinates absent.
+    ``sphere`` is set where reports are made private by that randomizer instead of integer Gaussian
+    noise.
     """
 
     epoch: int

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.learners.base import Learner
+from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
-from capri.learners.planning import first_epoch_length
 from capri.learners.practical import PracticalLearner
-from capri.problem import Problem
 from capri.schedule import Schedule
 
 Options = PracticalOptions | PaperOptions

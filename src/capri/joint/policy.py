@@ -12,36 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
-from capri.certificate import Certificate, certify
-from capri.decisions import Decision, Decisions, OpenEpoch, RewardStatus, decision_ids
-from capri.errors import (
-    BudgetError,
-    ConfigurationError,
-    DataError,
-    HorizonError,
-    RewardIgnoredWarning,
-    ShapeError,
-)
-from capri.exploration import LawTable
-from capri.gate import Gate
-from capri.kernels import Kernel
-from capri.plan import EpochRecord, Release
-from capri.presets import build, checked_horizon, checked_options
-from capri.privacy.budget import Budget
-from capri.privacy.ledger import Ledger
-from capri.privacy.randomness import Streams
-from capri.privacy.users import Participation, UserId, UserLimit
-from capri.problem import PrivacyModel, checked_problem
-from capri.spaces import (
-    ContextPool,
-    Contexts,
-    as_contexts,
-    as_numbers,
-    as_wanted,
-    context_chunks,
-)
-from capri.storage import (
+from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.decide import Decision, Decisions, LawTable, RewardStatus, decision_ids
+from capri.epoch.plan import EpochRecord, Release
+from capri.epoch.problem import PrivacyModel, checked_problem
+from capri.epoch.storage import (
     damage_as_storage_error,
     ledger_from_state,
     ledger_state,
@@ -52,10 +29,33 @@ from capri.storage import (
     read_bundle,
     write_bundle,
 )
-from capri.typing import BoolArray, FloatArray, IntArray
+from capri.errors import (
+    BudgetError,
+    ConfigurationError,
+    DataError,
+    HorizonError,
+    RewardIgnoredWarning,
+    ShapeError,
+)
+from capri.kernels import Kernel
+from capri.learners.presets import build, checked_horizon, checked_options
+from capri.privacy.budget import Budget
+from capri.privacy.certificate import Certificate, certify
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger
+from capri.privacy.randomness import Streams
+from capri.privacy.users import Participation, UserId, UserLimit
+from capri.spaces import (
+    ContextPool,
+    Contexts,
+    as_contexts,
+    as_numbers,
+    as_wanted,
+    context_chunks,
+)
 
 if TYPE_CHECKING:
-    from capri.outlook import Forecast
+    from capri.forecast.result import Forecast
 
 # The sampling law of a pool is kept as a table up to this many pairs, else computed when needed.
 _TABLE_PAIRS = 1 << 20
@@ -255,7 +255,7 @@ class Capri:
 
         Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
         """
-        from capri.forecast import forecast
+        from capri.forecast.run import forecast
 
         return forecast(
             self,

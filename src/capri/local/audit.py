@@ -13,9 +13,10 @@ from math import inf, log, sqrt
 
 import numpy as np
 
-from capri.audit import clopper_pearson_upper, proven_mu
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
-from capri.local import reports as wire
+from capri.joint.audit import clopper_pearson_upper, proven_mu
+from capri.local import wire
 from capri.local.bundle import Bundle
 from capri.local.client import LocalClient
 from capri.privacy.budget import Budget
@@ -23,7 +24,6 @@ from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.directions import RESOLUTION, directions
 from capri.privacy.sphere import Sphere
 from capri.spaces import as_contexts
-from capri.typing import FloatArray, IntArray
 
 _EXCESS = 1e6
 _FEWEST = 100

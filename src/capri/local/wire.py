@@ -15,9 +15,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from capri.arrays import IntArray
+from capri.epoch.problem import Randomizer
 from capri.privacy.directions import Words
-from capri.problem import Randomizer
-from capri.typing import IntArray
 
 VERSION = 1
 MAGIC = 0xCA

@@ -1,0 +1,119 @@
+"""Decisions, and drawing them from a public law."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import overload
+
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
+from capri.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision. Only ``id`` and ``epoch`` are shown: the rest belongs to the user."""
+
+    id: int
+    epoch: int
+    action_index: int = field(repr=False)
+    action: FloatArray = field(repr=False, compare=False)
+    propensity: float = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """Decisions of one epoch as arrays; ``decisions[i]`` and iteration give single ones."""
+
+    id: IntArray
+    epoch: int
+    action_index: IntArray = field(repr=False)
+    action: FloatArray = field(repr=False)
+    propensity: FloatArray = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @overload
+    def __getitem__(self, position: int) -> Decision: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> "Decisions": ...
+
+    def __getitem__(self, position: int | slice) -> "Decision | Decisions":
+        if isinstance(position, slice):
+            return Decisions(
+                self.id[position],
+                self.epoch,
+                self.action_index[position],
+                self.action[position],
+                self.propensity[position],
+            )
+        return Decision(
+            int(self.id[position]),
+            self.epoch,
+            int(self.action_index[position]),
+            self.action[position],
+            float(self.propensity[position]),
+        )
+
+    def __iter__(self) -> Iterator[Decision]:
+        return (self[position] for position in range(len(self)))
+
+
+def decision_ids(decisions: Decisions | Sequence[Decision | int]) -> IntArray:
+    """The numbers of some decisions, given as such or by number."""
+    if isinstance(decisions, Decisions):
+        return decisions.id
+    if isinstance(decisions, Decision):
+        raise ConfigurationError("update_many takes a sequence of decisions: use update for one")
+    ids = [each.id if isinstance(each, Decision) else each for each in decisions]
+    if not all(isinstance(each, int | np.integer) and abs(int(each)) < 2**63 for each in ids):
+        raise ConfigurationError("a reward needs the decision that policy.act gave, or its id")
+    return np.array(ids, dtype=np.int64)
+
+
+class RewardStatus(IntEnum):
+    """What became of a reward."""
+
+    ACCEPTED = 0
+    LATE = 1
+    DUPLICATE = 2
+    UNKNOWN = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class LawTable:
+    """Draws actions for contexts by number, from a table of their probabilities.
+
+    >>> table = LawTable(np.array([[0.25, 0.75], [1.0, 0.0]]))
+    >>> table.draw(np.array([0, 0, 1]), np.array([0.2, 0.3, 0.99]))
+    (array([0, 1, 0]), array([0.25, 0.75, 1.  ]))
+    """
+
+    def __init__(self, law: FloatArray) -> None:
+        self._law = law
+        cumulative = np.cumsum(law, axis=1)
+        cumulative /= cumulative[:, -1:]
+        self._cumulative = cumulative
+
+    def draw(self, rows: IntArray, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
+        """The first action with cumulative probability above the number, and its probability.
+
+        Such an action never has probability 0.
+        """
+        if len(rows) < 64:
+            chosen = (self._cumulative[rows] <= uniform[:, None]).sum(axis=1)
+            return chosen, self._law[rows, chosen]
+        low = np.zeros(len(rows), dtype=np.int64)
+        high = np.full(len(rows), self._law.shape[1] - 1)
+        # Bisection of all rows at once, without a (rows x actions) matrix.
+        while (low < high).any():
+            middle = (low + high) // 2
+            above = self._cumulative[rows, middle] > uniform
+            high = np.where(above, middle, high)
+            low = np.where(above, low, middle + 1)
+        return low, self._law[rows, low]

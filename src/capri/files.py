@@ -1,0 +1,91 @@
+"""Files that are whole or not there, and values that JSON can hold."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+
+from capri.errors import ConfigurationError, StorageError
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers as Python's; for ``json.dumps(..., default=plain)``."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"cannot store a {type(value).__name__}")
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """JSON text for a person; numbers that JSON does not know (infinity, NaN) become null.
+
+    >>> print(to_json({"ratio": float("nan")}), end="")
+    {
+      "ratio": null
+    }
+    """
+    return json.dumps(_finite(document), indent=2, allow_nan=False, default=plain) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {key: _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that could not be written when a long run is over."""
+    folder = path.resolve().parent
+    if path.is_dir():
+        raise ConfigurationError(f"cannot write {path}: it is a directory")
+    if not folder.is_dir():
+        raise ConfigurationError(f"cannot write {path}: the directory {folder} does not exist")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise ConfigurationError(f"cannot write {path}: permission denied")
+    if _replaceable(path):
+        try:
+            # Only trying tells: access rights say nothing of read-only or full disks.
+            _partial(path, 0o600).unlink()
+        except OSError as problem:
+            raise ConfigurationError(f"cannot write {path}: {problem.strerror}") from None
+
+
+def write_atomically(path: Path, content: bytes, *, confidential: bool = False) -> None:
+    """Write to a temporary neighbour that takes the name when it is complete.
+
+    A crash leaves the old file or the new one, never half of one. A confidential file can be read
+    by its owner only.
+    """
+    try:
+        if not _replaceable(path):
+            path.write_bytes(content)
+            return
+        partial = _partial(path, 0o600 if confidential else 0o666)
+        try:
+            partial.write_bytes(content)
+            partial.replace(path.resolve())
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as problem:
+        raise StorageError(f"cannot write {path}: {problem.strerror}") from problem
+
+
+def _replaceable(path: Path) -> bool:
+    """Devices and pipes are written to; replacing them would destroy them."""
+    return path.is_file() or not path.exists()
+
+
+def _partial(path: Path, mode: int) -> Path:
+    target = path.resolve()
+    partial = target.with_name(f".{target.name}.{token_hex(4)}.partial")
+    partial.touch(mode=mode)
+    return partial

@@ -1,0 +1,1 @@
+"""The joint model: a curator whom users trust with their data."""

@@ -1,0 +1,76 @@
+"""Modules that moved: their old paths still work, with a warning.
+
+Files pickled by an earlier release and programs that import from a documented path find what they
+name: an old module looks its names up in the new one, or in the new ones where it was split.
+"""
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_HOMES: dict[str, tuple[str, ...]] = {
+    "audit": ("joint.audit",),
+    "certificate": ("privacy.certificate",),
+    "conduct": ("epoch.play",),
+    "confidence": ("learners.widths",),
+    "decisions": ("epoch.decide", "epoch.accumulate"),
+    "device_audit": ("local.audit",),
+    "elimination": ("epoch.play",),
+    "encoder": ("epoch.encode",),
+    "encoding": ("epoch.encode",),
+    "exploration": ("epoch.play", "epoch.decide"),
+    "gate": ("privacy.gate",),
+    "grid": ("privacy.grid",),
+    "learners.planning": ("learners.messages",),
+    "learners.shape": ("learners.messages",),
+    "local.reports": ("local.wire",),
+    "outlook": ("forecast.result",),
+    "plan": ("epoch.plan",),
+    "policy": ("joint.policy",),
+    "predictor": ("features",),
+    "presets": ("learners.presets",),
+    "problem": ("epoch.problem",),
+    "random_functions": ("forecast.worlds",),
+    "storage": ("epoch.storage",),
+    "typing": ("arrays",),
+}
+
+
+class _OldPaths(MetaPathFinder, Loader):
+    """Finds ``capri.<old>`` and makes a module that looks names up where they are now."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.removeprefix("capri.") not in _HOMES:
+            return None
+        return ModuleSpec(fullname, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Warn once, and look names up when they are asked for."""
+        homes = _HOMES[module.__name__.removeprefix("capri.")]
+        warnings.warn(
+            f"{module.__name__} moved to {' and '.join(f'capri.{home}' for home in homes)}",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+        def look_up(name: str) -> Any:
+            for home in homes:
+                found = importlib.import_module(f"capri.{home}")
+                if hasattr(found, name):
+                    return getattr(found, name)
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+        vars(module)["__getattr__"] = look_up
+
+
+def install() -> None:
+    """Let old paths be imported; asked last, so that it costs nothing where they are not used."""
+    if not any(isinstance(finder, _OldPaths) for finder in sys.meta_path):
+        sys.meta_path.append(_OldPaths())
