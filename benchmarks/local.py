@@ -16,7 +16,7 @@ import numpy as np
 from common import M52, SMOOTH_WIDE
 
 import capri
-from capri.epoch.problem import Randomizer
+from capri.privacy.promise import Randomizer
 from capri.local.fleet import Fleet
 from capri.local.wire import pack
 from capri.privacy.sphere import sphere as sphere_for

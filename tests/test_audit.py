@@ -193,7 +193,7 @@ def factor_two_lost(patch: Patch) -> None:
 
     def make_grid(**settings: Any) -> Grid:
         grid = honest(**settings)
-        return Grid(grid.step / 2, 2 * grid.norm_limit, grid.noise_scale)
+        return Grid(grid.step / 2, 2 * grid.norm_limit, grid.noise_units)
 
     patch.setattr(paper, "make_grid", make_grid)
     patch.setattr(Grid, "sensitivity", property(lambda grid: grid.norm_limit))
@@ -388,7 +388,7 @@ def test_ledger_stops_a_plan_with_too_little_noise(monkeypatch: Patch) -> None:
 
     def make_grid(**settings: Any) -> Grid:
         grid = honest(**settings)
-        return Grid(grid.step, grid.norm_limit, grid.noise_scale / 2)
+        return Grid(grid.step, grid.norm_limit, grid.noise_units / 2)
 
     monkeypatch.setattr(paper, "make_grid", make_grid)
     with pytest.raises(BudgetError, match="nothing was released"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from capri.epoch.encode import encode
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import RESOLUTION, analytic_multiplier
+from capri.privacy.calibration import NOISE_UNITS, analytic_multiplier
 from capri.privacy.grid import Grid, make_grid
 
 BUDGETS = [
@@ -160,15 +160,15 @@ def test_noise_is_never_below_what_the_budget_needs(
     """Even when the paper's formula, or anyone, asks for less."""
     for asked in (None, 1e-3 * bound, 1e3 * bound):
         grid = make_grid(bound=bound, rank=rank, length=100, budget=budget, noise_scale=asked)
-        multiplier = grid.noise_scale / grid.sensitivity
+        multiplier = grid.noise_units / grid.sensitivity
         assert multiplier >= analytic_multiplier(budget)
         assert gaussian_delta(budget.epsilon, multiplier) <= budget.delta * (1 + 1e-9)
         # The sensitivity in units covers the bound in the rewards' own unit.
         assert grid.norm_limit * grid.step >= bound
         # Fine enough that the discrete Gaussian is as good as the continuous one.
-        assert grid.noise_scale >= RESOLUTION * (1 - 1e-9)
+        assert grid.noise_units >= NOISE_UNITS * (1 - 1e-9)
         if asked is not None:
-            assert grid.noise_scale * grid.step >= asked * (1 - 1e-12)
+            assert grid.noise_units * grid.step >= asked * (1 - 1e-12)
 
 
 def test_noise_is_not_wastefully_above_what_the_budget_needs() -> None:
@@ -176,20 +176,20 @@ def test_noise_is_not_wastefully_above_what_the_budget_needs() -> None:
     budget = Budget(epsilon=1.0, delta=1e-5)
     grid = make_grid(bound=1.0, rank=50, length=1000, budget=budget)
     needed = 2 * analytic_multiplier(budget)
-    assert grid.noise_scale * grid.step == pytest.approx(needed, rel=1e-4)
+    assert grid.noise_units * grid.step == pytest.approx(needed, rel=1e-4)
 
 
 def test_asked_noise_above_the_need_is_given_exactly() -> None:
     grid = make_grid(
         bound=1.0, rank=5, length=100, budget=Budget(epsilon=1.0, delta=1e-5), noise_scale=123.456
     )
-    assert grid.noise_scale * grid.step == pytest.approx(123.456, rel=1e-12)
+    assert grid.noise_units * grid.step == pytest.approx(123.456, rel=1e-12)
 
 
 @pytest.mark.parametrize("length", [1, 1000, 1 << 31, 1 << 40])
 def test_grid_without_privacy_has_no_noise_and_cannot_overflow(length: int) -> None:
     grid = make_grid(bound=3.0, rank=100, length=length, budget=None)
-    assert grid.noise_scale == 0.0
+    assert grid.noise_units == 0.0
     assert grid.norm_limit * grid.step >= 3.0
     assert length * grid.norm_limit < 1 << 63
     if length <= 1 << 31:  # and keeps nine digits of a reward

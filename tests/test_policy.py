@@ -32,7 +32,8 @@ from capri import (
     ShapeError,
 )
 from capri.epoch.plan import Release
-from capri.epoch.problem import PrivacyModel, Problem
+from capri.privacy.promise import PrivacyModel
+from capri.epoch.problem import Problem
 from capri.epoch.storage import read_bundle, write_bundle
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.spaces import FixedActions

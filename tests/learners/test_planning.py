@@ -12,7 +12,7 @@ from scipy.stats import chi2
 
 import capri
 from capri.epoch.plan import EpochPlan, Release
-from capri.learners.base import Lesson
+from capri.epoch.learner import Lesson
 from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
 from capri.privacy.calibration import noise_multiplier

@@ -436,10 +436,10 @@ def test_gaussian_quantile_is_exact_in_simulated_releases(planned: Planned) -> N
     design = planned.learner._design
     assert design is not None
     source = planned.policy._streams.noise
-    reports = 400 if planned.policy.model is capri.epoch.problem.PrivacyModel.LOCAL else 1
+    reports = 400 if planned.policy.model is capri.privacy.promise.PrivacyModel.LOCAL else 1
     nothing = np.zeros(plan.dimension, dtype=np.int64)
     noise = np.array(
-        [source.add(nothing, plan.grid.noise_scale, reports=reports) for _ in range(2000)]
+        [source.add(nothing, plan.grid.noise_units, reports=reports) for _ in range(2000)]
     )
     decoded = noise[:, : plan.features.rank] * plan.grid.step / design.main_share
     differences = planned.differences[::6]

@@ -23,7 +23,7 @@ import capri
 from builders import small_policy
 from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.local import wire
-from capri.privacy.directions import RESOLUTION
+from capri.privacy.directions import DIRECTION_UNITS
 
 ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus
 
@@ -244,7 +244,7 @@ def test_one_report_moves_the_sum_by_one_unit_vector() -> None:
         before = aggregator._sum.copy()
         message = sealed(report[:10] + token + number.to_bytes(2, "little"))
         assert aggregator.receive(message) is ACCEPTED
-        moved = np.linalg.norm((aggregator._sum - before) / RESOLUTION)
+        moved = np.linalg.norm((aggregator._sum - before) / DIRECTION_UNITS)
         assert moved == pytest.approx(1, abs=1e-6)
 
 
@@ -257,7 +257,7 @@ def test_crooked_seed_in_few_dimensions() -> None:
     report = honest_reports(aggregator, "sphere", 1)[0]
     token = (0x1196F20).to_bytes(8, "little") + (0x1890D796264F1756).to_bytes(8, "little")
     assert aggregator.receive(sealed(report[:10] + token + bytes(2))) is ACCEPTED
-    assert np.linalg.norm(aggregator._sum / RESOLUTION) == pytest.approx(1, abs=1e-6)
+    assert np.linalg.norm(aggregator._sum / DIRECTION_UNITS) == pytest.approx(1, abs=1e-6)
 
 
 def test_one_gaussian_report_is_bounded() -> None:
@@ -267,7 +267,7 @@ def test_one_gaussian_report_is_bounded() -> None:
     assert plan is not None
     report = honest_reports(aggregator, "gaussian", 1)[0]
     grid = plan.grid
-    reach = grid.norm_limit + grid.noise_scale * (sqrt(plan.dimension) + 40)
+    reach = grid.norm_limit + grid.noise_units * (sqrt(plan.dimension) + 40)
     generator = np.random.default_rng(3)
     largest = 0.0
     for number in range(500):

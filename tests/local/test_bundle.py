@@ -523,7 +523,7 @@ def refused_or_harmless(data: bytes, budget: capri.Budget) -> bool:
         assert bundle.plan.sphere.keeps(budget.epsilon)
     else:
         grid = bundle.plan.grid
-        mu = grid.sensitivity / grid.noise_scale
+        mu = grid.sensitivity / grid.noise_units
         assert delivered_epsilon(mu, budget.delta) <= budget.epsilon * (1 + 1e-6)
     dimension = bundle.context_dimension
     contexts = [np.zeros(dimension), np.full(dimension, 0.7), np.full(dimension, -1e100)]

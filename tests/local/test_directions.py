@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from capri.privacy.directions import (
-    RESOLUTION,
+    DIRECTION_UNITS,
     direction_sum,
     directions,
     gaussians,
@@ -68,7 +68,7 @@ def test_directions_are_uniform() -> None:
     100 moments at 6e-7 and ten coordinates at 2 exp(-2 * 16) each: below 1e-4 in all.
     """
     count, m = 40_000, 10
-    rows = directions(seeds(count, 1), np.zeros(count, dtype=np.int64), m) / RESOLUTION
+    rows = directions(seeds(count, 1), np.zeros(count, dtype=np.int64), m) / DIRECTION_UNITS
     assert np.linalg.norm(rows, axis=1) == pytest.approx(1, abs=1e-6)
     assert (np.abs(rows.mean(axis=0)) <= 5 / sqrt(m * count)).all()
     covariance = rows.T @ rows / count
@@ -91,7 +91,7 @@ def test_rows_and_seeds_are_independent() -> None:
     count, m = 40_000, 8
     keys = seeds(count, 2)
     zeros, ones = np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64)
-    first = directions(keys, zeros, m) / RESOLUTION
+    first = directions(keys, zeros, m) / DIRECTION_UNITS
     neighbours = {
         "row": directions(keys, ones, m),
         "far row": directions(keys, 127 * ones, m),
@@ -101,7 +101,7 @@ def test_rows_and_seeds_are_independent() -> None:
         "next first word": directions(keys + np.array([1, 0], dtype=np.uint64), zeros, m),
     }
     for name, rows in neighbours.items():
-        products = np.einsum("ij,ij->i", first, rows / RESOLUTION)
+        products = np.einsum("ij,ij->i", first, rows / DIRECTION_UNITS)
         assert abs(products.mean()) <= 5 / sqrt(m * count), name
         spread = sqrt(2 * (m - 1) / (m * m * (m + 2) * count))
         assert abs(np.mean(products**2) - 1 / m) <= 5 * spread, name
@@ -127,7 +127,7 @@ def test_projections_are_products_with_the_directions() -> None:
     units = np.random.default_rng(7).standard_normal((20, 30))
     found = projections(keys, 8, units)
     for row in range(8):
-        expanded = directions(keys, np.full(20, row), 30) / RESOLUTION
+        expanded = directions(keys, np.full(20, row), 30) / DIRECTION_UNITS
         assert found[:, row] == pytest.approx(np.einsum("ij,ij->i", expanded, units), abs=1e-5)
 
 
@@ -162,9 +162,9 @@ CROOKED = np.array([[0x1196F20, 0x1890D796264F1756]], dtype=np.uint64)
 def test_no_seed_names_anything_but_a_unit_vector(dimension: int) -> None:
     """A hostile device chooses its seed; it must not get more than one unit vector for it."""
     vector = directions(CROOKED, np.zeros(1, dtype=np.int64), dimension)[0]
-    assert np.linalg.norm(vector / RESOLUTION) == pytest.approx(1, abs=1e-6)
+    assert np.linalg.norm(vector / DIRECTION_UNITS) == pytest.approx(1, abs=1e-6)
     total = direction_sum(CROOKED, np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64), 4)
-    assert np.linalg.norm(total / RESOLUTION) == pytest.approx(1, abs=1e-6)
+    assert np.linalg.norm(total / DIRECTION_UNITS) == pytest.approx(1, abs=1e-6)
     assert np.isfinite(projections(CROOKED, 1, np.eye(dimension)[:1])).all()
 
 

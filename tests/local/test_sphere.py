@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import capri
 from capri.errors import ConfigurationError
 from capri.privacy.calibration import analytic_multiplier
-from capri.privacy.directions import RESOLUTION, directions
+from capri.privacy.directions import DIRECTION_UNITS, directions
 from capri.privacy.sphere import COIN, Sphere, sphere
 
 EPSILONS = (0.001, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -162,7 +162,7 @@ def test_nearest_are_the_nearest() -> None:
     keys, vectors = seeds(generator, 50), unit_rows(generator, 50, 9)
     nearest = mechanism.nearest(keys, vectors)
     for key, vector, found in zip(keys, vectors, nearest, strict=True):
-        rows = directions(np.tile(key, (16, 1)), np.arange(16), 9) / RESOLUTION
+        rows = directions(np.tile(key, (16, 1)), np.arange(16), 9) / DIRECTION_UNITS
         products = np.stack([rows @ vector, -rows @ vector], axis=1).ravel()
         assert set(found) == set(np.argsort(-products)[:5])
 
@@ -182,7 +182,7 @@ def reports_of(mechanism: Sphere, vector: np.ndarray, count: int, seed: int) -> 
         number = mechanism.choose(nearest, coin, pick)
         rows = directions(keys, number // 2, mechanism.dimension)
         decoded.append(rows * (1 - 2 * (number % 2))[:, None])
-    return np.concatenate(decoded) / (RESOLUTION * mechanism.shrinkage)
+    return np.concatenate(decoded) / (DIRECTION_UNITS * mechanism.shrinkage)
 
 
 @pytest.mark.parametrize(("epsilon", "dimension"), [(1.0, 12), (4.0, 40)])

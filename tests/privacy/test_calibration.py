@@ -14,7 +14,7 @@ from capri.errors import ConfigurationError
 from capri.privacy import calibration
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import (
-    RESOLUTION,
+    NOISE_UNITS,
     analytic_multiplier,
     continuous_budget,
     delivered_by_integers,
@@ -71,9 +71,9 @@ def pld_epsilon(multiplier: float, delta: float) -> float:
 def test_accountant_agrees_with_the_claim(budget: Budget) -> None:
     """From the integers a release really uses to the epsilon an outsider computes."""
     grid = make_grid(bound=0.83, rank=200, length=1000, budget=budget)
-    reported = pld_epsilon(grid.noise_scale / grid.sensitivity, budget.delta)
+    reported = pld_epsilon(grid.noise_units / grid.sensitivity, budget.delta)
     assert budget.epsilon - 1e-3 <= reported <= budget.epsilon + 1e-6
-    ours = delivered_by_integers(grid.sensitivity / grid.noise_scale, budget, rank=200)
+    ours = delivered_by_integers(grid.sensitivity / grid.noise_units, budget, rank=200)
     assert budget.epsilon - 1e-3 <= ours <= budget.epsilon * (1 + 1e-9)
     assert ours == pytest.approx(reported, abs=1e-6)
 
@@ -329,7 +329,7 @@ def test_budget_is_kept_by_integers_at_a_coarse_grid(
 ) -> None:
     """The calibration itself, run at a resolution where a sum over all integers is possible."""
     resolution = 40
-    monkeypatch.setattr(calibration, "RESOLUTION", resolution)
+    monkeypatch.setattr(calibration, "NOISE_UNITS", resolution)
     budget = Budget(epsilon=epsilon, delta=1e-5)
     multiplier = analytic_multiplier(continuous_budget(budget, rank=len(direction)))
     length = int(resolution / multiplier / np.linalg.norm(direction))
@@ -349,7 +349,7 @@ def test_price_of_integers_is_below_a_millionth(budget: Budget, rank: int) -> No
     assert 0 <= price < 1e-6
     # With the rounding of contributions, which the sensitivity includes.
     grid = make_grid(bound=0.83, rank=rank, length=1000, budget=budget)
-    noise = grid.noise_scale * grid.step
+    noise = grid.noise_units * grid.step
     assert 0 <= noise / (2 * 0.83 * analytic_multiplier(budget)) - 1 < 1e-4
 
 
@@ -357,4 +357,4 @@ def test_noise_is_never_coarser_than_the_lemma_assumes() -> None:
     for budget in BUDGETS:
         for rank in (1, 1000):
             grid = make_grid(bound=1.0, rank=rank, length=10, budget=budget)
-            assert grid.noise_scale >= RESOLUTION * (1 - 1e-12)
+            assert grid.noise_units >= NOISE_UNITS * (1 - 1e-12)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import RESOLUTION
+from capri.privacy.calibration import NOISE_UNITS
 from capri.privacy.ledger import Ledger
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.regression.moments import MomentGrid, make_moment_grid, release
@@ -147,5 +147,5 @@ def test_weak_noise_is_refused_and_paper_noise_is_larger() -> None:
     assert not ledger.events
     with pytest.raises(BudgetError, match="ledger"):
         release(grid, grid.empty(), ledger=None, **arguments)
-    assert grid.noise_scale / sqrt(2) >= RESOLUTION
+    assert grid.noise_scale / sqrt(2) >= NOISE_UNITS
     assert grid_of(calibration="paper").noise_scale > 5 * grid.noise_scale

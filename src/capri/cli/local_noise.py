@@ -30,10 +30,10 @@ def local_noise_rows(epsilons: list[float], delta: float, dimension: int) -> lis
 
     That of the sphere is reached at the vector 0 and is by 1/m less at norm 1.
     """
-    from capri.epoch.problem import Randomizer
     from capri.local.wire import report_size
     from capri.privacy.budget import Budget
     from capri.privacy.calibration import noise_multiplier
+    from capri.privacy.promise import Randomizer
     from capri.privacy.sphere import COIN, sphere
 
     rows = []

@@ -1,31 +1,47 @@
 """The open epoch: the only place that holds what users did."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.decide import RewardStatus
+from capri.epoch.decide import RewardStatus, first_of_each
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.privacy.gate import Gate
+from capri.privacy.promise import PrivacyModel
 
 # Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
 _ACCEPTED, _LATE, _DUPLICATE, _UNKNOWN = (int(status) for status in RewardStatus)
 
 
 class OpenEpoch:
-    """The secret state of the epoch under way: who was decided for, and the sum so far."""
+    """The secret state of the epoch under way: who was decided for, and the sum so far.
+
+    In the joint model noise is added once, when the sum passes the gate. In the textbook local
+    model every report gets noise before it is summed; a simulation draws the sum of all reports'
+    noise at the close.
+    """
 
     def __init__(
-        self, plan: EpochPlan, first_id: int, problem: Problem, gate: Gate, origin: int = 0
+        self,
+        plan: EpochPlan,
+        first_id: int,
+        problem: Problem,
+        gate: Gate,
+        origin: int = 0,
     ) -> None:
-        gate.check(plan)
+        self._mechanism = plan.mechanism(problem.model)
+        gate.check(self._mechanism, plan.epoch, plan.length)
         self.plan = plan
         self._origin = origin  # number of the policy's very first decision
         self.first_id = first_id
         self.issued = 0
         self._waiting = 0
         self._gate = gate
+        self._local = problem.model is PrivacyModel.LOCAL
+        self._noised_alone = self._local and gate.private
         self._contexts = np.empty((plan.length, problem.contexts.dimension))
         self._pool_index = np.empty(plan.length, dtype=np.int64)
         self._action_index = np.empty(plan.length, dtype=np.int64)
@@ -76,8 +92,9 @@ class OpenEpoch:
             self._contexts[place] = 0.0
             self._pool_index[place] = self._action_index[place] = 0
             self._waiting -= len(ids)
-            # Alg. 1, lines 14-15.
-            self._accumulator += self._gate.report(self.plan, total, reports=len(ids))
+            if self._noised_alone:  # Alg. 1, line 14
+                total = replace(self._mechanism, noises=len(ids)).noised(total, self._gate.source)
+            self._accumulator += total  # Alg. 1, line 15
         return statuses
 
     def _statuses(self, ids: IntArray) -> IntArray:
@@ -92,10 +109,7 @@ class OpenEpoch:
             result = np.where(known, self._status[np.where(known, place, 0)], _UNKNOWN)
             result[(ids >= self._origin) & (ids < self.first_id)] = _LATE
         if len(ids) > 1:
-            _, earliest = np.unique(ids, return_index=True)
-            repeated = np.ones(len(ids), dtype=np.bool_)
-            repeated[earliest] = False
-            result[repeated & (result == _ACCEPTED)] = _DUPLICATE
+            result[~first_of_each(ids) & (result == _ACCEPTED)] = _DUPLICATE
         return result
 
     def release(self) -> Release:
@@ -107,7 +121,20 @@ class OpenEpoch:
             self._action_index[missing],
             np.zeros(len(missing)),
         )
-        return self._gate.release(self.plan, total, missing=len(missing))
+        plan = self.plan
+        if not self._gate.budgeted:
+            return Release(plan=plan, vector=np.asarray(total * plan.grid.step), event=None)
+        noises = 1  # Alg. 1, line 17
+        if self._local:
+            # A missing reward counts as 0, and its report carries noise like any other.
+            noises = len(missing) if self._noised_alone else plan.length
+        vector, event = self._gate.release(
+            replace(self._mechanism, noises=noises),
+            total,
+            epoch=plan.epoch,
+            participants=plan.length,
+        )
+        return Release(plan=plan, vector=vector, event=event)
 
     def forsake(self, issued: int) -> None:
         """Give up the first ``issued`` decisions: their rewards can no longer come."""

@@ -1,14 +1,17 @@
-"""Decisions, and drawing them from a public law."""
+"""Decisions: drawing them from a public law, and the numbers that rewards come back with."""
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import overload
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
-from capri.errors import ConfigurationError
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.problem import Problem
+from capri.errors import ConfigurationError, DataError, RewardIgnoredWarning, ShapeError
+from capri.spaces import ContextPool, as_numbers, context_chunks
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,41 @@ class RewardStatus(IntEnum):
         return self.name.lower()
 
 
+def rewards_of(
+    decisions: Decisions | Sequence[Decision | int], rewards: object
+) -> tuple[IntArray, FloatArray]:
+    """Numbers of decisions and a finite reward for each. Errors never show one."""
+    ids = decision_ids(decisions)
+    values = as_numbers(rewards, "a reward must be a finite number")
+    if values.shape != ids.shape:
+        raise ShapeError(f"one reward per decision is needed: {len(ids)}, got {values.shape}")
+    if not np.isfinite(values).all():
+        raise DataError("a reward must be a finite number, got NaN or infinity")
+    return ids, values
+
+
+def first_of_each(ids: IntArray) -> BoolArray:
+    """Which entries are the first of their number: of several rewards for one decision it counts.
+
+    >>> first_of_each(np.array([7, 8, 7]))
+    array([ True,  True, False])
+    """
+    first = np.zeros(len(ids), dtype=np.bool_)
+    first[np.unique(ids, return_index=True)[1]] = True
+    return first
+
+
+def warn_of_ignored(statuses: IntArray, stacklevel: int) -> None:
+    """Tell the caller which rewards changed nothing."""
+    if statuses.any():
+        names = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
+        warnings.warn(
+            f"ignored {' and '.join(names)} rewards: they changed nothing",
+            RewardIgnoredWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
 class LawTable:
     """Draws actions for contexts by number, from a table of their probabilities.
 
@@ -117,3 +155,50 @@ class LawTable:
             high = np.where(above, middle, high)
             low = np.where(above, low, middle + 1)
         return low, self._law[rows, low]
+
+
+# The sampling law of a pool is kept as a table up to this many pairs, else computed when needed.
+_TABLE_PAIRS = 1 << 20
+
+
+class Chooser:
+    """Draws actions for users of an epoch from its public law.
+
+    The law of pool contexts is tabulated: only public rows, so a look-up tells nothing.
+    ``pool_law`` is that of the whole pool where the learner has it already.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        probabilities: Callable[[FloatArray], FloatArray],
+        pool_law: FloatArray | None,
+    ) -> None:
+        self._problem, self._probabilities = problem, probabilities
+        contexts, count = problem.contexts, problem.actions.count
+        small = isinstance(contexts, ContextPool) and contexts.size * count <= _TABLE_PAIRS
+        if pool_law is None and isinstance(contexts, ContextPool) and small:
+            pool_law = np.empty((contexts.size, count))
+            for part in context_chunks(contexts.size, count):
+                pool_law[part] = probabilities(contexts.rows[part])
+        self._table = None if pool_law is None else LawTable(pool_law)
+
+    def draw(self, rows: FloatArray, uniform: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+        """Place in the pool (-1 outside), action and propensity of each context (Alg. 1, line 12).
+
+        One uniform number decides for one context.
+        """
+        contexts = self._problem.contexts
+        outside = np.full(len(rows), -1)
+        place = contexts.locate(rows) if isinstance(contexts, ContextPool) else outside
+        actions, propensity = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+        inside = place >= 0 if self._table is not None else np.zeros(len(rows), dtype=np.bool_)
+        if self._table is not None and inside.any():
+            pool = place if inside.all() else place[inside]
+            actions[inside], propensity[inside] = self._table.draw(pool, uniform[inside])
+        others = np.flatnonzero(~inside)
+        for part in context_chunks(len(others), self._problem.actions.count):
+            which = others[part]
+            law = LawTable(self._probabilities(rows[which]))
+            actions[which], propensity[which] = law.draw(np.arange(len(which)), uniform[which])
+        return place, actions, propensity

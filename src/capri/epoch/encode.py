@@ -5,15 +5,21 @@ noise at the gate is integer too. A floating-point sum with floating-point noise
 """
 
 from functools import cached_property
-from math import isfinite, isqrt, sqrt
+from math import isfinite, sqrt
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
-from capri.privacy.grid import Grid
+from capri.privacy.grid import Grid, within_norm
 from capri.spaces import ContextPool, context_chunks
+
+# Features of all pairs of a pool are kept up to this many pairs and numbers (128 MB), else computed
+# when needed.
+_TABLE_PAIRS, _TABLE_ELEMENTS = 1 << 16, 1 << 24
+# Contributions encoded at once: bounds the temporary (rows x dimension) matrix.
+_BATCH_ELEMENTS = 1 << 19
 
 
 def encode(
@@ -59,40 +65,6 @@ def encode(
         excess = np.minimum(np.abs(values) - np.abs(clipped), tail_bound) / tail_bound
         scaled[:, -1] = tail_share * unit * (2 * excess - 1)
     return within_norm(np.rint(scaled, out=scaled), grid.norm_limit)
-
-
-def within_norm(rounded: FloatArray, norm_limit: int) -> IntArray:
-    """Whole numbers as integers, with every row's norm at most the limit.
-
-    The sum of squares is right to ``(m + 1) 2^-53`` in floating point; rows that this cannot settle
-    are settled in exact integers, and shrunk if they must be.
-    """
-    limit = norm_limit * norm_limit
-    certain = limit * (1 - (rounded.shape[1] + 4) * 2.0**-52)
-    settled = np.einsum("ij,ij->i", rounded, rounded) <= certain
-    if not settled.all():
-        for row in np.flatnonzero(~settled):
-            if np.isfinite(rounded[row]).all():
-                rounded[row] = _shrunk([int(number) for number in rounded[row]], norm_limit)
-            else:  # not a number at all: it contributes nothing
-                rounded[row] = 0.0
-    return rounded.astype(np.int64)
-
-
-def _shrunk(units: list[int], norm_limit: int) -> list[int]:
-    """The same direction, towards zero, until the norm is within the limit in exact integers."""
-    while (squared := sum(unit * unit for unit in units)) > norm_limit * norm_limit:
-        # isqrt rounds down, so the quotient is on the safe side by at least one unit.
-        root = isqrt(squared) + 1
-        units = [abs(unit) * norm_limit // root * (1 if unit > 0 else -1) for unit in units]
-    return units
-
-
-# Features of all pairs of a pool are kept up to this many pairs and numbers (128 MB), else computed
-# when needed.
-_TABLE_PAIRS, _TABLE_ELEMENTS = 1 << 16, 1 << 24
-# Contributions encoded at once: bounds the temporary (rows x dimension) matrix.
-_BATCH_ELEMENTS = 1 << 19
 
 
 def features_and_baseline(plan: EpochPlan, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -142,28 +114,18 @@ class Encoder:
         rewards: FloatArray,
     ) -> IntArray:
         """Sum of the contributions of these decisions."""
-        if len(rewards) == 1:  # the usual call of a service
-            return np.asarray(self._units(contexts, pool_index, action_index, rewards)[0])
         total = np.zeros(self._plan.dimension, dtype=np.int64)
         step = max(1, _BATCH_ELEMENTS // self._plan.dimension)
         for start in range(0, len(rewards), step):
             part = slice(start, start + step)
-            units = self._units(contexts[part], pool_index[part], action_index[part], rewards[part])
+            features = self._features(contexts[part], pool_index[part], action_index[part])
+            units = contributions(
+                self._plan, *features, rewards[part], reward_bound=self._problem.reward_bound
+            )
+            if len(rewards) == 1:  # the usual call of a service
+                return np.asarray(units[0])
             total += units.sum(axis=0)
         return total
-
-    def _units(
-        self,
-        contexts: FloatArray,
-        pool_index: IntArray,
-        action_index: IntArray,
-        rewards: FloatArray,
-    ) -> IntArray:
-        """Each decision's contribution."""
-        whitened, baseline = self._features(contexts, pool_index, action_index)
-        return contributions(
-            self._plan, whitened, baseline, rewards, reward_bound=self._problem.reward_bound
-        )
 
     def _features(
         self, contexts: FloatArray, pool_index: IntArray, action_index: IntArray
@@ -174,16 +136,14 @@ class Encoder:
             return self._table[0][row : row + 1], self._table[1][row : row + 1]
         outside = pool_index < 0
         if outside.all() or self._table is None:
-            return self._compute(self._problem.actions.chosen(contexts, action_index))
+            pairs = self._problem.actions.chosen(contexts, action_index)
+            return features_and_baseline(self._plan, pairs)
         rows = pool_index * self._problem.actions.count + action_index
         whitened, baseline = self._table[0][rows], self._table[1][rows]
         if outside.any():
             pairs = self._problem.actions.chosen(contexts[outside], action_index[outside])
-            whitened[outside], baseline[outside] = self._compute(pairs)
+            whitened[outside], baseline[outside] = features_and_baseline(self._plan, pairs)
         return whitened, baseline
-
-    def _compute(self, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return features_and_baseline(self._plan, pairs)
 
     @cached_property
     def _table(self) -> tuple[FloatArray, FloatArray] | None:

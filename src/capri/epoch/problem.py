@@ -1,32 +1,17 @@
 """What is known before the first round, checked once."""
 
 from dataclasses import dataclass
-from enum import StrEnum
-from math import isfinite
-from numbers import Real
 
 from capri.arrays import FloatArray
+from capri.checks import between, one_of, positive
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel, check_bounded
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import noise_multiplier
+from capri.privacy.promise import PrivacyModel, Randomizer
 from capri.privacy.sphere import sphere
 from capri.privacy.users import UserLimit
 from capri.spaces import Actions, ContextPool, Contexts, FixedActions, context_chunks
-
-
-class PrivacyModel(StrEnum):
-    """Whom a user has to trust: the curator (joint) or nobody (local)."""
-
-    JOINT = "joint"
-    LOCAL = "local"
-
-
-class Randomizer(StrEnum):
-    """How a report of the local model is made private."""
-
-    GAUSSIAN = "gaussian"
-    SPHERE = "sphere"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,27 +85,17 @@ def checked_problem(
         raise ConfigurationError(
             f"budget must be a capri.Budget, or None for no privacy, got {type(budget).__name__}"
         )
-    if (
-        isinstance(reward_bound, bool)
-        or not isinstance(reward_bound, Real)
-        or not (isfinite(reward_bound) and reward_bound > 0)
-    ):
-        raise ConfigurationError(f"reward_bound must be positive and finite, got {reward_bound!r}")
-    if not 1e-50 <= float(reward_bound) <= 1e50:
-        raise ConfigurationError(
-            f"reward_bound must lie within 1e-50 and 1e50, got {reward_bound!r}: scale the rewards"
-        )
-    if model not in tuple(PrivacyModel):
-        raise ConfigurationError(f"model must be 'joint' or 'local', got {model!r}")
-    if randomizer not in tuple(Randomizer):
-        raise ConfigurationError(f"randomizer must be 'sphere' or 'gaussian', got {randomizer!r}")
+    positive("reward_bound", reward_bound)
+    between("reward_bound", reward_bound, 1e-50, 1e50)
+    one_of("model", model, tuple(PrivacyModel))
+    one_of("randomizer", randomizer, tuple(Randomizer))
     if kernel.constant_diagonal is not None and kernel.constant_diagonal > 1 + 1e-9:
         raise ConfigurationError(
             f"k(w, w) must be at most 1, got {kernel.constant_diagonal}: lower the variance"
         )
     problem = Problem(
         kernel=kernel,
-        actions=actions if isinstance(actions, Actions) else FixedActions(actions),
+        actions=actions if isinstance(actions, Actions) else FixedActions(actions),  # type: ignore[arg-type]
         contexts=contexts,
         reward_bound=float(reward_bound),
         budget=budget,

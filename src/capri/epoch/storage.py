@@ -1,4 +1,4 @@
-"""Saved policies: a folder-free bundle of one JSON and one NPZ in a zip file. No pickle."""
+"""Saved policies: one JSON and one NPZ in a zip file. No pickle."""
 
 import json
 import zipfile
@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from io import BytesIO
-from os import PathLike, replace
+from os import PathLike
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.errors import BudgetError, StorageError
 from capri.features import Basis, DenseFeatures, LowRankFeatures, Predictor
+from capri.files import plain, write_atomically
 from capri.kernels import Kernel, from_dict
 from capri.privacy.budget import Budget
 from capri.privacy.grid import Grid
@@ -29,51 +29,35 @@ VERSION = 1
 Arrays = dict[str, Any]
 
 
-def write_bundle(
+def write_policy_file(
     path: str | PathLike[str],
     values: dict[str, Any],
     arrays: Arrays,
     *,
     confidential: bool = False,
 ) -> None:
-    """Write atomically: a crash leaves the old file or the new one, never half of one.
-
-    A confidential file can be read by its owner only; others get the usual permissions.
-    """
-    packed = BytesIO()
+    """Write atomically; a confidential file can be read by its owner only."""
+    packed, archive = BytesIO(), BytesIO()
     np.savez(packed, **arrays)
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{token_hex(4)}.partial")
     head = {"format": FORMAT, "version": VERSION, **values}
-    try:
-        temporary.touch(mode=0o600 if confidential else 0o666)
-        with zipfile.ZipFile(temporary, "w") as bundle:
-            bundle.writestr("state.json", json.dumps(head, default=_plain))
-            bundle.writestr("arrays.npz", packed.getvalue())
-        replace(temporary, target)
-    except OSError as problem:
-        raise StorageError(f"cannot write {path}: {problem.strerror}") from problem
-    finally:
-        temporary.unlink(missing_ok=True)
+    with zipfile.ZipFile(archive, "w") as folder:
+        folder.writestr("state.json", json.dumps(head, default=plain))
+        folder.writestr("arrays.npz", packed.getvalue())
+    write_atomically(Path(path), archive.getvalue(), confidential=confidential)
 
 
-def _plain(value: Any) -> Any:
-    """NumPy numbers as plain ones."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"cannot store a {type(value).__name__}")
-
-
-def read_bundle(path: str | PathLike[str], kind: str = "curator") -> tuple[dict[str, Any], Arrays]:
-    """Read a bundle of some kind, or say why it cannot be read."""
+def read_policy_file(
+    path: str | PathLike[str], kind: str = "curator"
+) -> tuple[dict[str, Any], Arrays]:
+    """Read a saved policy of some kind, or say why it cannot be read."""
     if not Path(path).exists():
         raise StorageError(f"no such file: {path}")
     try:
-        with zipfile.ZipFile(path) as bundle:
-            if bundle.testzip() is not None:
+        with zipfile.ZipFile(path) as folder:
+            if folder.testzip() is not None:
                 raise StorageError(f"{path} is damaged: a checksum does not match")
-            values = json.loads(bundle.read("state.json"))
-            packed = bundle.read("arrays.npz")
+            values = json.loads(folder.read("state.json"))
+            packed = folder.read("arrays.npz")
         with np.load(BytesIO(packed), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
     except StorageError:
@@ -175,7 +159,7 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
         "grid": {
             "step": plan.grid.step,
             "norm_limit": plan.grid.norm_limit,
-            "noise_scale": plan.grid.noise_scale,
+            "noise_scale": plan.grid.noise_units,  # named so since format 1
         },
         "sphere": None if plan.sphere is None else asdict(plan.sphere),
     }
@@ -218,7 +202,7 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
         sigma_max=values["sigma_max"],
         value_bound=values["value_bound"],
         clip_norm=values["clip_norm"],
-        grid=Grid(**values["grid"]),
+        grid=_grid(**values["grid"]),
         calibration=values["calibration"],
         baseline=baseline,
         moment_share=values["moment_share"],
@@ -227,9 +211,13 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
     )
 
 
+def _grid(*, step: float, norm_limit: int, noise_scale: float) -> Grid:
+    return Grid(step, norm_limit, noise_scale)
+
+
 def ledger_state(ledger: Ledger) -> list[dict[str, Any]]:
     """The events of a ledger as plain values."""
-    return [asdict(event) for event in ledger.events]
+    return [event.to_dict() for event in ledger.events]
 
 
 def ledger_from_state(ledger: Ledger, events: list[dict[str, Any]]) -> None:

@@ -24,7 +24,6 @@ from capri.experiments.worlds import build_world
 from capri.joint.policy import Capri
 from capri.local.fleet import Fleet
 from capri.memory import PeakMemory
-from capri.privacy.certificate import certify
 from capri.simulation import Policy, SimulationResult, simulate
 
 Record = dict[str, Any]
@@ -158,15 +157,8 @@ def _certificate(policy: Policy) -> Record | None:
 
     Without what was spent and released: nothing was. None for runs without a budget and for rivals.
     """
-    if isinstance(policy, Fleet):
-        found = policy.aggregator.certificate()
-    elif isinstance(policy, Capri) and policy._ledger is not None:
-        found = certify(policy._problem, policy._ledger, private=True)
-    else:
-        return None
-    done = ("spent", "releases")
-    terms = {name: value for name, value in found.to_dict().items() if name not in done}
-    return {"simulated": True, "claim": NO_CLAIM, "would_certify": terms}
+    terms = policy.terms() if isinstance(policy, Capri | Fleet) else None
+    return terms and {"simulated": True, "claim": NO_CLAIM, "would_certify": terms}
 
 
 def _in_words(problem: Exception) -> str:

@@ -14,15 +14,16 @@ from numbers import Real
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.checks import not_negative, whole
 from capri.epoch.plan import EpochRecord
-from capri.epoch.problem import PrivacyModel, Problem
+from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.forecast.result import EpochOutlook, Forecast, Outlook
-from capri.forecast.worlds import RandomFunctions
-from capri.joint.policy import Capri
+from capri.forecast.worlds import Forecastable, RandomFunctions
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import checked_horizon
 from capri.privacy.budget import Budget
+from capri.privacy.promise import PrivacyModel
 from capri.simulation import simulate
 
 # Called with the rounds played so far and the rounds of all runs together.
@@ -33,7 +34,7 @@ _CURVE_POINTS = 40
 
 
 def forecast(
-    policy: Capri,
+    policy: Forecastable,
     *,
     horizons: Sequence[int] = (1_000, 10_000, 100_000),
     epsilons: Sequence[float] | None = None,
@@ -57,19 +58,13 @@ def forecast(
     """
     asked = _checked_horizons(horizons)
     budgets = _budgets(policy, epsilons)
-    if isinstance(functions, bool) or not isinstance(functions, int | np.integer) or functions < 2:
-        raise ConfigurationError(
-            f"functions must be a whole number of 2 or more, got {functions!r}: "
-            "a single one says nothing of the spread"
-        )
-    if isinstance(noise, bool) or not isinstance(noise, Real) or not (0 <= float(noise) < inf):
-        raise ConfigurationError(f"noise must be zero or more and finite, got {noise!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ConfigurationError(f"seed must be a whole number of 0 or more, got {seed!r}")
-    if policy._problem.actions.count < 2:
+    whole("functions", functions, least=2)  # a single one says nothing of the spread
+    not_negative("noise", noise)
+    whole("seed", seed, least=0)
+    if policy.problem.actions.count < 2:
         raise ConfigurationError("with a single action there is nothing to forecast")
     world = RandomFunctions.of(policy, float(noise), seed)
-    anytime = isinstance(policy._options, PracticalOptions)
+    anytime = isinstance(policy.options, PracticalOptions)
     lengths = asked[-1:] if anytime else asked
     ticker = _Ticker(progress, len(budgets) * functions * sum(lengths))
     curves: dict[float, dict[int, list[float]]] = {epsilon: {} for epsilon in budgets}
@@ -98,9 +93,9 @@ def forecast(
         for rounds, regrets in curve.items()
     )
     return Forecast(
-        model=str(policy.model),
-        preset=policy._preset,
-        delta=None if policy._problem.budget is None else policy._problem.budget.delta,
+        model=str(policy.problem.model),
+        preset=policy.preset,
+        delta=None if policy.problem.budget is None else policy.problem.budget.delta,
         functions=int(functions),
         noise=float(noise),
         seed=seed,
@@ -111,7 +106,7 @@ def forecast(
         epochs=tuple(
             outlook
             for epsilon, runs in records.items()
-            for outlook in _epoch_outlooks(epsilon, runs, policy._problem)
+            for outlook in _epoch_outlooks(epsilon, runs, policy.problem)
         ),
     )
 
@@ -126,9 +121,9 @@ def _checked_horizons(horizons: Sequence[int]) -> list[int]:
     return checked
 
 
-def _budgets(policy: Capri, epsilons: Sequence[float] | None) -> dict[float, Budget | None]:
+def _budgets(policy: Forecastable, epsilons: Sequence[float] | None) -> dict[float, Budget | None]:
     """The budget of each epsilon; infinity stands for none."""
-    own = policy._problem.budget
+    own = policy.problem.budget
     if epsilons is None:
         return {inf: None} if own is None else {own.epsilon: own}
     if isinstance(epsilons, Real):

@@ -1,7 +1,8 @@
 """The configuration of a policy against random functions of the RKHS ball it assumes."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -9,9 +10,9 @@ from capri.environments import TabularEnvironment
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
-from capri.joint.policy import Capri
 from capri.kernels import random_coefficients
 from capri.learners.options import PracticalOptions
+from capri.learners.presets import Options
 from capri.privacy.budget import Budget
 from capri.spaces import ContextPool, Contexts, context_chunks
 from capri.streams import FORECAST
@@ -22,12 +23,48 @@ _POOL_PAIRS = 1 << 17
 _CENTRES = 30
 
 
+class Forecastable(Protocol):
+    """A policy whose configuration can be played again; see :class:`capri.Capri`."""
+
+    @property
+    def problem(self) -> Problem:
+        """What it was built for."""
+
+    @property
+    def preset(self) -> str:
+        """The preset it was built from."""
+
+    @property
+    def options(self) -> Options:
+        """The choices of its preset."""
+
+    def again(self, **changes: Any) -> "Player":
+        """A fresh policy of the same configuration."""
+
+
+class Player(Protocol):
+    """A fresh policy."""
+
+    @property
+    def remaining(self) -> int:
+        """Decisions that may be asked for at once."""
+
+    @property
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """Records of closed epochs."""
+
+    def act_many(self, contexts: object, *, users: Sequence[int] | None = None) -> Decisions:
+        """Decide for some users."""
+
+    def update_many(self, decisions: Decisions, rewards: object) -> object:
+        """Take their rewards."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RandomFunctions:
     """The spaces of a policy, random functions on them, and fresh policies to play there."""
 
-    problem: Problem
-    settings: dict[str, Any]
+    configured: Forecastable
     pool: ContextPool
     norm: float
     noise: float
@@ -35,27 +72,14 @@ class RandomFunctions:
     description: str
 
     @classmethod
-    def of(cls, policy: Capri, noise: float, seed: int) -> "RandomFunctions":
+    def of(cls, policy: Forecastable, noise: float, seed: int) -> "RandomFunctions":
         """For the configuration of a policy, which is read and not changed."""
-        problem, options = policy._problem, policy._options
+        problem, options = policy.problem, policy.options
         generator = np.random.default_rng(np.random.SeedSequence([seed, FORECAST]))
         pool, description = _pool(problem.contexts, problem.actions.count, generator)
-        settings: dict[str, Any] = {
-            "kernel": problem.kernel,
-            "actions": problem.actions,
-            "contexts": pool,
-            "reward_bound": problem.reward_bound,
-            "model": str(problem.model),
-            "preset": policy._preset,
-            **asdict(options),
-        }
-        if problem.limit is not None:
-            settings["contributions_per_user"] = problem.limit.total
-            settings["contributions_per_epoch"] = problem.limit.per_epoch
         norm = options.norm_bound if isinstance(options, PracticalOptions) else None
         return cls(
-            problem=problem,
-            settings=settings,
+            configured=policy,
             pool=pool,
             norm=norm or problem.reward_bound,
             noise=noise * problem.reward_bound,
@@ -63,21 +87,24 @@ class RandomFunctions:
             description=description,
         )
 
+    @property
+    def problem(self) -> Problem:
+        """What the policy was built for."""
+        return self.configured.problem
+
     def seed_of(self, number: int) -> int:
         """One seed for users, rewards and noise of a function, whatever the epsilon."""
         return int(np.random.SeedSequence([self.seed, FORECAST, number]).generate_state(1)[0])
 
     def policy(self, budget: Budget | None, horizon: int | None, number: int) -> "NewUsers":
         """A fresh policy of the same configuration, with seeded noise."""
-        return NewUsers(
-            Capri(
-                budget=budget,
-                horizon=horizon,
-                simulation_seed=self.seed_of(number),
-                **self.settings,
-            ),
-            named=self.problem.limit is not None,
+        fresh = self.configured.again(
+            budget=budget,
+            horizon=horizon,
+            contexts=self.pool,
+            simulation_seed=self.seed_of(number),
         )
+        return NewUsers(fresh, named=self.problem.limit is not None)
 
     def environment(self, number: int) -> TabularEnvironment:
         """Function ``number``: ``f = sum_j a_j k(., z_j)`` scaled to the norm bound."""
@@ -121,7 +148,7 @@ def _pool(
 class NewUsers:
     """A policy that meets a new user in every round, with an id where ids are asked for."""
 
-    def __init__(self, policy: Capri, *, named: bool) -> None:
+    def __init__(self, policy: Player, *, named: bool) -> None:
         self._policy, self._named, self._seen = policy, named, 0
 
     @property

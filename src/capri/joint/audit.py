@@ -23,12 +23,12 @@ from capri.arrays import FloatArray, IntArray
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan
-from capri.epoch.problem import PrivacyModel
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.policy import Capri
 from capri.privacy.calibration import analytic_multiplier, delivered_epsilon
-from capri.privacy.gate import Gate
+from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
+from capri.privacy.promise import PrivacyModel
 from capri.spaces import context_chunks
 
 # How far beyond its bound the attacker's reward lies: clipping must take care of it.
@@ -168,8 +168,8 @@ class _Target:
 
     def __init__(self, policy: Capri) -> None:
         self._policy = policy
-        self._problem = policy._problem
-        plan = policy._epoch_with_room().plan
+        self._problem = policy.problem
+        plan = policy.plan()
         self._context, self._action = self._worst_pair(plan)
         # Local: the report itself is public, so the attacked one stands alone. Joint: a bystander
         # whose reward never comes shares the epoch.
@@ -229,8 +229,8 @@ class _Target:
 
     def _gate(self) -> Gate:
         ledger = self._policy.ledger
-        fresh = Ledger(ledger.budget, composition=self._problem.composition, participation=None)
-        return Gate(self._problem.model, self._policy._streams.noise, fresh)
+        fresh = Ledger(ledger.budget, composition=self._problem.composition)
+        return Gate(noise_source(None), fresh)
 
     def _play(self, gate: Gate, epoch: int, sign: float | None) -> FloatArray:
         """One epoch with the attacker's reward (or none); everything it gives away, averaged."""

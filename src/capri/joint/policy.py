@@ -2,22 +2,28 @@
 
 import os
 import secrets
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from os import PathLike
 from threading import RLock
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.decide import Decision, Decisions, LawTable, RewardStatus, decision_ids
-from capri.epoch.plan import EpochRecord, Release
-from capri.epoch.problem import PrivacyModel, checked_problem
+from capri.epoch.course import Course, PublicFace
+from capri.epoch.decide import (
+    Chooser,
+    Decision,
+    Decisions,
+    RewardStatus,
+    rewards_of,
+    warn_of_ignored,
+)
+from capri.epoch.plan import EpochPlan
+from capri.epoch.problem import checked_problem
 from capri.epoch.storage import (
     damage_as_storage_error,
     ledger_from_state,
@@ -26,42 +32,25 @@ from capri.epoch.storage import (
     plan_state,
     problem_arguments,
     problem_state,
-    read_bundle,
-    write_bundle,
+    read_policy_file,
+    write_policy_file,
 )
-from capri.errors import (
-    BudgetError,
-    ConfigurationError,
-    DataError,
-    HorizonError,
-    RewardIgnoredWarning,
-    ShapeError,
-)
+from capri.errors import BudgetError, ConfigurationError, DataError, HorizonError, ShapeError
+from capri.forecast.result import Forecast
+from capri.forecast.run import forecast
 from capri.kernels import Kernel
-from capri.learners.presets import build, checked_horizon, checked_options
+from capri.learners.presets import Options, build, checked_horizon, checked_options
 from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate, certify
+from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.privacy.promise import PrivacyModel
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
-from capri.spaces import (
-    ContextPool,
-    Contexts,
-    as_contexts,
-    as_numbers,
-    as_wanted,
-    context_chunks,
-)
-
-if TYPE_CHECKING:
-    from capri.forecast.result import Forecast
-
-# The sampling law of a pool is kept as a table up to this many pairs, else computed when needed.
-_TABLE_PAIRS = 1 << 20
+from capri.spaces import Contexts, as_numbers, as_wanted
 
 
-class Capri:
+class Capri(PublicFace):
     """A differentially private contextual kernel bandit.
 
     Parameters
@@ -136,9 +125,10 @@ class Capri:
         self._options = checked_options(preset, options)
         self._streams = Streams(simulation_seed)
         with one_blas_thread():
-            self._schedule, self._learner = build(
+            schedule, learner = build(
                 self._problem, self._options, self._horizon, self._streams.public
             )
+        self._course = Course(schedule, learner, self._streams)
         self._participation = None if limit is None else Participation(limit)
         self._ledger: Ledger | None = None
         if budget is not None:
@@ -147,16 +137,13 @@ class Capri:
                 composition=self._problem.composition,
                 participation=self._participation,
             )
-        self._gate = Gate(self._problem.model, self._streams.noise, self._ledger)
-        self._records: list[EpochRecord] = []
+        self._gate = Gate(self._streams.noise, self._ledger)
         # Private runs start at a random number, so that a decision made before a restart is unknown
         # to the restarted policy instead of being taken for somebody else's.
         self._origin = 0 if self._streams.simulated else secrets.randbelow(1 << 62)
         self._decided = 0
         self._open: OpenEpoch | None = None
-        self._table: LawTable | None = None
-        self._plan_seconds = 0.0
-        self._unlearnt: Release | None = None
+        self._chooser: Chooser | None = None
         # Servers call from many threads; a decision or a reward must be counted once.
         self._lock = RLock()
         self._process = os.getpid()
@@ -164,7 +151,7 @@ class Capri:
     # -- what is public ---------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return f"Capri({self.guarantee}; epoch {len(self._records) + 1})"
+        return f"Capri({self.guarantee}; epoch {len(self.epochs) + 1})"
 
     @property
     def guarantee(self) -> str:
@@ -207,17 +194,59 @@ class Capri:
 
         Refused to a run without a budget and to a simulation: neither protects anybody.
         """
-        return certify(self._problem, self._ledger, private=self._streams.noise.private)
+        return self._certify(private=not self._streams.simulated)
+
+    def terms(self) -> dict[str, Any] | None:
+        """What a private run of this configuration certifies; None without a budget.
+
+        Without what was spent and released, and hence no claim about this run.
+        """
+        return None if self._ledger is None else self._certify(private=True).terms()
+
+    def _certify(self, *, private: bool) -> Certificate:
+        return certify_policy(
+            model=self._problem.model,
+            limit=self._problem.limit,
+            composition=self._problem.composition,
+            ledger=self._ledger,
+            private=private,
+        )
 
     @property
-    def epochs(self) -> tuple[EpochRecord, ...]:
-        """One record per closed epoch."""
-        return tuple(self._records)
+    def preset(self) -> str:
+        """The preset it was built from."""
+        return self._preset
 
     @property
-    def horizon(self) -> int | None:
-        """Number of decisions the policy was built for; None for any number."""
-        return self._horizon
+    def options(self) -> Options:
+        """The choices of its preset."""
+        return self._options
+
+    def again(self, **changes: Any) -> "Capri":
+        """A fresh policy of the same configuration, with some arguments changed.
+
+        Nothing that this one has learnt goes with it.
+        """
+        limit = self._problem.limit
+        settings: dict[str, Any] = {
+            "kernel": self._problem.kernel,
+            "actions": self._problem.actions,
+            "contexts": self._problem.contexts,
+            "budget": self._problem.budget,
+            "horizon": self._horizon,
+            "reward_bound": self._problem.reward_bound,
+            "model": str(self._problem.model),
+            "preset": self._preset,
+            "contributions_per_user": None if limit is None else limit.total,
+            "contributions_per_epoch": None if limit is None else limit.per_epoch,
+            **asdict(self._options),
+        }
+        return Capri(**(settings | changes))
+
+    def plan(self) -> EpochPlan:
+        """The public plan of the epoch under way; opens one where there is none."""
+        with self._lock:
+            return self._epoch_with_room().plan
 
     @property
     def remaining(self) -> int:
@@ -225,21 +254,12 @@ class Capri:
         with self._lock:
             if self._open is not None and self._open.remaining:
                 return self._open.remaining
-            return self._schedule.length(self._next_epoch)
+            return self._course.length(self._next_epoch)
 
     @property
     def _next_epoch(self) -> int:
         """Number of the epoch that a decision would open once the present one is full."""
-        under_way = self._open is not None or self._unlearnt is not None
-        return len(self._records) + 1 + under_way
-
-    def estimate(self, contexts: object) -> FloatArray:
-        """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
-        return self._learner.estimate(as_contexts(contexts, self._problem.contexts.dimension))
-
-    def active(self, contexts: object) -> BoolArray:
-        """Which actions no test has ruled out, ``(n, n_actions)`` of True and False."""
-        return self._learner.active(as_contexts(contexts, self._problem.contexts.dimension))
+        return self._course.closed + 1 + (self._open is not None)
 
     def forecast(
         self,
@@ -250,13 +270,11 @@ class Capri:
         noise: float = 0.1,
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
-    ) -> "Forecast":
+    ) -> Forecast:
         """What to expect of this configuration, from play against random functions.
 
         Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
         """
-        from capri.forecast.run import forecast
-
         return forecast(
             self,
             horizons=horizons,
@@ -266,10 +284,6 @@ class Capri:
             seed=seed,
             progress=progress,
         )
-
-    def probabilities(self, contexts: object) -> FloatArray:
-        """The public law actions are drawn from now, ``(n, n_actions)``; rows sum to 1."""
-        return self._learner.probabilities(as_contexts(contexts, self._problem.contexts.dimension))
 
     # -- deciding ---------------------------------------------------------------------------------
 
@@ -283,7 +297,7 @@ class Capri:
 
     def act_many(self, contexts: object, *, users: Sequence[UserId] | None = None) -> Decisions:
         """Decide for at most :attr:`remaining` contexts, ``(n, d)``."""
-        rows = as_contexts(contexts, self._problem.contexts.dimension)
+        rows = self._rows(contexts)
         with self._lock:
             return self._decide(rows, users)[0]
 
@@ -293,7 +307,7 @@ class Capri:
         For replaying a log in simulation; says which were kept. A private policy refuses: who is
         kept depends on what earlier users did, which no ledger here accounts for.
         """
-        rows = as_contexts(contexts, self._problem.contexts.dimension)
+        rows = self._rows(contexts)
         wanted = as_wanted(action_index, len(rows), self._problem.actions.count)
         if self.private:
             raise ConfigurationError(
@@ -338,14 +352,16 @@ class Capri:
         if self._participation is not None and users is not None:
             # Checked before anything changes: asking for a decision may close an epoch.
             room = self._open is not None and self._open.remaining > 0
-            number = len(self._records) + 1 if room else self._next_epoch
+            number = self._course.closed + 1 if room else self._next_epoch
             self._participation.check(users, number)
         epoch = self._epoch_with_room()
         if self._participation is not None and users is not None:
             self._participation.add(users, epoch.plan.epoch)
-        # Alg. 1, line 12.
-        place = self._locate(rows)
-        actions, propensity = self._draw_actions(rows, place)
+        if self._chooser is None:
+            learner = self._course.learner
+            self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
+        uniform = self._streams.actions.random(len(rows))
+        place, actions, propensity = self._chooser.draw(rows, uniform)
         if wanted is not None:
             kept = actions == wanted
             rows, place, actions, propensity = (
@@ -360,44 +376,24 @@ class Capri:
         nobody = np.empty(0, dtype=np.int64)
         features = self._problem.actions.dimension
         return Decisions(
-            nobody, len(self._records) + 1, nobody, np.empty((0, features)), np.empty(0)
+            nobody, self._course.closed + 1, nobody, np.empty((0, features)), np.empty(0)
         )
 
     def _check_room(self, count: int) -> None:
         if count <= self.remaining:
             return
         if self.remaining == 0:
-            raise HorizonError(
-                f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
-                "new users or with a new budget, to go on"
-            )
+            raise self._at_the_horizon()
         raise HorizonError(
             f"{count} decisions were asked for, {self.remaining} are left in this epoch: "
             "ask for at most policy.remaining at once"
         )
 
-    def _locate(self, rows: FloatArray) -> IntArray:
-        """Where each context stands in the pool, -1 where it does not or where there is none."""
-        contexts = self._problem.contexts
-        if isinstance(contexts, ContextPool):
-            return contexts.locate(rows)
-        return np.full(len(rows), -1)
-
-    def _draw_actions(self, rows: FloatArray, place: IntArray) -> tuple[IntArray, FloatArray]:
-        """Draw from the sampling law, one uniform number per decision."""
-        uniform = self._streams.actions.random(len(rows))
-        actions = np.empty(len(rows), dtype=np.int64)
-        propensity = np.empty(len(rows))
-        inside = place >= 0 if self._table is not None else np.zeros(len(rows), dtype=np.bool_)
-        if self._table is not None and inside.any():
-            pool = place if inside.all() else place[inside]
-            actions[inside], propensity[inside] = self._table.draw(pool, uniform[inside])
-        outside = np.flatnonzero(~inside)
-        for part in context_chunks(len(outside), self._problem.actions.count):
-            which = outside[part]
-            law = LawTable(self._learner.probabilities(rows[which]))
-            actions[which], propensity[which] = law.draw(np.arange(len(which)), uniform[which])
-        return actions, propensity
+    def _at_the_horizon(self) -> HorizonError:
+        return HorizonError(
+            f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
+            "new users or with a new budget, to go on"
+        )
 
     # -- rewards ----------------------------------------------------------------------------------
 
@@ -416,31 +412,18 @@ class Capri:
         return self._reward(decisions, rewards)
 
     def _reward(self, decisions: Decisions | Sequence[Decision | int], rewards: object) -> IntArray:
-        ids = decision_ids(decisions)
-        values = as_numbers(rewards, "a reward must be a finite number")
-        if values.shape != ids.shape:
-            raise ShapeError(f"one reward per decision is needed: {len(ids)}, got {values.shape}")
-        if not np.isfinite(values).all():
-            raise DataError("a reward must be a finite number, got NaN or infinity")
+        ids, values = rewards_of(decisions, rewards)
         with self._lock:
-            statuses = self._count(ids, values)
+            self._check_process()
+            if self._open is None:
+                known = (ids >= self._origin) & (ids < self._origin + self._decided)
+                statuses = np.where(known, int(RewardStatus.LATE), int(RewardStatus.UNKNOWN))
+            else:
+                statuses = self._open.reward(ids, values)
+                if self._open.complete:
+                    self._close(self._open)
         if statuses.any():
-            ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
-            warnings.warn(
-                f"ignored {' and '.join(ignored)} rewards: they changed nothing",
-                RewardIgnoredWarning,
-                stacklevel=3,  # the caller of update or update_many
-            )
-        return statuses
-
-    def _count(self, ids: IntArray, values: FloatArray) -> IntArray:
-        self._check_process()
-        if self._open is None:
-            known = (ids >= self._origin) & (ids < self._origin + self._decided)
-            return np.where(known, RewardStatus.LATE, RewardStatus.UNKNOWN).astype(np.int64)
-        statuses = self._open.reward(ids, values)
-        if self._open.complete:
-            self._close(self._open)
+            warn_of_ignored(statuses, stacklevel=3)  # the caller of update or update_many
         return statuses
 
     # -- epochs -----------------------------------------------------------------------------------
@@ -460,66 +443,27 @@ class Capri:
 
     def _epoch_with_room(self) -> OpenEpoch:
         """The open epoch, after closing one whose decisions are all taken."""
-        self._learn()
+        self._course.learn()
         if self._open is not None and self._open.remaining == 0:
             self._close(self._open)
         if self._open is None:
-            started = perf_counter()
-            number = len(self._records) + 1
-            length = self._schedule.length(number)
-            with one_blas_thread():
-                plan = self._learner.plan(number, length, self._streams.public)
-            first_id = self._origin + self._decided
-            self._open = OpenEpoch(plan, first_id, self._problem, self._gate, self._origin)
-            self._fill_table()
-            self._plan_seconds = perf_counter() - started
+            plan = self._course.plan()
+            if plan is None:
+                raise self._at_the_horizon()
+            self._enter(plan, self._decided)
+        assert self._open is not None
         return self._open
 
-    def _fill_table(self) -> None:
-        """Tabulate the law of pool contexts; only public rows, so a look-up tells nothing."""
-        contexts, count = self._problem.contexts, self._problem.actions.count
-        law = self._learner.pool_law()
-        if (
-            law is None
-            and isinstance(contexts, ContextPool)
-            and contexts.size * count <= _TABLE_PAIRS
-        ):
-            law = np.empty((contexts.size, count))
-            for part in context_chunks(contexts.size, count):
-                law[part] = self._learner.probabilities(contexts.rows[part])
-        self._table = None if law is None else LawTable(law)
+    def _enter(self, plan: EpochPlan, first: int) -> None:
+        """Open an epoch whose first decision has this number."""
+        self._open = OpenEpoch(plan, self._origin + first, self._problem, self._gate, self._origin)
+        self._chooser = None
 
     def _close(self, epoch: OpenEpoch) -> None:
         """Release the epoch, forget it, and learn from the release."""
-        self._unlearnt = epoch.release()
+        release = epoch.release()
         self._open = None
-        self._learn()
-
-    def _learn(self) -> None:
-        """Learn from a release. If that is interrupted, the next call makes up for it."""
-        if self._unlearnt is None:
-            return
-        # Timed from here: how long the noise took depends on how many rewards were missing.
-        started = perf_counter()
-        # Alg. 1, lines 18-20.
-        with one_blas_thread():
-            lesson = self._learner.learn(self._unlearnt, self._streams.public)
-        plan = self._unlearnt.plan
-        record = EpochRecord(
-            epoch=plan.epoch,
-            length=plan.length,
-            rank=plan.features.rank,
-            tau=plan.tau,
-            sigma_max=plan.sigma_max,
-            noise_scale=plan.noise_scale,
-            width=lesson.width,
-            active_share=lesson.active_share,
-            predicted_error=lesson.predicted_error,
-            noise_share=lesson.noise_share,
-            seconds=self._plan_seconds + perf_counter() - started,
-        )
-        self._records.append(record)
-        self._unlearnt = None
+        self._course.close(release)
 
     # -- storage ----------------------------------------------------------------------------------
 
@@ -531,9 +475,8 @@ class Capri:
         dropped decisions contribute nothing. Save when an epoch has just closed to lose nothing.
         """
         with self._lock:
-            self._learn()
             # Digests of user ids can be guessed from: only the owner may read such a file.
-            write_bundle(path, *self._state(), confidential=self._participation is not None)
+            write_policy_file(path, *self._state(), confidential=self._participation is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Let simulations be copied and pickled; two copies of private data would both release."""
@@ -541,16 +484,12 @@ class Capri:
             raise TypeError(
                 "a private policy is neither pickled nor copied: use policy.save and Capri.load"
             )
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._lock = RLock()
+        return super().__getstate__()
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, contexts: Contexts | None = None) -> "Capri":
         """Read a saved policy. A context sampler is code and must be given again."""
-        values, arrays = read_bundle(path)
+        values, arrays = read_policy_file(path)
         with damage_as_storage_error(path):
             policy = cls(
                 **problem_arguments(values["problem"], arrays, contexts),
@@ -564,7 +503,7 @@ class Capri:
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         problem_values, problem_arrays = problem_state(self._problem)
-        learner_values, learner_arrays = self._learner.state()
+        course_values, course_arrays = self._course.state()
         values: dict[str, Any] = {
             "problem": problem_values,
             "horizon": self._horizon,
@@ -573,20 +512,19 @@ class Capri:
             "simulated": self._streams.simulated,
             "streams": self._streams.state(),
             "decided": self._decided,
-            "epochs": [record.to_dict() for record in self._records],
+            **course_values,
             "ledger": None if self._ledger is None else ledger_state(self._ledger),
             "participation": None if self._participation is None else self._participation.state(),
-            "learner": learner_values,
             "open": None,
         }
-        arrays: dict[str, Any] = learner_arrays | problem_arrays
+        arrays: dict[str, Any] = course_arrays | problem_arrays
         if self._open is not None:
             plan_values, plan_arrays = plan_state(self._open.plan)
             values["open"] = {
                 "plan": plan_values,
                 "first_decision": self._decided - self._open.issued,
                 "issued": self._open.issued,
-                "plan_seconds": self._plan_seconds,
+                "plan_seconds": self._course.plan_seconds,
             }
             arrays |= plan_arrays
             if self._streams.simulated:
@@ -601,16 +539,13 @@ class Capri:
         if self._ledger is not None:
             ledger_from_state(self._ledger, values["ledger"])
         self._decided = values["decided"]
-        self._records = [EpochRecord(**record) for record in values["epochs"]]
-        self._learner.restore((values["learner"], arrays))
-        if values["open"] is not None:
-            stored = values["open"]
+        stored = values["open"]
+        self._course.restore(values, arrays, 0.0 if stored is None else stored["plan_seconds"])
+        if stored is not None:
             plan = plan_from_state(stored["plan"], arrays, self._problem.kernel)
-            first_id = self._origin + stored["first_decision"]
-            self._open = OpenEpoch(plan, first_id, self._problem, self._gate, self._origin)
+            self._enter(plan, stored["first_decision"])
+            assert self._open is not None
             if values["simulated"]:
                 self._open.restore(arrays)
             else:
                 self._open.forsake(stored["issued"])
-            self._plan_seconds = stored["plan_seconds"]
-            self._fill_table()

@@ -10,11 +10,12 @@ from math import sqrt
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.epoch.problem import PrivacyModel, Problem
+from capri.epoch.problem import Problem
 from capri.features import Basis, LowRankFeatures
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.options import PracticalOptions
 from capri.learners.support import Support
+from capri.privacy.promise import PrivacyModel
 
 # Overall loudness tried, relative to the most informative direction; the best prediction wins.
 _LOUDNESS = 2.0 ** np.arange(0.5, 24.0, 1.5)

@@ -1,11 +1,8 @@
 """The choices of the practical preset, each with a name. None of them touches the guarantee."""
 
 from dataclasses import dataclass
-from math import isfinite
-from numbers import Real
 
-import numpy as np
-
+from capri.checks import between, one_of, positive, truth, whole
 from capri.errors import ConfigurationError
 
 
@@ -79,10 +76,9 @@ class PracticalOptions:
             value = getattr(self, name)
             if value is not None:
                 whole(name, value)
-        if not isinstance(self.pooling, bool):
-            raise ConfigurationError(f"pooling must be True or False, got {self.pooling!r}")
-        if self.residual is not None and not isinstance(self.residual, bool):
-            raise ConfigurationError(f"residual must be True, False or None, got {self.residual!r}")
+        truth("pooling", self.pooling)
+        if self.residual is not None:
+            truth("residual", self.residual)
         if self.tau != "auto" and self.shape != "whitening":
             raise ConfigurationError("tau is the ridge of shape='whitening': choose that, too")
         if self.widths == "rigorous" and self.covariance == "copy":
@@ -99,40 +95,7 @@ class PracticalOptions:
         return self.widths != "rigorous" if self.residual is None else self.residual
 
 
-def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """One of a few words."""
-    if value not in allowed:
-        choices = ", ".join(repr(choice) for choice in allowed)
-        raise ConfigurationError(f"{name} must be one of {choices}, got {value!r}")
-
-
-def positive(name: str, value: object) -> None:
-    """A positive, finite number."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Real)
-        or not (isfinite(value) and float(value) > 0)
-    ):
-        raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")
-
-
-def between(name: str, value: object, low: float, high: float, *, open_ends: bool = False) -> None:
-    """A number in an interval."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    inside = number and (low < value < high if open_ends else low <= value <= high)  # type: ignore[operator]
-    if not inside:
-        where = "strictly between" if open_ends else "between"
-        raise ConfigurationError(f"{name} must lie {where} {low:g} and {high:g}, got {value!r}")
-
-
-def whole(name: str, value: object) -> None:
-    """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ConfigurationError(f"{name} must be a whole number >= 1, got {value!r}")
-
-
 def ridge(value: object) -> None:
     """``tau``: positive, and large enough to keep matrices invertible in float64."""
-    positive("tau", value)
-    if isinstance(value, Real) and float(value) < 1e-9:
+    if positive("tau", value) < 1e-9:
         raise ConfigurationError(f"tau must be at least 1e-9, got {value!r}")

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.checks import between, one_of, positive, whole
+from capri.epoch.learner import Learner, Lesson, State
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.features import DenseFeatures, LowRankFeatures, Predictor, ProjectedFeatures
-from capri.learners.base import Learner, Lesson, State
-from capri.learners.options import between, one_of, positive, ridge, whole
+from capri.learners.options import ridge
 from capri.learners.widths import paper_width
 from capri.privacy.calibration import paper_noise_scale
 from capri.privacy.grid import make_grid

@@ -11,6 +11,7 @@ from math import sqrt
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.epoch.learner import Learner, Lesson, State
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.play import (
     CommonWidth,
@@ -21,10 +22,9 @@ from capri.epoch.play import (
     ThompsonLaw,
     UniformLaw,
 )
-from capri.epoch.problem import Problem, Randomizer
+from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Predictor, spectral_basis
-from capri.learners.base import Learner, Lesson, State
 from capri.learners.belief import Belief, Posterior, posterior, prior_variance
 from capri.learners.messages import Design, design_epoch, sigma_max
 from capri.learners.options import PracticalOptions
@@ -38,6 +38,7 @@ from capri.learners.widths import (
     rigorous_test,
 )
 from capri.privacy.grid import make_grid
+from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import sphere
 from capri.spaces import context_chunks
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.epoch.learner import State
 from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
 from capri.errors import StorageError
 from capri.features import Basis
-from capri.learners.base import State
 from capri.learners.belief import Belief, Observation
 from capri.learners.messages import Design
 from capri.learners.support import Stage

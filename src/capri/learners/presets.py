@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from capri.checks import whole
+from capri.epoch.learner import Learner
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
-from capri.learners.base import Learner
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
@@ -38,11 +39,7 @@ def checked_horizon(horizon: int | None) -> int | None:
     """A whole number of at least 2, or None for a run without end."""
     if horizon is None:
         return None
-    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer):
-        raise ConfigurationError(f"horizon must be a whole number, got {horizon!r}")
-    if horizon < 2:
-        raise ConfigurationError(f"horizon must be at least 2, got {horizon}")
-    return int(horizon)
+    return whole("horizon", horizon, least=2)
 
 
 def build(

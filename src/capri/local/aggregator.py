@@ -5,28 +5,29 @@ pyproject.toml keeps it so.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from math import sqrt
 from os import PathLike
 from threading import RLock
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.arrays import BoolArray, IntArray
 from capri.blas import one_blas_thread
-from capri.epoch.plan import EpochPlan, EpochRecord, Release
-from capri.epoch.problem import Randomizer, checked_problem
+from capri.checks import whole
+from capri.epoch.course import Course, PublicFace
+from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.problem import checked_problem
 from capri.epoch.storage import (
     damage_as_storage_error,
     plan_from_state,
     plan_state,
     problem_arguments,
     problem_state,
-    read_bundle,
-    write_bundle,
+    read_policy_file,
+    write_policy_file,
 )
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
@@ -36,12 +37,12 @@ from capri.learners.practical import PracticalLearner
 from capri.learners.presets import checked_horizon, checked_options
 from capri.local import wire
 from capri.local.bundle import make_bundle
-from capri.local.certificate import certify_local
 from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate
-from capri.privacy.directions import RESOLUTION, direction_sum
+from capri.privacy.certificate import Certificate, certify_devices
+from capri.privacy.directions import DIRECTION_UNITS, direction_sum
+from capri.privacy.promise import Randomizer
 from capri.schedule import Schedule
-from capri.spaces import Contexts, as_contexts
+from capri.spaces import Contexts
 
 # Honest Gaussian reports lie farther out than this many deviations with probability e^-800.
 _FAR_OUT = 40.0
@@ -60,7 +61,7 @@ class ReportStatus(IntEnum):
         return self.name.lower()
 
 
-class LocalCapri:
+class LocalCapri(PublicFace):
     """A contextual kernel bandit in the local model: the server that nobody has to trust.
 
     Devices fetch :meth:`bundle`, decide with :class:`~capri.LocalClient` and upload one report
@@ -111,13 +112,12 @@ class LocalCapri:
         checked = checked_options("practical", options)
         assert isinstance(checked, PracticalOptions)
         self._options = checked
-        self._public = _generator(public_seed)
+        self._draws = _Draws(_generator(public_seed))
         with one_blas_thread():
-            self._learner = PracticalLearner(self._problem, checked, self._public)
-        self._schedule = Schedule(
-            checked.first_epoch or first_epoch_length(self._problem), checked.growth, self._horizon
-        )
-        self._records: list[EpochRecord] = []
+            self._learner = PracticalLearner(self._problem, checked, self._draws.public)
+        first = checked.first_epoch or first_epoch_length(self._problem)
+        schedule = Schedule(first, checked.growth, self._horizon)
+        self._course = Course(schedule, self._learner, self._draws)
         self._releases: list[dict[str, Any]] = []
         self._digests: list[bytes] = []
         self._lock = RLock()
@@ -125,7 +125,7 @@ class LocalCapri:
         self._open_epoch()
 
     def __repr__(self) -> str:
-        return f"LocalCapri({self.guarantee}; epoch {len(self._records) + 1})"
+        return f"LocalCapri({self.guarantee}; epoch {self._course.closed + 1})"
 
     # -- what is public ---------------------------------------------------------------------------
 
@@ -141,16 +141,6 @@ class LocalCapri:
     def pure(self) -> bool:
         """Whether reports keep ``delta = 0``: those of the sphere do."""
         return self._problem.randomizer is Randomizer.SPHERE
-
-    @property
-    def epochs(self) -> tuple[EpochRecord, ...]:
-        """One record per closed epoch."""
-        return tuple(self._records)
-
-    @property
-    def horizon(self) -> int | None:
-        """Number of reports the aggregator was built for; None for any number."""
-        return self._horizon
 
     @property
     def remaining(self) -> int:
@@ -173,30 +163,12 @@ class LocalCapri:
         """SHA-256 of the open epoch's bundle, to be published where devices can compare it."""
         return self.bundle()[-32:]
 
-    def estimate(self, contexts: object) -> FloatArray:
-        """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
-        rows = as_contexts(contexts, self._problem.contexts.dimension)
-        with self._lock:
-            return self._learner.estimate(rows)
-
-    def active(self, contexts: object) -> BoolArray:
-        """Which actions no test has ruled out, ``(n, n_actions)`` of True and False."""
-        rows = as_contexts(contexts, self._problem.contexts.dimension)
-        with self._lock:
-            return self._learner.active(rows)
-
-    def probabilities(self, contexts: object) -> FloatArray:
-        """The public law devices draw from now, ``(n, n_actions)``; rows sum to 1."""
-        rows = as_contexts(contexts, self._problem.contexts.dimension)
-        with self._lock:
-            return self._learner.probabilities(rows)
-
     def certificate(self) -> Certificate:
         """The guarantee with its assumptions and mechanism, for a reader and for a machine."""
         with self._lock:
             reported = bool(self._received or self._releases)
-            return certify_local(
-                self._problem, self._budget, tuple(self._releases), reported=reported
+            return certify_devices(
+                self._problem.randomizer, self._budget, tuple(self._releases), reported=reported
             )
 
     # -- reports ----------------------------------------------------------------------------------
@@ -315,7 +287,7 @@ class LocalCapri:
         if self._plan.sphere is not None:
             return np.asarray(payload[:, 0] < self._plan.sphere.candidates)
         grid = self._plan.grid
-        reach = grid.norm_limit + grid.noise_scale * (sqrt(payload.shape[1]) + _FAR_OUT)
+        reach = grid.norm_limit + grid.noise_units * (sqrt(payload.shape[1]) + _FAR_OUT)
         numbers = payload.astype(np.float64)
         return np.asarray(np.einsum("ij,ij->i", numbers, numbers) <= reach**2)
 
@@ -334,20 +306,13 @@ class LocalCapri:
 
     def _open_epoch(self) -> None:
         """Plan the next epoch and write its bundle; at the horizon there is none."""
-        started = perf_counter()
-        number = len(self._records) + 1
-        length = self._schedule.length(number)
-        plan = None
-        if length:
-            with one_blas_thread():
-                plan = self._learner.plan(number, length, self._public)
+        plan = self._course.plan()
         self._plan, self._bundle, self._size = None, b"", 0
         self._tokens: set[bytes] = set()
         self._received = 0
         if plan is not None:
             self._enter(plan, np.zeros(plan.dimension, dtype=np.int64))
             self._digests.append(self._bundle[-32:][:8])
-        self._plan_seconds = perf_counter() - started
 
     def _enter(self, plan: EpochPlan, total: IntArray) -> None:
         self._plan, self._sum = plan, total
@@ -359,18 +324,12 @@ class LocalCapri:
         plan = self._plan
         if plan is None or self._received < plan.length:
             return
-        if len(self._records) < plan.epoch:
+        if self._course.closed < plan.epoch:
             self._learn(plan)
         self._open_epoch()
 
     def _learn(self, plan: EpochPlan) -> None:
         """Read the sum (Alg. 1, lines 18-20). Reports were private already."""
-        started = perf_counter()
-        vector = np.asarray(self._sum * self._unit(plan))
-        with one_blas_thread():
-            lesson = self._learner.learn(
-                Release(plan=plan, vector=vector, event=None), self._public
-            )
         self._releases.append(
             {
                 "epoch": plan.epoch,
@@ -381,28 +340,15 @@ class LocalCapri:
                 "epsilon": self._budget.epsilon,
             }
         )
-        self._records.append(
-            EpochRecord(
-                epoch=plan.epoch,
-                length=plan.length,
-                rank=plan.features.rank,
-                tau=plan.tau,
-                sigma_max=plan.sigma_max,
-                noise_scale=plan.noise_scale,
-                width=lesson.width,
-                active_share=lesson.active_share,
-                predicted_error=lesson.predicted_error,
-                noise_share=lesson.noise_share,
-                seconds=self._plan_seconds + perf_counter() - started,
-            )
-        )
+        vector = np.asarray(self._sum * self._unit(plan))
+        self._course.close(Release(plan=plan, vector=vector, event=None))
 
     @staticmethod
     def _unit(plan: EpochPlan) -> float:
         """What one unit of the sum is worth: a report is unbiased after division by shrinkage."""
         if plan.sphere is None:
             return plan.grid.step
-        return plan.grid.norm_limit * plan.grid.step / (plan.sphere.shrinkage * RESOLUTION)
+        return plan.grid.norm_limit * plan.grid.step / (plan.sphere.shrinkage * DIRECTION_UNITS)
 
     # -- storage ----------------------------------------------------------------------------------
 
@@ -413,33 +359,32 @@ class LocalCapri:
         """
         with self._lock:
             problem_values, problem_arrays = problem_state(self._problem)
-            learner_values, learner_arrays = self._learner.state()
+            course_values, course_arrays = self._course.state()
             values: dict[str, Any] = {
                 "kind": "aggregator",
                 "problem": problem_values,
                 "horizon": self._horizon,
                 "options": asdict(self._options),
-                "public": self._public.bit_generator.state,
-                "epochs": [record.to_dict() for record in self._records],
+                "public": self._draws.public.bit_generator.state,
+                **course_values,
                 "releases": self._releases,
                 "digests": [digest.hex() for digest in self._digests],
-                "learner": learner_values,
-                "plan_seconds": self._plan_seconds,
+                "plan_seconds": self._course.plan_seconds,
                 "received": self._received,
                 "open": None,
             }
-            arrays: dict[str, Any] = learner_arrays | problem_arrays
+            arrays: dict[str, Any] = course_arrays | problem_arrays
             if self._plan is not None:
                 values["open"], plan_arrays = plan_state(self._plan)
                 arrays |= plan_arrays
                 tokens = np.frombuffer(b"".join(sorted(self._tokens)), dtype=np.uint8)
                 arrays |= {"open.sum": self._sum, "open.tokens": tokens.reshape(-1, 16)}
-            write_bundle(path, values, arrays)
+            write_policy_file(path, values, arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, contexts: Contexts | None = None) -> "LocalCapri":
         """Read a saved aggregator. A context sampler is code and must be given again."""
-        values, arrays = read_bundle(path, "aggregator")
+        values, arrays = read_policy_file(path, "aggregator")
         with damage_as_storage_error(path):
             arguments = problem_arguments(values["problem"], arrays, contexts)
             for name in ("model", "contributions_per_user", "contributions_per_epoch"):
@@ -454,29 +399,27 @@ class LocalCapri:
         return loaded
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
-        self._public.bit_generator.state = values["public"]
-        self._records = [EpochRecord(**record) for record in values["epochs"]]
+        self._draws.public.bit_generator.state = values["public"]
         self._releases = values["releases"]
         self._digests = [bytes.fromhex(digest) for digest in values["digests"]]
         self._plan, self._bundle, self._size = None, b"", 0
-        self._learner.restore((values["learner"], arrays))
-        self._plan_seconds, self._received = values["plan_seconds"], values["received"]
+        self._course.restore(values, arrays, values["plan_seconds"])
+        self._received = values["received"]
         self._tokens = set()
         if values["open"] is not None:
             plan = plan_from_state(values["open"], arrays, self._problem.kernel)
             self._enter(plan, arrays["open.sum"].astype(np.int64))
             self._tokens = {token.tobytes() for token in arrays["open.tokens"]}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._lock = RLock()
+@dataclass(frozen=True)
+class _Draws:
+    """The generator of everything in a bundle that is drawn."""
+
+    public: np.random.Generator
 
 
 def _generator(seed: int | None) -> np.random.Generator:
-    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0
-    if seed is not None and not whole:
-        raise ConfigurationError(f"public_seed must be None or 0 or more, got {seed!r}")
+    if seed is not None:
+        whole("public_seed", seed, least=0)
     return np.random.default_rng(seed)

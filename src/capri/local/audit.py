@@ -21,7 +21,7 @@ from capri.local.bundle import Bundle
 from capri.local.client import LocalClient
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import delivered_epsilon
-from capri.privacy.directions import RESOLUTION, directions
+from capri.privacy.directions import DIRECTION_UNITS, directions
 from capri.privacy.sphere import Sphere
 from capri.spaces import as_contexts
 
@@ -219,7 +219,7 @@ class _Target:
             number = payload[:, 0]
             vectors = directions(wire.tokens_of(rows), number // 2, self.sphere.dimension)
             signs = (1 - 2 * (number % 2))[:, None]
-            decoded = signs * vectors / (RESOLUTION * self.sphere.shrinkage)
+            decoded = signs * vectors / (DIRECTION_UNITS * self.sphere.shrinkage)
         along = decoded @ truth / np.linalg.norm(truth)
         off = along.mean() - np.linalg.norm(truth)
         return float(abs(off) / (along.std(ddof=1) / sqrt(len(along))))

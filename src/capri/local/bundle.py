@@ -22,11 +22,13 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan
 from capri.epoch.play import Conduct, ThompsonLaw
-from capri.epoch.problem import Problem, Randomizer
+from capri.epoch.problem import Problem
 from capri.errors import BundleError, CapriError
 from capri.features import Basis, LowRankFeatures, Predictor
+from capri.files import plain
 from capri.kernels import from_dict
 from capri.privacy.grid import Grid
+from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere
 from capri.spaces import Actions, FixedActions, VaryingActions
 
@@ -104,7 +106,7 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         if isinstance(actions, FixedActions)
         else [actions.count, actions.dimension],
         "plan": {name: getattr(plan, name) for name in _PLAN_VALUES},
-        "grid": [grid.step, grid.norm_limit, grid.noise_scale],
+        "grid": [grid.step, grid.norm_limit, grid.noise_units],
         "randomizer": str(problem.randomizer),
         "sphere": None
         if sphere is None
@@ -112,17 +114,11 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "conduct": conduct_values,
         "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
     }
-    text = json.dumps(header, separators=(",", ":"), default=_plain).encode()
+    text = json.dumps(header, separators=(",", ":"), default=plain).encode()
     parts = [_HEAD.pack(MAGIC, VERSION, len(text)), text]
     parts += [np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays.values()]
     body = b"".join(parts)
     return body + sha256(body).digest()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"cannot write a {type(value).__name__}")
 
 
 def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:

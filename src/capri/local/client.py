@@ -15,6 +15,8 @@ from capri.local.bundle import Bundle, open_bundle
 from capri.local.device import Device
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
 from capri.privacy.budget import Budget
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger
 from capri.spaces import as_contexts, as_numbers
 
 
@@ -54,6 +56,7 @@ class LocalClient:
             raise ConfigurationError(f"budget must be a capri.Budget, got {type(budget).__name__}")
         self._budget = budget
         self._randomness = _randomness(simulation)
+        self._gate = Gate(self._randomness, Ledger(budget, tolerance=0.0))
         self._bundle = self._checked(bundle, digest)
         self._device = Device(self._bundle)
         # The datum, with the device that decided: it belongs to that bundle and to no other.
@@ -69,7 +72,7 @@ class LocalClient:
         try:
             check_promise(bundle, self._budget)
             if bundle.plan.sphere is None:
-                self._randomness.prepare(bundle.plan.grid.noise_scale)
+                self._randomness.prepare(bundle.plan.grid.noise_units)
         except ImportError as problem:
             raise BundleError(
                 "this bundle asks for Gaussian noise, which needs OpenDP and SciPy on the device: "
@@ -124,7 +127,7 @@ class LocalClient:
         if value.size != 1 or not np.isfinite(value).all():
             raise DataError("a reward must be a finite number")
         device, context, action = self._spend()
-        message = device.report(context, action, value.reshape(1), self._randomness)
+        message = device.report(context, action, value.reshape(1), self._gate)
         return bytes(message[0].tobytes())
 
     def _spend(self) -> tuple[Device, FloatArray, IntArray]:
@@ -203,27 +206,13 @@ def check_promise(bundle: Bundle, budget: Budget) -> None:
     Sphere: the ratio of probabilities in exact fractions. Gaussian: sensitivity ``2 norm_limit``,
     which the encoder enforces in integers, against the noise on the grid.
     """
-    if bundle.plan.sphere is not None:
-        if not bundle.plan.sphere.keeps(budget.epsilon):
-            raise BundleError(
-                f"this bundle asks for a report that costs epsilon {bundle.plan.sphere.epsilon:g}, "
-                f"this device allows {budget.epsilon:g}: nothing is reported"
-            )
-        return
-    from capri.privacy.calibration import RESOLUTION, delivered_by_integers
-
-    grid = bundle.plan.grid
-    if grid.noise_scale < RESOLUTION:
-        raise BundleError(
-            f"the noise must be at least {RESOLUTION} grid units wide, got {grid.noise_scale:g}"
-        )
-    if budget.delta == 0:
+    plan = bundle.plan
+    if plan.sphere is None and budget.delta == 0:
         raise BundleError(
             "Gaussian noise cannot keep delta = 0: this device allows sphere reports only"
         )
-    cost = delivered_by_integers(grid.sensitivity / grid.noise_scale, budget, bundle.dimension)
-    if cost > budget.epsilon:
-        raise BundleError(
-            f"this bundle asks for a report that costs epsilon {cost:g} at delta {budget.delta:g}, "
-            f"this device allows {budget.epsilon:g}: nothing is reported"
-        )
+    gate = Gate(SystemRandomness(), Ledger(budget, tolerance=0.0))
+    try:
+        gate.check(plan.report_mechanism, plan.epoch, plan.length)
+    except BudgetError as problem:
+        raise BundleError(f"this bundle asks for too much: {problem}") from None

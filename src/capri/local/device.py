@@ -10,9 +10,8 @@ from capri.arrays import FloatArray, IntArray
 from capri.epoch.decide import LawTable
 from capri.epoch.encode import contributions, features_and_baseline
 from capri.local.bundle import Bundle
-from capri.local.randomness import DeviceRandomness
-from capri.local.spherical import randomized
 from capri.local.wire import Messages, pack
+from capri.privacy.gate import Gate
 
 
 class Device:
@@ -46,20 +45,19 @@ class Device:
         contexts: FloatArray,
         actions: IntArray,
         rewards: FloatArray,
-        randomness: DeviceRandomness,
+        gate: Gate,
     ) -> Messages:
         """One private report for each user, as rows of bytes (Alg. 1, line 14).
 
-        A missing reward is a reward of 0. Only what passed the randomizer leaves this function.
+        A missing reward is a reward of 0. Only what passed the gate leaves this function.
         """
         bundle = self._bundle
-        units = self.encode(contexts, actions, rewards)
-        sphere = bundle.plan.sphere
-        if sphere is None:
-            tokens = randomness.seeds(len(units))
-            payload = randomness.noised(units, bundle.plan.grid.noise_scale)
-        else:
-            tokens, payload = randomized(units / bundle.plan.grid.norm_limit, sphere, randomness)
+        (tokens, payload), _ = gate.release(
+            bundle.plan.report_mechanism,
+            self.encode(contexts, actions, rewards),
+            epoch=bundle.plan.epoch,
+            participants=bundle.plan.length,
+        )
         return pack(bundle.randomizer, bundle.digest, tokens, payload)
 
 

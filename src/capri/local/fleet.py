@@ -15,6 +15,8 @@ from capri.local.client import check_promise
 from capri.local.device import Device
 from capri.local.randomness import SimulatedRandomness
 from capri.privacy.budget import Budget
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger
 from capri.spaces import as_contexts, as_numbers
 
 
@@ -69,6 +71,10 @@ class Fleet:
         """The aggregator's estimate."""
         return self._aggregator.estimate(contexts)
 
+    def terms(self) -> dict[str, Any]:
+        """What a deployment on real devices certifies."""
+        return self._aggregator.certificate().terms()
+
     def act_many(self, contexts: object) -> Decisions:
         """Each context is a new user who fetches the bundle and decides."""
         bundle = self._open_bundle()
@@ -103,6 +109,6 @@ class Fleet:
         if not (np.abs(values) < inf).all():
             raise DataError("a reward must be a finite number")
         device, contexts, actions = self._waiting.pop(int(users[0]))
-        randomness = SimulatedRandomness(self._seed, users)
-        reports = device.report(contexts, actions, values, randomness)
+        gate = Gate(SimulatedRandomness(self._seed, users), Ledger(self._budget, tolerance=0.0))
+        reports = device.report(contexts, actions, values, gate)
         return self._aggregator.receive_many(reports)

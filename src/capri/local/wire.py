@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri.arrays import IntArray
-from capri.epoch.problem import Randomizer
 from capri.privacy.directions import Words
+from capri.privacy.promise import Randomizer
 
 VERSION = 1
 MAGIC = 0xCA

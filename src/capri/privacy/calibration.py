@@ -110,7 +110,7 @@ def paper_noise_scale(
 
 
 # The discrete Gaussian at the gate has at least this standard deviation in grid units.
-RESOLUTION = 1 << 24
+NOISE_UNITS = 1 << 24
 
 
 def continuous_budget(budget: Budget, rank: int) -> Budget:
@@ -143,7 +143,7 @@ def continuous_budget(budget: Budget, rank: int) -> Budget:
 
 def _integer_slack(budget: Budget, rank: int) -> tuple[float, float]:
     """Epsilon to set aside, and delta left, for the step from continuous to integer noise."""
-    variance = float(RESOLUTION) ** 2
+    variance = float(NOISE_UNITS) ** 2
     tail_squared = 2 * budget.epsilon + 200  # t^2, so that e^eps P(|N| > t) <= e^-100
     slack = rank * (2 + tail_squared) / (8 * variance)
     return slack, budget.delta * (1 - expm1(rank / (4 * variance))) - rank * exp(-100.0)

@@ -8,10 +8,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from capri.epoch.problem import PrivacyModel, Problem
 from capri.errors import ConfigurationError
+from capri.privacy.budget import Budget
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.ledger import Ledger
+from capri.privacy.promise import PrivacyModel, Randomizer
+from capri.privacy.users import UserLimit
 
 _STATEMENTS = {
     PrivacyModel.JOINT: (
@@ -25,19 +27,49 @@ _STATEMENTS = {
         "need not be trusted; the program that makes them sees the data."
     ),
 }
-
-
-_NOISE = (
+NOISE = (
     "discrete Gaussian noise from OpenDP's cryptographic generator, seeded by the operating system"
 )
 _MECHANISMS = {
     PrivacyModel.JOINT: (
-        "sum of contributions, each clipped in norm and rounded to an integer grid, plus " + _NOISE
+        "sum of contributions, each clipped in norm and rounded to an integer grid, plus " + NOISE
     ),
     PrivacyModel.LOCAL: (
-        "each contribution, clipped in norm and rounded to an integer grid, plus " + _NOISE
+        "each contribution, clipped in norm and rounded to an integer grid, plus " + NOISE
     ),
 }
+
+
+# Settings must not have seen the data they protect.
+PUBLIC_SETTINGS = (
+    "the context pool or sampler, the kernel and all settings are public and were chosen without "
+    "looking at the data protected here"
+)
+ANALYTIC = (
+    "exact Gaussian mechanism (Balle and Wang 2018) at the replace-one sensitivity, with the step "
+    "from continuous to integer noise paid for"
+)
+_ON_DEVICES = (
+    "Each person's report is made private on their own device: whoever reads it, the aggregator "
+    "included, could almost as likely have read it had the person's data been different. Nobody "
+    "has to be trusted with the data."
+)
+_RANDOMIZERS = {
+    Randomizer.SPHERE: (
+        "a seed drawn by the operating system names public random directions; the report is the "
+        "seed and the number of one of them, chosen with exact integer probabilities whose ratio "
+        "between any two data is at most e^epsilon"
+    ),
+    Randomizer.GAUSSIAN: (
+        "the contribution, clipped in norm and rounded to an integer grid, plus " + NOISE
+    ),
+}
+_CALIBRATION = {
+    Randomizer.SPHERE: "pure epsilon, delta = 0, checked by every device in exact fractions",
+    Randomizer.GAUSSIAN: ANALYTIC + "; checked by every device",
+}
+# The integer noise of so many coordinates; the number hardly matters.
+_COORDINATES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +95,11 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+    def terms(self) -> dict[str, Any]:
+        """The guarantee without what was done so far: releases, and what they spent."""
+        done = ("spent", "releases")
+        return {name: value for name, value in self.to_dict().items() if name not in done}
 
     def to_json(self) -> str:
         """The certificate for a machine."""
@@ -120,7 +157,14 @@ class Certificate:
         target.write_text(forms.get(target.suffix, self.to_text)(), encoding="utf-8")
 
 
-def certify(problem: Problem, ledger: Ledger | None, *, private: bool) -> Certificate:
+def certify_policy(
+    *,
+    model: PrivacyModel,
+    limit: UserLimit | None,
+    composition: float,
+    ledger: Ledger | None,
+    private: bool,
+) -> Certificate:
     """State the guarantee of a policy, or refuse: no budget and no real noise, no certificate."""
     if ledger is None:
         raise ConfigurationError(
@@ -131,9 +175,8 @@ def certify(problem: Problem, ledger: Ledger | None, *, private: bool) -> Certif
             "no certificate: a simulation draws seeded noise and protects nobody. "
             "Leave simulation_seed at None"
         )
-    limit = problem.limit
     unit = "one round of one user: context, action and reward"
-    composition = (
+    composed = (
         "parallel: a user is in one epoch, later releases are post-processing of it, so every "
         "epoch may spend the full budget"
     )
@@ -141,14 +184,14 @@ def certify(problem: Problem, ledger: Ledger | None, *, private: bool) -> Certif
     if limit is not None:
         unit = f"one user: all of up to {limit.total} contributions, at most "
         unit += f"{limit.per_epoch} per epoch"
-        composition = (
+        composed = (
             f"group privacy within an epoch and adaptive Gaussian composition across epochs, "
-            f"a factor of {problem.composition:g} on the noise"
+            f"a factor of {composition:g} on the noise"
         )
         once = "user ids tell users apart; the limit per user is enforced"
     return Certificate(
-        model=str(problem.model),
-        statement=_STATEMENTS[problem.model],
+        model=str(model),
+        statement=_STATEMENTS[model],
         privacy_unit=unit,
         neighbouring_relation="replace one: the same number of rounds, one unit's data changed",
         epsilon=ledger.budget.epsilon,
@@ -157,41 +200,84 @@ def certify(problem: Problem, ledger: Ledger | None, *, private: bool) -> Certif
         assumptions=(
             "a user's reward does not depend on the actions given to other users",
             once,
-            "the context pool or sampler, the kernel and all settings are public and were chosen "
-            "without looking at the data protected here",
+            PUBLIC_SETTINGS,
             "the policy runs in one process at a time and is always loaded from its newest file",
             "the curator's memory, timing and machine are out of an attacker's sight"
-            if problem.model is PrivacyModel.JOINT
+            if model is PrivacyModel.JOINT
             else "the process that makes the reports is trusted, or runs on the user's device",
         ),
-        mechanism=_MECHANISMS[problem.model],
-        calibration=(
-            "exact Gaussian mechanism (Balle and Wang 2018) at the replace-one sensitivity, with "
-            "the step from continuous to integer noise paid for; the paper's noise where larger"
-        ),
-        noise_multiplier=noise_multiplier(ledger.budget, 1, problem.composition) / 2,
-        composition=composition,
-        releases=tuple(
-            {
-                "epoch": event.epoch,
-                "decisions": event.participants,
-                "coordinates": event.rank,
-                "sensitivity": event.sensitivity,
-                "noise": event.noise_scale,
-                "calibration": event.calibration,
-                "epsilon": ledger.spent_in(event.epoch).epsilon,
-            }
-            for event in ledger.events
-        ),
+        mechanism=_MECHANISMS[model],
+        calibration=ANALYTIC + "; the paper's noise where larger",
+        noise_multiplier=noise_multiplier(ledger.budget, 1, composition) / 2,
+        composition=composed,
+        releases=releases_of(ledger, epoch="epoch", participants="decisions"),
         spent=asdict(ledger.spent),
-        versions={
-            "capri-bandits": version("capri-bandits"),
-            "opendp": version("opendp"),
-            "dp-accounting": version("dp-accounting"),
-            "numpy": version("numpy"),
-            "scipy": version("scipy"),
-        },
+        versions=versions_of("opendp", "dp-accounting", "numpy", "scipy"),
     )
+
+
+def certify_devices(
+    randomizer: Randomizer,
+    budget: Budget,
+    releases: tuple[dict[str, Any], ...],
+    *,
+    reported: bool,
+) -> Certificate:
+    """State what every user of a :class:`LocalClient` is promised.
+
+    ``reported``: whether any report came in. A report spends when it is made, not when its epoch
+    closes.
+    """
+    pure = randomizer is Randomizer.SPHERE
+    delta = 0.0 if pure else budget.delta
+    return Certificate(
+        model="local",
+        statement=_ON_DEVICES,
+        privacy_unit="one report of one user: context, action and reward",
+        neighbouring_relation="replace one: any two data of the user",
+        epsilon=budget.epsilon,
+        delta=delta,
+        protects="contexts, actions and rewards of the unit, and whether there was a reward",
+        assumptions=(
+            "the device runs capri.LocalClient unchanged and gives it the person's own budget",
+            "a person reports from one device, once; the client enforces it while it runs, and "
+            "across restarts where it keeps a receipt",
+            "the operating system's random numbers are unpredictable",
+            "that somebody takes part, and when, is not hidden by the report itself; how long the "
+            "device computed is out of an attacker's sight",
+            PUBLIC_SETTINGS,
+        ),
+        mechanism=_RANDOMIZERS[randomizer],
+        calibration=_CALIBRATION[randomizer],
+        noise_multiplier=None if pure else noise_multiplier(budget, _COORDINATES) / 2,
+        composition="none needed: a user reports once, and all else is post-processing of reports",
+        releases=releases,
+        spent={"epsilon": budget.epsilon, "delta": delta}
+        if reported
+        else {"epsilon": 0.0, "delta": 0.0},
+        versions=versions_of("numpy", *(() if pure else ("opendp", "scipy"))),
+    )
+
+
+def releases_of(ledger: Ledger, *, epoch: str, participants: str) -> tuple[dict[str, Any], ...]:
+    """One row for each event of a ledger, under the names that its reader knows."""
+    return tuple(
+        {
+            epoch: event.epoch,
+            participants: event.participants,
+            "coordinates": event.rank,
+            "sensitivity": event.sensitivity,
+            "noise": event.noise_scale,
+            "calibration": event.calibration,
+            "epsilon": ledger.spent_in(event.epoch).epsilon,
+        }
+        for event in ledger.events
+    )
+
+
+def versions_of(*names: str) -> dict[str, str]:
+    """Of this package and of the libraries that the guarantee rests on."""
+    return {name: version(name) for name in ("capri-bandits", *names)}
 
 
 def _short(value: object) -> str:

@@ -17,7 +17,7 @@ Singles = NDArray[np.float32]
 # Weyl increments (odd, near 2^64 / golden ratio and relatives) that keep counters apart.
 _COUNTER, _ROW = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1342543DE82EF95)
 # Directions are summed as integers, so that a sum depends on neither order nor machine.
-RESOLUTION = 1 << 24
+DIRECTION_UNITS = 1 << 24
 # Numbers expanded at once: stays within the processor's cache.
 _CHUNK = 1 << 18
 
@@ -74,7 +74,7 @@ def projections(seeds: Words, count: int, units: FloatArray) -> Singles:
 
 
 def directions(seeds: Words, rows: IntArray, dimension: int) -> IntArray:
-    """The unit vectors that some reports name, in units of ``1 / RESOLUTION``, one per report."""
+    """The unit vectors that reports name, in units of ``1 / DIRECTION_UNITS``, one per report."""
     found = np.empty((len(seeds), dimension), dtype=np.int64)
     for part, scaled in _scaled(seeds, rows, dimension):
         found[part] = scaled
@@ -82,7 +82,7 @@ def directions(seeds: Words, rows: IntArray, dimension: int) -> IntArray:
 
 
 def direction_sum(seeds: Words, rows: IntArray, signs: IntArray, dimension: int) -> IntArray:
-    """``sum_i sign_i V_i`` in units of ``1 / RESOLUTION``, exact and in any order the same."""
+    """``sum_i sign_i V_i`` in units of ``1 / DIRECTION_UNITS``, exact and in any order the same."""
     total = np.zeros(dimension, dtype=np.int64)
     for part, scaled in _scaled(seeds, rows, dimension):
         # Whole numbers below 2^53 add up in float64 without rounding.
@@ -91,10 +91,10 @@ def direction_sum(seeds: Words, rows: IntArray, signs: IntArray, dimension: int)
 
 
 def _scaled(seeds: Words, rows: IntArray, dimension: int) -> Iterator[tuple[slice, Singles]]:
-    """Chunks of unit vectors, multiplied by ``RESOLUTION`` and rounded."""
+    """Chunks of unit vectors, multiplied by ``DIRECTION_UNITS`` and rounded."""
     step = max(1, _CHUNK // dimension)
     for start in range(0, len(seeds), step):
         part = slice(start, start + step)
         vectors = gaussians(seeds[part], rows[part, None], dimension)[:, 0]
         norms = np.sqrt(np.einsum("nm,nm->n", vectors, vectors))
-        yield part, np.rint(vectors * (np.float32(RESOLUTION) / norms)[:, None])
+        yield part, np.rint(vectors * (np.float32(DIRECTION_UNITS) / norms)[:, None])

@@ -1,80 +1,200 @@
 """The gate: the single place where a secret turns public.
 
-Joint model: noise is added once, to the sum of a closed epoch. Local model: noise is added to
-every report before anybody sums it. The integers and the noise are the same, the place differs.
+Whatever leaves, leaves by a mechanism: the integer sum of an epoch, the second moments of a
+regression's rows, or one user's report on a device. A mechanism knows its own sensitivity and
+noise and states them as an event; the gate checks the width of the noise, asks the ledger, applies
+the mechanism and records the event. Nothing else in this package adds noise.
 """
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from capri.arrays import IntArray
-from capri.epoch.plan import EpochPlan, Release
-from capri.epoch.problem import PrivacyModel
+from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError
-from capri.privacy.calibration import RESOLUTION
+from capri.privacy.budget import Budget
+from capri.privacy.calibration import NOISE_UNITS
+from capri.privacy.directions import Words
+from capri.privacy.grid import Grid
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.noise import NoiseSource
+from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
+from capri.privacy.promise import PrivacyModel
+from capri.privacy.sphere import Sphere, SphereDraws, randomized
+
+
+class Randomness(Protocol):
+    """Any source of randomness."""
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody could reproduce it."""
+
+
+Secret = TypeVar("Secret")
+Public = TypeVar("Public")
+
+
+class Mechanism(ABC, Generic[Secret, Public]):
+    """One way out: what it costs, and how it hides."""
+
+    @property
+    @abstractmethod
+    def narrowest(self) -> float:
+        """The smallest standard deviation of its noise, in grid units; infinite without a grid."""
+
+    @abstractmethod
+    def event(self, budget: Budget, epoch: int, participants: int) -> ReleaseEvent:
+        """The use of this mechanism that the ledger is asked about."""
+
+    @abstractmethod
+    def noisy(self, secret: Secret, source: Any) -> Public:
+        """What is published under a budget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumMechanism(Mechanism[IntArray, FloatArray]):
+    """Discrete Gaussian noise on the integer sum of an epoch (Alg. 1, line 17).
+
+    ``noises``: how many noise vectors are added here; in the textbook local model one for every
+    report that does not carry its own yet.
+    """
+
+    grid: Grid
+    rank: int
+    model: PrivacyModel
+    calibration: str
+    noises: int = 1
+
+    @property
+    def narrowest(self) -> float:
+        """The noise is the same on every coordinate."""
+        return self.grid.noise_units
+
+    def event(self, budget: Budget, epoch: int, participants: int) -> ReleaseEvent:
+        """``sensitivity = 2 norm_limit step`` against the noise on the released vector."""
+        return ReleaseEvent(
+            epoch=epoch,
+            model=str(self.model),
+            calibration=self.calibration,
+            participants=participants,
+            rank=self.rank,
+            sensitivity=self.grid.sensitivity * self.grid.step,
+            noise_scale=self.grid.noise_units * self.grid.step,
+        )
+
+    def noised(self, units: IntArray, source: NoiseSource) -> IntArray:
+        """Integers with noise: the sum, or a report before it is summed (Alg. 1, line 14)."""
+        return source.add(units, self.grid.noise_units, reports=self.noises)
+
+    def noisy(self, secret: IntArray, source: NoiseSource) -> FloatArray:
+        """The noisy sum as numbers."""
+        return np.asarray(self.noised(secret, source) * self.grid.step)
+
+
+class ReportDraws(SphereDraws, Randomness, Protocol):
+    """What a device draws for its report."""
+
+    def noised(self, units: IntArray, scale: float) -> IntArray:
+        """Each row plus integer Gaussian noise of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
+    """One report for each row of integers: a token, and a direction's number or noisy integers."""
+
+    grid: Grid
+    rank: int
+    sphere: Sphere | None
+
+    @property
+    def narrowest(self) -> float:
+        """The sphere's probabilities are exact: no width has to be checked."""
+        return self.grid.noise_units if self.sphere is None else inf
+
+    def event(self, budget: Budget, epoch: int, participants: int) -> ReleaseEvent:
+        """Sphere: compared with the budget in exact fractions, and else rounded up."""
+        epsilon = None
+        if self.sphere is not None:
+            epsilon = budget.epsilon if self.sphere.keeps(budget.epsilon) else self.sphere.epsilon
+        return ReleaseEvent(
+            epoch=epoch,
+            model=str(PrivacyModel.LOCAL),
+            calibration="analytic",
+            participants=participants,
+            rank=self.rank,
+            sensitivity=float(self.grid.sensitivity),
+            noise_scale=self.grid.noise_units,
+            mechanism="gaussian" if self.sphere is None else "sphere",
+            epsilon=epsilon,
+        )
+
+    def noisy(self, secret: IntArray, source: ReportDraws) -> tuple[Words, IntArray]:
+        """Tokens and payloads: all that may leave a device."""
+        if self.sphere is not None:
+            return randomized(secret / self.grid.norm_limit, self.sphere, source)
+        tokens = source.seeds(len(secret))
+        return tokens, source.noised(secret, self.grid.noise_units)
 
 
 class Gate:
-    """Noises and publishes; ``ledger=None`` runs without privacy."""
+    """Checks, notes and publishes; ``ledger=None`` runs without privacy.
 
-    def __init__(self, model: PrivacyModel, noise: NoiseSource, ledger: Ledger | None) -> None:
-        self._model = model
-        self._noise = noise
+    ``source`` is what its mechanisms draw from: :class:`NoiseSource` or a device's randomness.
+    """
+
+    def __init__(self, source: Randomness, ledger: Ledger | None) -> None:
+        self.source: Any = source
         self._ledger = ledger
 
     @property
     def private(self) -> bool:
         """Whether what passes here is protected: a budget, and noise that nobody can reproduce."""
-        return self._ledger is not None and self._noise.private
+        return self._ledger is not None and self.source.private
 
     @property
-    def _reports_are_noised(self) -> bool:
-        """Private local runs. A simulation draws the sum of all reports' noise at the close."""
-        return self.private and self._model is PrivacyModel.LOCAL
+    def budgeted(self) -> bool:
+        """Whether there is anything to spend; without, sums leave as they are."""
+        return self._ledger is not None
 
-    def report(self, plan: EpochPlan, contributions: IntArray, reports: int) -> IntArray:
-        """What may be summed: in the local model each report with noise (Alg. 1, line 14)."""
-        if not self._reports_are_noised:
-            return contributions
-        return self._noise.add(contributions, plan.grid.noise_scale, reports=reports)
-
-    def check(self, plan: EpochPlan) -> None:
-        """Refuse a plan whose release the budget would not cover, before any data are in."""
-        if self._ledger is not None:
-            self._ledger.check(self._event(plan))
-            if plan.grid.noise_scale < RESOLUTION * (1 - 1e-9):
-                raise BudgetError(
-                    f"the noise must be at least {RESOLUTION} grid units wide for its account to "
-                    f"hold, got {plan.grid.noise_scale:g}"
-                )
-
-    def _event(self, plan: EpochPlan) -> ReleaseEvent:
-        return ReleaseEvent(
-            epoch=plan.epoch,
-            model=str(self._model),
-            calibration=plan.calibration,
-            participants=plan.length,
-            rank=plan.dimension,
-            sensitivity=plan.grid.sensitivity * plan.grid.step,
-            noise_scale=plan.noise_scale,
-        )
-
-    def release(self, plan: EpochPlan, total: IntArray, missing: int) -> Release:
-        """Publish the sum of an epoch in which ``missing`` decisions got no reward.
-
-        The ledger is asked first, and refuses rather than overspend.
-        """
+    def check(
+        self, mechanism: Mechanism[Secret, Public], epoch: int, participants: int
+    ) -> ReleaseEvent | None:
+        """Refuse what the budget would not cover, before any data are in; the event to record."""
         if self._ledger is None:
-            return Release(plan=plan, vector=np.asarray(total * plan.grid.step), event=None)
-        self.check(plan)
-        event = self._event(plan)
-        if self._model is PrivacyModel.JOINT:
-            reports = 1  # Alg. 1, line 17
-        else:
-            # A missing reward counts as 0, and its report carries noise like any other.
-            reports = missing if self._reports_are_noised else plan.length
-        noisy = self._noise.add(total, plan.grid.noise_scale, reports=reports)
-        # Recorded as late as possible: an interrupt while noise is drawn has published nothing.
+            return None
+        event = mechanism.event(self._ledger.budget, epoch, participants)
+        self._ledger.check(event)
+        if mechanism.narrowest < NOISE_UNITS * (1 - 1e-9):
+            raise BudgetError(
+                f"the noise must be at least {NOISE_UNITS} grid units wide for its account to "
+                f"hold, got {mechanism.narrowest:g}"
+            )
+        return event
+
+    def release(
+        self,
+        mechanism: Mechanism[Secret, Public],
+        secret: Secret,
+        *,
+        epoch: int,
+        participants: int,
+    ) -> tuple[Public, ReleaseEvent]:
+        """Publish under the budget. The ledger is asked first, and refuses rather than overspend.
+
+        The event is recorded as late as possible: an interrupt while noise is drawn has published
+        nothing.
+        """
+        event = self.check(mechanism, epoch, participants)
+        if event is None or self._ledger is None:
+            raise BudgetError("without a budget nothing passes the gate with noise")
+        public = mechanism.noisy(secret, self.source)
         self._ledger.record(event)
-        return Release(plan=plan, vector=np.asarray(noisy * plan.grid.step), event=event)
+        return public, event
+
+
+def noise_source(generator: np.random.Generator | None) -> NoiseSource:
+    """Noise of a private run, or of a simulation with the generator it may use."""
+    return SecureNoise() if generator is None else SimulatedNoise(generator)

@@ -1,14 +1,17 @@
 """The integer grid that contributions live on: sums are exact and the noise is integer too."""
 
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import ceil, isqrt, sqrt
 
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import RESOLUTION, noise_multiplier
+from capri.privacy.calibration import NOISE_UNITS, noise_multiplier
 
 # The sum of an epoch stays below this, noise included; int64 overflows at 2^63.
-_LARGEST_SUM = 1 << 62
+LARGEST_SUM = 1 << 62
 # Squared norms of single contributions stay below 2^62 as well.
 _LARGEST_NORM = 1 << 31
 
@@ -19,13 +22,13 @@ class Grid:
 
     ``step``: what one unit is worth. ``norm_limit``: every contribution ``q`` has
     ``|q| <= norm_limit`` in exact integer arithmetic, so replacing one user changes the sum by at
-    most ``2 norm_limit``. ``noise_scale``: standard deviation of the noise in units, 0 without
+    most ``2 norm_limit``. ``noise_units``: standard deviation of the noise in units, 0 without
     privacy.
     """
 
     step: float
     norm_limit: int
-    noise_scale: float
+    noise_units: float
 
     @property
     def sensitivity(self) -> int:
@@ -55,19 +58,46 @@ def make_grid(
             f"contributions need a positive bound within 1e-200 and 1e200, got {bound}"
         )
     if budget is None:
-        units = min(1 << 30, _LARGEST_SUM // (2 * length))
+        units = min(1 << 30, LARGEST_SUM // (2 * length))
         return Grid(bound / units, ceil(units + sqrt(rank) / 2), 0.0)
     multiplier = noise_multiplier(budget, rank, composition)
     needed = bound * multiplier
-    step = max(needed, noise_scale or 0.0) / RESOLUTION
+    step = max(needed, noise_scale or 0.0) / NOISE_UNITS
     norm_limit = ceil(bound / step + sqrt(rank) / 2)
-    scale = max(norm_limit * multiplier, (noise_scale or 0.0) / step)
+    noise_units = max(norm_limit * multiplier, (noise_scale or 0.0) / step)
     # |sum| <= length * norm_limit. The noise adds at most 64 standard deviations of up to `length`
     # reports, except with probability below e^-2000.
-    largest = norm_limit * length + 64 * scale * sqrt(length)
-    if largest >= _LARGEST_SUM or norm_limit >= _LARGEST_NORM:
+    largest = norm_limit * length + 64 * noise_units * sqrt(length)
+    if largest >= LARGEST_SUM or norm_limit >= _LARGEST_NORM:
         raise ConfigurationError(
             f"an epoch of {length} rounds at {budget} would overflow 64-bit integers: "
             "shorten the epoch or lower epsilon"
         )
-    return Grid(step, norm_limit, scale)
+    return Grid(step, norm_limit, noise_units)
+
+
+def within_norm(rounded: FloatArray, norm_limit: int) -> IntArray:
+    """Whole numbers as integers, with every row's norm at most the limit.
+
+    The sum of squares is right to ``(m + 1) 2^-53`` in floating point; rows that this cannot settle
+    are settled in exact integers, and shrunk if they must be.
+    """
+    limit = norm_limit * norm_limit
+    certain = limit * (1 - (rounded.shape[1] + 4) * 2.0**-52)
+    settled = np.einsum("ij,ij->i", rounded, rounded) <= certain
+    if not settled.all():
+        for row in np.flatnonzero(~settled):
+            if np.isfinite(rounded[row]).all():
+                rounded[row] = _shrunk([int(number) for number in rounded[row]], norm_limit)
+            else:  # not a number at all: it contributes nothing
+                rounded[row] = 0.0
+    return rounded.astype(np.int64)
+
+
+def _shrunk(units: list[int], norm_limit: int) -> list[int]:
+    """The same direction, towards zero, until the norm is within the limit in exact integers."""
+    while (squared := sum(unit * unit for unit in units)) > norm_limit * norm_limit:
+        # isqrt rounds down, so the quotient is on the safe side by at least one unit.
+        root = isqrt(squared) + 1
+        units = [abs(unit) * norm_limit // root * (1 if unit > 0 else -1) for unit in units]
+    return units

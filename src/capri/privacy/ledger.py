@@ -1,7 +1,7 @@
 """What was spent, by whom, under which model. Releases are immutable events."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, inf, sqrt
 from typing import Any
 
@@ -12,15 +12,17 @@ from capri.privacy.users import Participation, UserId
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
 _TOLERANCE = 1e-9
+_MECHANISMS = ("gaussian", "sphere")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseEvent:
-    """One use of the gate: discrete Gaussian noise on the integer sum of an epoch.
+    """One use of the gate, whatever passed it.
 
+    ``mechanism`` "gaussian": discrete Gaussian noise on integers, once on a sum or on each report.
     ``sensitivity`` and ``noise_scale`` are those of one contribution and of the noise that hides
-    it, in the same unit; ``mu`` is their ratio. ``participants`` is the number of decisions in the
-    epoch, which the schedule fixes.
+    it, in the same unit; ``mu`` is their ratio. "sphere": a report of pure ``epsilon``.
+    ``participants`` is the number of decisions, reports or rows, which is public.
     """
 
     epoch: int
@@ -30,6 +32,8 @@ class ReleaseEvent:
     rank: int
     sensitivity: float
     noise_scale: float
+    mechanism: str = "gaussian"
+    epsilon: float | None = None
 
     @property
     def mu(self) -> float:
@@ -40,16 +44,23 @@ class ReleaseEvent:
         """The event as dp-accounting knows it, for an independent account."""
         from dp_accounting import GaussianDpEvent
 
+        if self.mechanism != "gaussian":
+            raise BudgetError(f"dp-accounting has no event for a {self.mechanism} report")
         return GaussianDpEvent(noise_multiplier=1 / self.mu)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; what only other mechanisms have is left out."""
+        own = {"mechanism": "gaussian", "epsilon": None}
+        return {name: value for name, value in asdict(self).items() if own.get(name, ...) != value}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """A guarantee that holds: ``(epsilon, delta)``, and ``mu`` of the Gaussian behind it."""
+    """A guarantee that holds: ``(epsilon, delta)``, and ``mu`` if a Gaussian is behind it."""
 
     epsilon: float
     delta: float
-    mu: float
+    mu: float | None
 
 
 class Ledger:
@@ -60,8 +71,15 @@ class Ledger:
     """
 
     def __init__(
-        self, budget: Budget, *, composition: float, participation: Participation | None
+        self,
+        budget: Budget,
+        *,
+        composition: float = 1.0,
+        participation: Participation | None = None,
+        tolerance: float = _TOLERANCE,
     ) -> None:
+        """``tolerance``: 0 for a device, which did not make the calibration itself."""
+        self._tolerance = tolerance
         self._budget = budget
         self._composition = composition
         # A user whose contributions compose to a factor c takes part in at most c^2 releases.
@@ -83,19 +101,34 @@ class Ledger:
         return self._events
 
     def check(self, event: ReleaseEvent) -> None:
-        """Refuse an event that the budget does not cover."""
+        """Refuse an event that the budget does not cover, or of a kind that is not known here."""
+        if event.mechanism not in _MECHANISMS:
+            raise BudgetError(
+                f"no account is known for a release by {event.mechanism!r}: nothing was released"
+            )
+        if any(event.mechanism != past.mechanism for past in self._events):
+            raise BudgetError(
+                f"releases by {self._events[0].mechanism} and by {event.mechanism} need accounts "
+                "of their own: nothing was released"
+            )
         if any(event.epoch == past.epoch for past in self._events):
             raise BudgetError(
                 f"epoch {event.epoch} was released before: its budget is spent, and a second "
                 "release of the same data would spend it twice"
             )
-        cost = self._spending(event.mu * self._composition, event.rank * self._releases)
-        if cost.epsilon > self._budget.epsilon * (1 + _TOLERANCE):
+        cost = self._cost(event)
+        if cost.epsilon > self._budget.epsilon * (1 + self._tolerance):
             raise BudgetError(
                 f"a release at noise scale {event.noise_scale:g} and sensitivity "
                 f"{event.sensitivity:g} costs epsilon {cost.epsilon:g}, the budget is "
                 f"{self._budget.epsilon:g}: nothing was released"
             )
+
+    def _cost(self, event: ReleaseEvent) -> Spending:
+        """What a user can lose by this event and others like it, up to the limit of their own."""
+        if event.epsilon is not None:
+            return Spending(epsilon=event.epsilon, delta=0.0, mu=None)
+        return self._spending(event.mu * self._composition, event.rank * self._releases)
 
     def record(self, event: ReleaseEvent) -> None:
         """Add an event before its release, or stop the release: the budget is what it is."""
@@ -109,6 +142,8 @@ class Ledger:
     @property
     def spent(self) -> Spending:
         """What any single user can have lost at most by all releases so far."""
+        if any(event.epsilon is not None for event in self._events):
+            return max((self._cost(event) for event in self._events), key=lambda cost: cost.epsilon)
         return self._spending(
             max((event.mu * self._composition for event in self._events), default=0.0),
             max((event.rank * self._releases for event in self._events), default=1),

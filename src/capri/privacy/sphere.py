@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import exp, inf, log, nextafter, pi, sqrt
+from typing import Protocol
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.errors import ConfigurationError
-from capri.privacy.directions import Words, projections
+from capri.privacy.directions import DIRECTION_UNITS, Words, direction_sum, projections
 
 # Probabilities are whole multiples of 2^-63, so that a coin is one comparison of integers.
 COIN = 1 << 63
@@ -129,6 +130,53 @@ class Sphere:
     def deviation(self) -> float:
         """Root mean square of a coordinate of an unbiased report, ``1 / (shrinkage sqrt(m))``."""
         return 1 / (self.shrinkage * sqrt(self.dimension))
+
+
+class SphereDraws(Protocol):
+    """What a report draws besides its datum; see :mod:`capri.local.randomness`."""
+
+    def seeds(self, count: int) -> Words:
+        """128 uniform bits each."""
+
+    def rounding(self, count: int) -> FloatArray:
+        """Uniform in ``[0, 1)``."""
+
+    def coin(self, count: int, chance: int) -> BoolArray:
+        """True with probability ``chance / 2^63``."""
+
+    def below(self, limits: IntArray) -> IntArray:
+        """A uniform whole number below each limit."""
+
+
+def randomized(
+    vectors: FloatArray, sphere: Sphere, randomness: SphereDraws
+) -> tuple[Words, IntArray]:
+    """A seed and the number of a direction for each vector: all that may leave a device."""
+    count = len(vectors)
+    tokens = randomness.seeds(count)
+    units = on_sphere(vectors, randomness.rounding(count))
+    coin = randomness.coin(count, sphere.chance)
+    pick = randomness.below(sphere.choices(coin))
+    return tokens, sphere.choose(sphere.nearest(tokens, units), coin, pick)
+
+
+def on_sphere(vectors: FloatArray, uniform: FloatArray) -> FloatArray:
+    """Round ``z``, ``|z| <= 1``, to a unit vector with mean ``z``.
+
+    ``z / |z|`` with probability ``(1 + |z|) / 2``, else its opposite; at 0 the first axis.
+    """
+    vectors = vectors.copy()
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    nothing = norms == 0
+    vectors[nothing, 0] = 1.0
+    sign = np.where(uniform < (1 + norms) / 2, 1.0, -1.0)
+    return np.asarray(vectors * (sign / np.where(nothing, 1.0, norms))[:, None])
+
+
+def unbiased_sum(tokens: Words, numbers: IntArray, sphere: Sphere) -> FloatArray:
+    """Estimate of the sum of the vectors behind some reports: ``sum +-V / shrinkage``."""
+    total = direction_sum(tokens, numbers // 2, 1 - 2 * (numbers % 2), sphere.dimension)
+    return np.asarray(total / (DIRECTION_UNITS * sphere.shrinkage))
 
 
 @lru_cache(maxsize=4096)

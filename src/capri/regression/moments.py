@@ -21,10 +21,10 @@ from math import isqrt, sqrt
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.encode import within_norm
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import RESOLUTION, noise_multiplier, paper_noise_scale
+from capri.privacy.calibration import NOISE_UNITS, noise_multiplier, paper_noise_scale
+from capri.privacy.grid import within_norm
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.noise import NoiseSource
 
@@ -142,7 +142,7 @@ def make_moment_grid(
         raise ConfigurationError(
             f"{rows} rows at {budget} would overflow 64-bit integers: raise epsilon"
         )
-    if scale / sqrt(2) < RESOLUTION:
+    if scale / sqrt(2) < NOISE_UNITS:
         raise ConfigurationError(f"{budget} is out of reach of the integer noise: lower epsilon")
     return MomentGrid(
         features=features,
@@ -168,9 +168,9 @@ def release(
         if grid.limbs == 1:
             raise BudgetError("a private sum can be released through a ledger only")
         return grid.noisy(total, noise)
-    if grid.noise_scale / sqrt(2) < RESOLUTION:
+    if grid.noise_scale / sqrt(2) < NOISE_UNITS:
         raise BudgetError(
-            f"the noise must be at least {RESOLUTION} grid units wide for its account to hold, "
+            f"the noise must be at least {NOISE_UNITS} grid units wide for its account to hold, "
             f"got {grid.noise_scale:g}"
         )
     unit = float(grid.level) ** -2

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.epoch.problem import Randomizer
 from capri.errors import DataError
 from capri.local.randomness import DeviceRandomness, SystemRandomness
-from capri.local.spherical import randomized, unbiased_sum
 from capri.local.wire import (
     KINDS,
     MAGIC,
@@ -31,7 +29,8 @@ from capri.local.wire import (
     sound,
     tokens_of,
 )
-from capri.privacy.sphere import Sphere, sphere
+from capri.privacy.promise import Randomizer
+from capri.privacy.sphere import Sphere, randomized, sphere, unbiased_sum
 from capri.regression.engine import Engine
 from capri.regression.planner import SIGNAL
 from capri.regression.stage import StagePlan, StageResult

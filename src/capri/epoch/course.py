@@ -1,0 +1,169 @@
+"""The course of epochs: plan, learn, record. Shared by the curator and the aggregator.
+
+Everything here is public. Where the sum of an epoch comes from, and how it was made private, is not
+its business.
+"""
+
+from threading import RLock
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from capri.arrays import BoolArray, FloatArray
+from capri.blas import one_blas_thread
+from capri.epoch.learner import Learner
+from capri.epoch.plan import EpochPlan, EpochRecord, Release
+from capri.epoch.problem import Problem
+from capri.schedule import Schedule
+from capri.spaces import as_contexts
+
+
+class PublicDraws(Protocol):
+    """Where public draws come from."""
+
+    @property
+    def public(self) -> np.random.Generator:
+        """Draws that anyone may see."""
+
+
+class Course:
+    """Epoch after epoch of one learner."""
+
+    def __init__(self, schedule: Schedule, learner: Learner, draws: PublicDraws) -> None:
+        self.learner = learner
+        self._schedule = schedule
+        self._draws = draws
+        self._records: list[EpochRecord] = []
+        self._unlearnt: Release | None = None
+        self._plan_seconds = 0.0
+
+    @property
+    def records(self) -> tuple[EpochRecord, ...]:
+        """One record per epoch that was learnt from."""
+        return tuple(self._records)
+
+    @property
+    def closed(self) -> int:
+        """Epochs that were released, learnt from or not yet."""
+        return len(self._records) + (self._unlearnt is not None)
+
+    def length(self, epoch: int) -> int:
+        """Decisions in an epoch; 0 beyond the horizon."""
+        return self._schedule.length(epoch)
+
+    def plan(self) -> EpochPlan | None:
+        """Plan the next epoch from earlier releases and public draws; None at the horizon."""
+        self.learn()
+        started = perf_counter()
+        number = len(self._records) + 1
+        length = self._schedule.length(number)
+        plan = None
+        if length:
+            with one_blas_thread():
+                plan = self.learner.plan(number, length, self._draws.public)
+        self._plan_seconds = perf_counter() - started
+        return plan
+
+    def close(self, release: Release) -> None:
+        """Learn from what an epoch released, and record it."""
+        self._unlearnt = release
+        self.learn()
+
+    def learn(self) -> None:
+        """Learn from a release. If that is interrupted, the next call makes up for it."""
+        if self._unlearnt is None:
+            return
+        # Timed from here: how long the noise took depends on how many rewards were missing.
+        started = perf_counter()
+        # Alg. 1, lines 18-20.
+        with one_blas_thread():
+            lesson = self.learner.learn(self._unlearnt, self._draws.public)
+        plan = self._unlearnt.plan
+        record = EpochRecord(
+            epoch=plan.epoch,
+            length=plan.length,
+            rank=plan.features.rank,
+            tau=plan.tau,
+            sigma_max=plan.sigma_max,
+            noise_scale=plan.noise_scale,
+            width=lesson.width,
+            active_share=lesson.active_share,
+            predicted_error=lesson.predicted_error,
+            noise_share=lesson.noise_share,
+            seconds=self._plan_seconds + perf_counter() - started,
+        )
+        self._records.append(record)
+        self._unlearnt = None
+
+    @property
+    def plan_seconds(self) -> float:
+        """Time the open epoch took to plan."""
+        return self._plan_seconds
+
+    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Records and learner, as JSON values and arrays."""
+        self.learn()
+        values, arrays = self.learner.state()
+        return {"epochs": [record.to_dict() for record in self._records], "learner": values}, arrays
+
+    def restore(
+        self, values: dict[str, Any], arrays: dict[str, FloatArray], plan_seconds: float
+    ) -> None:
+        """Go on from :meth:`state`, in an epoch that took so long to plan."""
+        self._records = [EpochRecord(**record) for record in values["epochs"]]
+        self.learner.restore((values["learner"], arrays))
+        self._plan_seconds = plan_seconds
+
+
+class PublicFace:
+    """What anybody may ask of a policy, whoever adds up its epochs."""
+
+    _problem: Problem
+    _course: Course
+    _horizon: int | None
+    _lock: RLock
+
+    @property
+    def problem(self) -> Problem:
+        """Spaces, bounds and the promise: what was known before the first user."""
+        return self._problem
+
+    @property
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """One record per closed epoch."""
+        return self._course.records
+
+    @property
+    def horizon(self) -> int | None:
+        """Decisions or reports the policy was built for; None for any number."""
+        return self._horizon
+
+    def _rows(self, contexts: object) -> FloatArray:
+        return as_contexts(contexts, self._problem.contexts.dimension)
+
+    def estimate(self, contexts: object) -> FloatArray:
+        """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
+        rows = self._rows(contexts)
+        with self._lock:
+            return self._course.learner.estimate(rows)
+
+    def active(self, contexts: object) -> BoolArray:
+        """Which actions no test has ruled out, ``(n, n_actions)`` of True and False."""
+        rows = self._rows(contexts)
+        with self._lock:
+            return self._course.learner.active(rows)
+
+    def probabilities(self, contexts: object) -> FloatArray:
+        """The public law actions are drawn from now, ``(n, n_actions)``; rows sum to 1."""
+        rows = self._rows(contexts)
+        with self._lock:
+            return self._course.learner.probabilities(rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the lock, which no copy shares."""
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock = RLock()
