@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import capri
-from capri.epoch.storage import read_bundle
+from capri.epoch.storage import read_policy_file
 
 CONTEXTS = np.array([[0.0], [0.3], [0.6], [1.0]])
 ACTIONS = np.array([[0.0], [0.5], [1.0]])
@@ -53,7 +53,7 @@ def snapshot(policy: capri.Capri, folder: Path) -> tuple[dict[str, Any], dict[st
     """All that a save holds, without the clock: equal snapshots are equal states."""
     path = folder / "snapshot.capri"
     policy.save(path)
-    values, arrays = read_bundle(path)
+    values, arrays = read_policy_file(path)
     for record in values["epochs"]:
         del record["seconds"]
     if values["open"] is not None:

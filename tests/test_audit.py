@@ -310,8 +310,8 @@ def noise_reused_between_epochs(patch: Patch) -> None:
     """One gate, one noise vector: each release alone is perfect."""
     honest = Gate.__init__
 
-    def create(self: Gate, model: Any, noise: NoiseSource, ledger: Any) -> None:
-        honest(self, model, ReusedNoise(noise), ledger)
+    def create(self: Gate, noise: NoiseSource, ledger: Any) -> None:
+        honest(self, ReusedNoise(noise), ledger)
 
     patch.setattr(Gate, "__init__", create)
 

@@ -222,7 +222,7 @@ def test_bound_too_small_for_a_grid_is_refused() -> None:
 
 def test_integer_check_shrinks_a_row_that_floats_let_through() -> None:
     """A grid whose limit is smaller than the float bounds promise: integers have the last word."""
-    grid = Grid(step=1.0, norm_limit=100, noise_scale=0.0)
+    grid = Grid(step=1.0, norm_limit=100, noise_units=0.0)
     whitened = np.array([[3.0, 4.0], [0.0, 0.0], [0.6, 0.8]])
     units = encode(whitened, np.full(3, 50.0), value_bound=50.0, clip_norm=5.0, grid=grid)
     assert exact_square(units[0]) <= 100**2

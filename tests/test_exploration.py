@@ -229,7 +229,7 @@ def test_propensities_are_the_law_and_the_law_is_played(
     actions follow it (chi-squared, false alarm 1e-6 per context)."""
     policy = trained_policy(exploration)
     policy.act(CONTEXTS[0])  # opens the epoch
-    law = policy._learner.probabilities(contexts)
+    law = policy._course.learner.probabilities(contexts)
     assert (law.max(axis=1) < 1).any(), "premise: there is something to draw"
     row = np.repeat(np.arange(len(contexts)), 3000)
     decisions = policy.act_many(contexts[row])
@@ -260,7 +260,7 @@ def test_thompson_law_is_drawn_from_the_posterior() -> None:
     """Scale 1 and 4000 draws: the law's frequencies are those of fresh posterior draws. Two
     multinomials of 4000 in each of six contexts: chi-squared, false alarm 1e-6 each."""
     policy = trained_policy("thompson", thompson_scale=1.0, draws=4000)
-    learner = policy._learner
+    learner = policy._course.learner
     policy.act(CONTEXTS[0])
     law = learner.probabilities(CONTEXTS)
     state = learner._posterior  # type: ignore[attr-defined]
@@ -281,7 +281,7 @@ def test_smaller_thompson_scale_explores_less() -> None:
     for scale in (0.1, 0.7, 3.0):
         policy = trained_policy("thompson", thompson_scale=scale, draws=500)
         policy.act(CONTEXTS[0])
-        law = policy._learner.probabilities(CONTEXTS)
+        law = policy._course.learner.probabilities(CONTEXTS)
         entropies.append(float(-np.sum(law * np.log(np.maximum(law, 1e-12)))))
     assert entropies[0] < entropies[1] < entropies[2]
 
@@ -291,5 +291,5 @@ def test_larger_gap_scale_explores_less() -> None:
     for scale in (0.1, 10.0, 1000.0):
         policy = trained_policy("inverse-gap", gap_scale=scale, width_scale=1e6)
         policy.act(CONTEXTS[0])
-        shares.append(float(policy._learner.probabilities(CONTEXTS).max(axis=1).mean()))
+        shares.append(float(policy._course.learner.probabilities(CONTEXTS).max(axis=1).mean()))
     assert shares[0] < shares[1] < shares[2]

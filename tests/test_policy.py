@@ -32,10 +32,10 @@ from capri import (
     ShapeError,
 )
 from capri.epoch.plan import Release
-from capri.privacy.promise import PrivacyModel
 from capri.epoch.problem import Problem
-from capri.epoch.storage import read_bundle, write_bundle
+from capri.epoch.storage import read_policy_file, write_policy_file
 from capri.learners.paper import PaperLearner, PaperOptions
+from capri.privacy.promise import PrivacyModel
 from capri.spaces import FixedActions
 
 # A statistical test below fails by chance with this probability; its seeds are fixed besides.
@@ -161,11 +161,11 @@ def test_context_outside_the_pool_plays_its_own_active_set(tmp_path: Path) -> No
     play_epoch(policy)
     path = tmp_path / "policy.capri"
     policy.save(path)
-    values, arrays = read_bundle(path)
+    values, arrays = read_policy_file(path)
     del values["format"], values["version"]
     values["learner"]["releases"] = [{"width": 0.1, "may_eliminate": True}]
     arrays |= {"release.0.points": np.array([[0.8, 1.0]]), "release.0.weights": np.array([1.0])}
-    write_bundle(path, values, arrays)
+    write_policy_file(path, values, arrays)
     loaded = capri.Capri.load(path)
     inside, outside = [[0.0], [0.3], [1.0]], [[0.8], [0.7], [5.0]]
     assert loaded.active(inside).tolist() == [[True] * 3, [True] * 3, [False, False, True]]
@@ -190,7 +190,7 @@ def test_negative_zero_is_the_context_zero(tmp_path: Path) -> None:
 def _plan_copies(policy: capri.Capri, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """S and R of the open epoch: a plan is public, a dense one is its copies."""
     policy.save(folder / "open.capri")
-    arrays = read_bundle(folder / "open.capri")[1]
+    arrays = read_policy_file(folder / "open.capri")[1]
     return arrays["plan.basis_copy"], arrays["plan.covariance_copy"]
 
 
@@ -511,10 +511,10 @@ def _unit_noise(policy: capri.Capri, folder: Path) -> np.ndarray:
     """
     policy.act_many(draw_contexts(0, policy.remaining))
     policy.save(folder / "open.capri")
-    plan = read_bundle(folder / "open.capri")[1]
+    plan = read_policy_file(folder / "open.capri")[1]
     policy.close_epoch()
     policy.save(folder / "closed.capri")
-    weights = read_bundle(folder / "closed.capri")[1]["release.0.weights"]
+    weights = read_policy_file(folder / "closed.capri")[1]["release.0.weights"]
     released = np.linalg.solve(plan["plan.transform"] @ plan["plan.whitening"], weights)
     record = policy.epochs[0]
     assert len(released) == record.rank

@@ -22,7 +22,7 @@ import capri
 from builders import CONTEXTS, play_epoch, small_policy, snapshot
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.encode import Encoder
-from capri.epoch.storage import read_bundle
+from capri.epoch.storage import read_policy_file
 from capri.errors import CapriError, ConfigurationError, DataError, HorizonError
 from capri.privacy.noise import SecureNoise
 
@@ -140,7 +140,7 @@ def everything_shown(policy: capri.Capri, decisions: list[capri.Decision]) -> li
         policy._gate,
         policy._streams,
         policy._streams.noise,
-        policy._learner,
+        policy._course.learner,
         policy._problem,
         policy._open.plan,
         vars(policy)["_records"],
@@ -180,7 +180,7 @@ def test_files_hold_no_data(private: capri.Capri, tmp_path: Path) -> None:
         with zipfile.ZipFile(io.BytesIO(packed)) as arrays:
             for member in arrays.namelist():
                 assert_clean(arrays.read(member))
-        values, stored = read_bundle(tmp_path / name)
+        values, stored = read_policy_file(tmp_path / name)
         assert not any("open." in key for key in stored)
         assert_clean(json.dumps(values), *(repr(array.tolist()) for array in stored.values()))
         for array in stored.values():

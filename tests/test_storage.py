@@ -518,21 +518,20 @@ def test_sampler_of_another_dimension_is_refused(tmp_path: Path) -> None:
 # -- atomic writes --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fails_at", ["state.json", "arrays.npz"])
+@pytest.mark.parametrize("written", [0.0, 0.5, 1.0])
 def test_failed_save_leaves_the_old_file_as_it_was(
-    fails_at: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+    written: float, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = saved.read_bytes()
-    original = zipfile.ZipFile.writestr
+    original = Path.write_bytes
 
-    def full_disk(self: Any, name: str, data: Any, *rest: Any) -> None:
-        original(self, name, data[: len(data) // 2], *rest)
-        if name == fails_at:
-            raise OSError(28, "No space left on device")
+    def full_disk(self: Path, data: Any) -> int:
+        original(self, data[: int(written * len(data))])
+        raise OSError(28, "No space left on device")
 
     policy = small_policy(budget=BUDGET)
     with monkeypatch.context() as patched:
-        patched.setattr(zipfile.ZipFile, "writestr", full_disk)
+        patched.setattr(Path, "write_bytes", full_disk)
         with pytest.raises(StorageError, match="No space left"):
             policy.save(saved)
     assert list(saved.parent.glob("*.partial")) == []

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import capri
-from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.learner import Lesson
+from capri.epoch.plan import EpochPlan, Release
 from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
 from capri.privacy.calibration import noise_multiplier
@@ -42,7 +42,7 @@ def make_policy(**changes: Any) -> capri.Capri:
 
 
 def learner_of(policy: capri.Capri) -> PracticalLearner:
-    learner = policy._learner
+    learner = policy._course.learner
     assert isinstance(learner, PracticalLearner)
     return learner
 
@@ -486,7 +486,7 @@ def test_plan_is_a_function_of_releases_and_public_randomness_alone(
         release = first._open.release()
         for policy in (first, second):
             lesson = learner_of(policy).learn(release, policy._streams.public)
-            policy._records.append(blank_record(release.plan, lesson))
+            policy._course._records.append(blank_record(release.plan, lesson))
             policy._open = None
     np.testing.assert_array_equal(first.estimate(CONTEXTS), second.estimate(CONTEXTS))
     assert np.abs(first.estimate(CONTEXTS)).max() > 0

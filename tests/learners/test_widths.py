@@ -26,7 +26,7 @@ KERNELS = {
 
 
 def learner_of(policy: capri.Capri) -> PracticalLearner:
-    learner = policy._learner
+    learner = policy._course.learner
     assert isinstance(learner, PracticalLearner)
     return learner
 

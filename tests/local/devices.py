@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 
 import capri
-from capri.epoch.storage import read_bundle as read_file
+from capri.epoch.storage import read_policy_file as read_file
 from capri.local.bundle import _HEAD, MAGIC, VERSION
 
 CONTEXTS = np.linspace(0.0, 1.0, 6)[:, None]

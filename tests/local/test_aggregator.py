@@ -47,7 +47,7 @@ def inner(aggregator: capri.LocalCapri) -> tuple[object, ...]:
         len(aggregator.epochs),
         aggregator.bundle(),
         tuple(aggregator._digests),
-        str(aggregator._public.bit_generator.state),
+        str(aggregator._draws.public.bit_generator.state),
     )
 
 

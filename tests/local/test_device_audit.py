@@ -16,11 +16,12 @@ import pytest
 from devices import CONTEXTS, small_aggregator
 
 import capri
-from capri.errors import ConfigurationError
+from capri.errors import BudgetError, ConfigurationError
 from capri.local.audit import audit_device
 from capri.local.device import Device
 from capri.local.randomness import SystemRandomness
 from capri.privacy.calibration import noise_multiplier
+from capri.privacy.gate import Gate
 from capri.privacy.sphere import COIN, Sphere, sphere
 
 SURE = 1 - 1e-6
@@ -163,17 +164,23 @@ def test_seed_that_does_not_come_from_the_system() -> None:
         assert not result.passed
 
 
+def at_the(gate: Gate, source: SystemRandomness) -> Gate:
+    """The same gate with another source of randomness."""
+    gate.source = source
+    return gate
+
+
 class SeedFromData(Device):
     """The token is a hash of the datum: whoever guesses the datum can check the guess."""
 
-    def report(self, contexts: Any, actions: Any, rewards: Any, randomness: Any) -> Any:
+    def report(self, contexts: Any, actions: Any, rewards: Any, gate: Any) -> Any:
         digest = hashlib.sha256(contexts.tobytes() + rewards.tobytes()).digest()[:16]
 
         class Source(SystemRandomness):
             def seeds(self, count: int) -> Any:
                 return np.frombuffer(digest, dtype="<u8").reshape(1, 2)
 
-        return super().report(contexts, actions, rewards, Source())
+        return super().report(contexts, actions, rewards, at_the(gate, Source()))
 
 
 @pytest.mark.parametrize("randomizer", BUDGETS)
@@ -187,10 +194,10 @@ def leaking(byte: int, bit: int) -> type[Device]:
     """A device that hides the sign of the reward in one bit of its report, checksum right."""
 
     class Leak(Device):
-        def report(self, contexts: Any, actions: Any, rewards: Any, randomness: Any) -> Any:
+        def report(self, contexts: Any, actions: Any, rewards: Any, gate: Any) -> Any:
             from zlib import crc32
 
-            rows = super().report(contexts, actions, rewards, randomness).copy()
+            rows = super().report(contexts, actions, rewards, gate).copy()
             keep = 0xFF ^ (1 << bit)
             rows[:, byte] = (rows[:, byte] & keep) | ((rewards > 0).astype(np.uint8) << bit)
             for row in rows:
@@ -213,7 +220,7 @@ def test_sign_leaks_through_one_bit(randomizer: str, byte: int, bit: int) -> Non
 
 
 def test_mechanism_at_twice_the_budget() -> None:
-    """The promise is checked for one epsilon, the report made for two."""
+    """The promise is checked for one epsilon, the report made for two: the gate refuses."""
 
     class Mutant(capri.LocalClient):
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -223,10 +230,8 @@ def test_mechanism_at_twice_the_budget() -> None:
             self._bundle = replace(self._bundle, plan=replace(plan, sphere=twice))
             self._device = Device(self._bundle)
 
-    result = audited("sphere", trials=1000, confidence=0.99, client=Mutant)
-    assert result.proven["report"] > 1.0
-    assert result.bias <= 5  # nothing else is wrong with it
-    assert not result.passed
+    with pytest.raises(BudgetError, match="costs epsilon"):
+        audited("sphere", trials=1000, confidence=0.99, client=Mutant)
 
 
 class LazyPick(SystemRandomness):
@@ -271,14 +276,14 @@ def test_gaussian_at_twice_the_budget() -> None:
 
 def test_gaussian_contribution_of_the_wrong_scale() -> None:
     class Double(Device):
-        def report(self, contexts: Any, actions: Any, rewards: Any, randomness: Any) -> Any:
-            real = type(randomness).noised
+        def report(self, contexts: Any, actions: Any, rewards: Any, gate: Any) -> Any:
+            real = type(gate.source).noised
 
             class Source(SystemRandomness):
                 def noised(self, units: Any, scale: float) -> Any:
                     return real(self, 2 * units, scale)
 
-            return super().report(contexts, actions, rewards, Source())
+            return super().report(contexts, actions, rewards, at_the(gate, Source()))
 
     result = audited("gaussian", client=with_device(Double))
     assert result.bias > 5

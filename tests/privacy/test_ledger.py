@@ -15,7 +15,7 @@ from dp_accounting.pld import PLDAccountant
 import capri
 from builders import BUDGET, play_epoch, small_policy
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.storage import read_bundle, write_bundle
+from capri.epoch.storage import read_policy_file, write_policy_file
 from capri.errors import BudgetError
 from capri.privacy.calibration import analytic_multiplier, continuous_budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
@@ -145,7 +145,7 @@ def test_failure_in_learning_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> 
         raise MemoryError("no room to learn")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(policy._learner), "learn", fail)
+        patch.setattr(type(policy._course.learner), "learn", fail)
         with pytest.raises(MemoryError, match="no room"):
             policy.close_epoch()
     assert len(policy.ledger.events) == 1
@@ -315,11 +315,11 @@ def test_file_with_too_little_noise_is_refused(tmp_path: Path) -> None:
     policy = small_policy(simulation_seed=None, calibration="analytic")
     play_epoch(policy)
     policy.save(tmp_path / "policy")
-    values, arrays = read_bundle(tmp_path / "policy")
+    values, arrays = read_policy_file(tmp_path / "policy")
     values["ledger"][0]["noise_scale"] /= 2
     for name in ("format", "version"):
         values.pop(name)
-    write_bundle(tmp_path / "policy", values, arrays)
+    write_policy_file(tmp_path / "policy", values, arrays)
     with pytest.raises(capri.CapriError):
         capri.Capri.load(tmp_path / "policy")
 

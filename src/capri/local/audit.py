@@ -19,6 +19,7 @@ from capri.joint.audit import clopper_pearson_upper, proven_mu
 from capri.local import wire
 from capri.local.bundle import Bundle
 from capri.local.client import LocalClient
+from capri.local.device import Device
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.directions import DIRECTION_UNITS, directions
@@ -111,7 +112,7 @@ class _Target:
 
     def __init__(self, client: LocalClient, contexts: object) -> None:
         self.client = client
-        self.bundle: Bundle = client._bundle
+        self.bundle: Bundle = client.bundle
         self.sphere: Sphere | None = self.bundle.plan.sphere
         rows = as_contexts(contexts, self.bundle.context_dimension)
         actions = self.bundle.actions.count
@@ -123,7 +124,7 @@ class _Target:
 
     def _encoded(self, contexts: FloatArray, actions: IntArray, sign: float) -> IntArray:
         rewards = np.full(len(contexts), sign * self._reward)
-        return self.client._device.encode(contexts, actions, rewards)
+        return Device(self.bundle).encode(contexts, actions, rewards)
 
     @property
     def _reward(self) -> float:
@@ -131,11 +132,8 @@ class _Target:
 
     def report(self, sign: float) -> bytes:
         """One device's upload in one of the worlds."""
-        device = self.client
-        device._reported = False  # as good as a new device, without reading the bundle again
-        device.act(self._context[0])
-        # The worst action, whatever was drawn.
-        device._pending = device._device, self._context, self._action
+        # The worst action, whatever would be drawn.
+        device = self.client.twin(self._context, self._action)
         return device.report(sign * self._reward)
 
     def payload_attack(

@@ -84,6 +84,11 @@ class LocalClient:
         return f"LocalClient(epoch={self.epoch}, reported={self._reported})"
 
     @property
+    def bundle(self) -> Bundle:
+        """What the aggregator asks for, as it was read: public."""
+        return self._bundle
+
+    @property
     def epoch(self) -> int:
         """The epoch this device takes part in."""
         return self._bundle.plan.epoch
@@ -146,6 +151,19 @@ class LocalClient:
                 _leave_receipt(self._receipt)
             datum, self._pending, self._reported = self._pending, None, True
         return datum
+
+    def twin(self, context: FloatArray, action: IntArray) -> "LocalClient":
+        """Another person's device with the same bundle and budget, for which this was decided.
+
+        For audits, which need thousands of devices of one bundle: reading it again takes longer
+        than a report.
+        """
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        other._gate = Gate(self._randomness, Ledger(self._budget, tolerance=0.0))
+        other._pending = self._device, context, action
+        other._receipt, other._reported, other._lock = None, False, Lock()
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("a client is neither pickled nor copied: two copies would report twice")
