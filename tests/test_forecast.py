@@ -255,8 +255,8 @@ def test_progress_counts_all_rounds() -> None:
     ("changes", "message"),
     [
         ({"horizons": ()}, "at least one horizon"),
-        ({"horizons": (1,)}, "horizon must be at least 2, got 1"),
-        ({"horizons": (10.5,)}, "horizon must be a whole number, got 10.5"),
+        ({"horizons": (1,)}, "horizon must be a whole number of 2 or more, got 1"),
+        ({"horizons": (10.5,)}, "horizon must be a whole number of 2 or more, got 10.5"),
         ({"epsilons": ()}, "at least one epsilon"),
         ({"epsilons": (0.0,)}, "epsilon must be positive and finite, got 0.0"),
         ({"epsilons": (math.nan,)}, "epsilon must be positive and finite, got nan"),

@@ -67,7 +67,7 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     """One of a few words."""
     if isinstance(value, str) and value in allowed:
         return str(value)
-    choices = ", ".join(repr(choice) for choice in allowed)
+    choices = ", ".join(repr(str(choice)) for choice in allowed)
     raise ConfigurationError(f"{name} must be one of {choices}, got {value!r}")
 
 
