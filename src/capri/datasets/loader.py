@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.checks import between, one_of, positive, whole
 from capri.datasets.bandit import DataBandit
-from capri.datasets.cleaning import complete_rows, label_cells, numeric_cells
 from capri.datasets.encoder import ContextEncoder, fit_encoder
-from capri.datasets.frames import Source, read_frame
 from capri.datasets.rewards import ActionSet, LabelRule, Match
-from capri.datasets.split import public_mask
-from capri.errors import ConfigurationError
-from capri.kernels.algebra import positive
+from capri.datasets.tables import Source, complete_rows, label_cells, numeric_cells, read_frame
+from capri.errors import ConfigurationError, ShapeError
 from capri.spaces import ContextPool
+from capri.streams import TABLE_SPLIT
 
 if TYPE_CHECKING:
     import pandas
@@ -72,8 +71,7 @@ def load(
     columns = _checked_context(context)
     if (label is None) == (actions is None):
         raise ConfigurationError("give either label or actions (one column per action), not both")
-    if features not in FEATURES:
-        raise ConfigurationError(f"features must be 'one-hot' or 'embedding', got {features!r}")
+    one_of("features", features, FEATURES)
     outcomes = [label] if label is not None else _checked_actions(actions)
     split_column = [public] if isinstance(public, str) else []
     frame = read_frame(source, [*columns, *outcomes, *split_column])
@@ -130,6 +128,47 @@ def load(
             "prototypes": prototypes,
         },
     )
+
+
+def public_mask(
+    count: int, *, public_share: float | None = None, public: object = None, seed: int = 0
+) -> BoolArray:
+    """True for public rows: given as a mask, or a share of the rows drawn at random.
+
+    A share is rounded to whole rows and depends on the number of rows and the seed only, never on
+    what the rows hold.
+
+    >>> int(public_mask(10, public_share=0.3).sum())
+    3
+    """
+    if (public_share is None) == (public is None):
+        raise ConfigurationError(
+            "say which rows are public: give either public_share, a share of the rows, or public, "
+            "a column or a mask of True and False"
+        )
+    if public is not None:
+        mask = _as_mask(public, count)
+    else:
+        mask = np.zeros(count, dtype=np.bool_)
+        generator = np.random.default_rng([whole("seed", seed, least=0), TABLE_SPLIT])
+        share = between("public_share", public_share, 0.0, 1.0, open_ends=True)
+        mask[generator.permutation(count)[: round(share * count)]] = True
+    if mask.sum() < 2 or mask.all():
+        raise ConfigurationError(
+            f"at least 2 rows must be public and 1 private, got {int(mask.sum())} public of {count}"
+        )
+    return mask
+
+
+def _as_mask(public: object, count: int) -> BoolArray:
+    mask = np.asarray(public)
+    if mask.dtype != np.bool_:
+        raise ConfigurationError(
+            f"public must be a mask of True and False, one per row, got {mask.dtype} values"
+        )
+    if mask.shape != (count,):
+        raise ShapeError(f"public must have shape ({count},), one per row, got {mask.shape}")
+    return mask.copy()
 
 
 def _with_label(

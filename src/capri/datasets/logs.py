@@ -7,9 +7,9 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.datasets.cleaning import complete_rows, label_cells, numeric_cells
-from capri.datasets.frames import Source, read_frame
+from capri.checks import whole
 from capri.datasets.rewards import label_name
+from capri.datasets.tables import Source, complete_rows, label_cells, numeric_cells, read_frame
 from capri.environments import Environment
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.simulation import Policy
@@ -45,10 +45,7 @@ class BanditLog:
         count = len(rows)
         if count == 0:
             raise ShapeError("a log needs at least one round, got none")
-        if isinstance(self.actions, bool) or not isinstance(self.actions, int) or self.actions < 1:
-            raise ConfigurationError(
-                f"actions must be the number of actions, 1 or more, got {self.actions!r}"
-            )
+        whole("actions", self.actions)
         chosen = as_numbers(self.action_index, "action_index must be whole numbers")
         rewards = as_numbers(self.rewards, "rewards must be finite numbers")
         chances = as_numbers(self.propensities, "propensities must be numbers above 0, up to 1")
@@ -96,8 +93,7 @@ class BanditLog:
 
 def record(policy: Policy, environment: Environment, rounds: int, *, seed: int = 0) -> BanditLog:
     """Play a policy in simulation and keep the log, with the propensities its decisions carry."""
-    if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 1:
-        raise ConfigurationError(f"rounds must be a whole number of 1 or more, got {rounds!r}")
+    whole("rounds", rounds)
     context_generator, reward_generator = (
         np.random.default_rng(child) for child in np.random.SeedSequence([seed, LOG]).spawn(2)
     )

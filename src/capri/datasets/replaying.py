@@ -6,6 +6,7 @@ from typing import Protocol, final
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.checks import whole
 from capri.datasets.logs import BanditLog
 from capri.epoch.decide import Decisions
 from capri.errors import ConfigurationError
@@ -77,8 +78,8 @@ def replay(
     Stops after ``rounds`` accepted rounds, at the policy's horizon or at the end of the log. A
     simulation: a private policy refuses, since who is accepted depends on other users.
     """
-    if rounds is not None and (isinstance(rounds, bool) or rounds < 1):
-        raise ConfigurationError(f"rounds must be a whole number of 1 or more, got {rounds!r}")
+    if rounds is not None:
+        whole("rounds", rounds)
     smallest = float(log.propensities.min())
     q = smallest if smallest_propensity is None else smallest_propensity
     if not 0.0 < q <= smallest:
