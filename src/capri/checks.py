@@ -34,6 +34,13 @@ def positive(name: str, value: object) -> float:
     raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")
 
 
+def not_negative(name: str, value: object) -> float:
+    """Zero or a positive, finite number."""
+    if is_number(value) and isfinite(value) and value >= 0:  # type: ignore[arg-type, operator]
+        return float(value)  # type: ignore[arg-type]
+    raise ConfigurationError(f"{name} must be zero or more and finite, got {value!r}")
+
+
 def between(name: str, value: object, low: float, high: float, *, open_ends: bool = False) -> float:
     """A number in an interval, with its ends or without."""
     if is_number(value):

@@ -33,6 +33,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "exploration": ("epoch.play", "epoch.decide"),
     "gate": ("privacy.gate",),
     "grid": ("privacy.grid",),
+    "kernels.distances": ("kernels.stationary",),
+    "kernels.functions": ("kernels.algebra",),
     "learners.planning": ("learners.messages",),
     "learners.shape": ("learners.messages",),
     "local.reports": ("local.wire",),

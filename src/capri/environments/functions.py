@@ -16,14 +16,8 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.environments.base import (
-    TabularEnvironment,
-    check_scales,
-    check_whole,
-    tabulate,
-    uniform_law,
-    unit_cube,
-)
+from capri.checks import not_negative, positive, whole
+from capri.environments.base import TabularEnvironment, tabulate, uniform_law, unit_cube
 from capri.errors import ConfigurationError
 
 
@@ -234,9 +228,7 @@ def styblinski_tang(
     seed: int = 0,
 ) -> TabularEnvironment:
     """Styblinski-Tang on ``[-5, 5]^d``. Separable: the best action is the same everywhere."""
-    check_whole("action_dimension", action_dimension)
-    check_whole("context_dimension", context_dimension)
-    surface = styblinski_tang_surface(context_dimension + action_dimension)
+    surface = styblinski_tang_surface(_dimension(context_dimension, action_dimension))
     return _split(surface, contexts, actions, context_dimension, noise, reward_bound, seed)
 
 
@@ -250,10 +242,12 @@ def michalewicz(
     seed: int = 0,
 ) -> TabularEnvironment:
     """Michalewicz (m = 10) on ``[0, pi]^d``. Separable: the best action is the same everywhere."""
-    check_whole("action_dimension", action_dimension)
-    check_whole("context_dimension", context_dimension)
-    surface = michalewicz_surface(context_dimension + action_dimension)
+    surface = michalewicz_surface(_dimension(context_dimension, action_dimension))
     return _split(surface, contexts, actions, context_dimension, noise, reward_bound, seed)
+
+
+def _dimension(context: int, action: int) -> int:
+    return whole("context_dimension", context) + whole("action_dimension", action)
 
 
 def _split(
@@ -267,13 +261,12 @@ def _split(
 ) -> TabularEnvironment:
     """The first ``context_dimension`` coordinates are the context, the others the action."""
     dimension = len(surface.domain)
-    check_whole("context_dimension", context_dimension)
-    if context_dimension >= dimension:
+    if whole("context_dimension", context_dimension) >= dimension:
         raise ConfigurationError(
             f"{surface.name} has {dimension} dimensions: context_dimension must be at most "
             f"{dimension - 1}, got {context_dimension}"
         )
-    bound, noise = check_scales(reward_bound, noise)
+    bound, noise = positive("reward_bound", reward_bound), not_negative("noise", noise)
     if noise >= bound:
         raise ConfigurationError(
             f"noise must be less than reward_bound {bound}, to leave room for the function, "

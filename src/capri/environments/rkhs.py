@@ -1,18 +1,9 @@
 """Random functions with a known norm in the space of a kernel: the setting of the theory."""
 
-import math
-
 import numpy as np
 
-from capri.environments.base import (
-    TabularEnvironment,
-    check_scales,
-    check_whole,
-    tabulate,
-    uniform_law,
-    unit_cube,
-)
-from capri.errors import ConfigurationError
+from capri.checks import not_negative, positive, whole
+from capri.environments.base import TabularEnvironment, tabulate, uniform_law, unit_cube
 from capri.kernels import Kernel, random_coefficients
 
 
@@ -37,14 +28,11 @@ def random_rkhs(
     >>> random_rkhs(Matern(nu=2.5, lengthscale=0.3), contexts=4, actions=3).means.shape
     (4, 3)
     """
-    check_scales(reward_bound, noise)
-    for name, value in (
-        ("context_dimension", context_dimension),
-        ("action_dimension", action_dimension),
-    ):
-        check_whole(name, value)
-    if not 0.0 < norm < math.inf:
-        raise ConfigurationError(f"norm must be positive and finite, got {norm!r}")
+    positive("reward_bound", reward_bound)
+    not_negative("noise", noise)
+    whole("context_dimension", context_dimension)
+    whole("action_dimension", action_dimension)
+    positive("norm", norm)
     rng = np.random.default_rng(seed)
     context_rows = unit_cube(rng, "contexts", contexts, context_dimension)
     action_rows = unit_cube(rng, "actions", actions, action_dimension)
