@@ -1,6 +1,6 @@
 """Stage after stage: plan from what is public, sum in secret, release, learn."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
 
@@ -13,9 +13,7 @@ from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger
 from capri.privacy.noise import NoiseSource
-from capri.regression.decode import Estimate, Reading, decode
-from capri.regression.moments import make_moment_grid, release
-from capri.regression.planner import (
+from capri.regression.allocation import (
     SIGNAL,
     Law,
     Shape,
@@ -25,6 +23,8 @@ from capri.regression.planner import (
     next_reach,
     shape_stage,
 )
+from capri.regression.decode import Estimate, Reading, decode
+from capri.regression.moments import make_moment_grid, release
 from capri.regression.stage import Lot, StagePlan, StageResult, Targets
 
 # Without a rank, at most this many coordinates, found to this share of E[k(w, w)].
@@ -62,7 +62,7 @@ class Setting:
             budget=self.budget,
             calibration=self.calibration,
         )
-        return grid.noise_scale / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
+        return grid.noise_units / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
 
 
 def prepare(
@@ -85,11 +85,10 @@ def prepare(
     with one_blas_thread():
         few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
         basis, spectrum = spectral_basis(kernel, few, tolerance=tolerance, max_rank=wanted)
-        coordinates = basis.coordinates(few)
         prior = SIGNAL / float(max(spectrum.sum(), 1e-300))
         setting = Setting(
             basis=basis,
-            law=Law.of(coordinates),
+            law=Law.of(basis.coordinates(few)),
             box=box,
             targets=targets,
             budget=budget,
@@ -110,17 +109,7 @@ def prepare(
     coordinates = np.concatenate(
         [basis.coordinates(sample[start : start + 4096]) for start in range(0, len(sample), 4096)]
     )
-    return Setting(
-        basis=basis,
-        law=Law.of(coordinates),
-        box=box,
-        targets=targets,
-        budget=budget,
-        calibration=calibration,
-        tau=tau,
-        prior=prior,
-        shares=shares,
-    )
+    return replace(setting, basis=basis, law=Law.of(coordinates), shares=shares)
 
 
 class Engine:
@@ -222,11 +211,11 @@ class Engine:
             root=np.zeros((rank, rank)),
         )
 
-    def learn(
+    def release(
         self, plan: StagePlan, total: IntArray, noise: NoiseSource, ledger: Ledger | None
-    ) -> None:
-        """Release the sum of a stage and update the estimate."""
-        moments = release(
+    ) -> FloatArray:
+        """Moments of a stage, made public: the only way out."""
+        return release(
             plan.grid,
             total,
             stage=plan.number,
@@ -235,7 +224,12 @@ class Engine:
             noise=noise,
             ledger=ledger,
         )
-        self.learn_from(StageResult.read(plan, moments))
+
+    def learn(
+        self, plan: StagePlan, total: IntArray, noise: NoiseSource, ledger: Ledger | None
+    ) -> None:
+        """Release the sum of a stage and update the estimate."""
+        self.learn_from(StageResult.read(plan, self.release(plan, total, noise, ledger)))
 
     def expected(self) -> tuple[FloatArray, float]:
         """Covariance and weight of one row under the public law, in the shape of the open stage."""
