@@ -13,7 +13,7 @@ from capri.datasets.catalogue import (
     table_environment,
 )
 from capri.datasets.loader import load
-from capri.datasets.logs import BanditLog, load_log, record
+from capri.datasets.logs import BanditLog, Replay, load_log, record, replay
 from capri.datasets.off_policy import (
     Estimate,
     RewardModel,
@@ -22,7 +22,6 @@ from capri.datasets.off_policy import (
     ips,
     snips,
 )
-from capri.datasets.replaying import Replay, replay
 from capri.datasets.rewards import Closeness, LabelRule, Match
 
 __all__ = [

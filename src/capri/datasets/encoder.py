@@ -42,7 +42,11 @@ class ContextEncoder:
     def __call__(self, rows: FloatArray) -> FloatArray:
         """Contexts of raw rows, ``(n, dimension)``, each in the unit ball."""
         contexts = _in_ball(self._projected(rows) / self.radius)
-        return contexts if self.prototypes is None else _nearest(self.prototypes, contexts)
+        return (
+            contexts
+            if self.prototypes is None
+            else self.prototypes[_assign(self.prototypes, contexts)]
+        )
 
     def _projected(self, rows: FloatArray) -> FloatArray:
         standard = (rows - self.centre) / self.scale
@@ -91,10 +95,6 @@ def _in_ball(rows: FloatArray) -> FloatArray:
     """``c / max(1, |c|)``, a hair inside so that rounding cannot leave the ball."""
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     return np.asarray(rows / np.maximum(1.0, norms * (1.0 + 1e-12)))
-
-
-def _nearest(prototypes: FloatArray, rows: FloatArray) -> FloatArray:
-    return np.asarray(prototypes[_assign(prototypes, rows)])
 
 
 def _assign(prototypes: FloatArray, rows: FloatArray) -> IntArray:

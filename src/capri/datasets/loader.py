@@ -12,7 +12,14 @@ from capri.checks import between, one_of, positive, whole
 from capri.datasets.bandit import DataBandit
 from capri.datasets.encoder import ContextEncoder, fit_encoder
 from capri.datasets.rewards import ActionSet, LabelRule, Match
-from capri.datasets.tables import Source, complete_rows, label_cells, numeric_cells, read_frame
+from capri.datasets.tables import (
+    Source,
+    column_names,
+    complete_rows,
+    label_cells,
+    numeric_cells,
+    read_frame,
+)
 from capri.errors import ConfigurationError, ShapeError
 from capri.spaces import ContextPool
 from capri.streams import TABLE_SPLIT
@@ -68,11 +75,11 @@ def load(
     missing:
         "error", or "drop" to leave out rows with missing cells.
     """
-    columns = _checked_context(context)
+    columns = column_names("context", context, least=1)
     if (label is None) == (actions is None):
         raise ConfigurationError("give either label or actions (one column per action), not both")
     one_of("features", features, FEATURES)
-    outcomes = [label] if label is not None else _checked_actions(actions)
+    outcomes = [label] if label is not None else column_names("actions", actions, least=2)
     split_column = [public] if isinstance(public, str) else []
     frame = read_frame(source, [*columns, *outcomes, *split_column])
     mask = public_mask(
@@ -253,15 +260,3 @@ def _flags(column: object, name: str) -> BoolArray:
             "rows are public"
         )
     return np.array(flags, dtype=np.bool_)
-
-
-def _checked_context(context: object) -> list[str]:
-    if isinstance(context, str) or not isinstance(context, Sequence) or len(context) == 0:
-        raise ConfigurationError(f"context must be a list of one or more columns, got {context!r}")
-    return [str(each) for each in context]
-
-
-def _checked_actions(actions: object) -> list[str]:
-    if isinstance(actions, str) or not isinstance(actions, Sequence) or len(actions) < 2:
-        raise ConfigurationError(f"actions must be a list of two or more columns, got {actions!r}")
-    return [str(each) for each in actions]

@@ -91,6 +91,14 @@ def _read_parquet(pandas: Any, path: Path, columns: Sequence[str]) -> Any:
         raise DataError(f"{path.name} is not a Parquet file, or is damaged") from None
 
 
+def column_names(name: str, given: object, least: int) -> list[str]:
+    """A list of columns; one string is no list."""
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) < least:
+        count = "one" if least == 1 else "two"
+        raise ConfigurationError(f"{name} must be a list of {count} or more columns, got {given!r}")
+    return [str(each) for each in given]
+
+
 def check_columns(wanted: Sequence[str], present: Sequence[str], where: str) -> None:
     """Refuse columns that do not exist, and say which ones were meant."""
     for name in wanted:

@@ -8,7 +8,7 @@ from typing import Protocol, final, runtime_checkable
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.checks import not_negative, positive, whole
+from capri.checks import not_negative, positive
 from capri.errors import ConfigurationError, ShapeError
 from capri.spaces import CHUNK_PAIRS, ContextPool, as_rows
 
@@ -190,16 +190,6 @@ def tabulate(
         rows = np.hstack([contexts[context], actions[action]])
         table[start : start + len(rows)] = function(rows)
     return table.reshape(len(contexts), len(actions))
-
-
-def unit_cube(rng: np.random.Generator, name: str, count: int, dimension: int) -> FloatArray:
-    """``count`` uniform rows in the unit cube; ``name`` is what the rows are called in errors."""
-    return rng.random((whole(name, count), dimension))
-
-
-def uniform_law(count: int) -> FloatArray:
-    """The context law that gives every context the same probability."""
-    return np.full(count, 1.0 / count)
 
 
 def _law(weights: FloatArray, count: int) -> FloatArray:

@@ -86,9 +86,9 @@ class _Stationary(Kernel):
     variance: float
 
     @property
-    @abstractmethod
     def _metric(self) -> str:
         """What ``_shape`` is a function of: "euclidean" or, cheaper, "sqeuclidean"."""
+        return "sqeuclidean"
 
     @abstractmethod
     def _shape(self, distance: FloatArray) -> None:
@@ -130,7 +130,7 @@ class _Stationary(Kernel):
                 f"got {rows.shape[1]}"
             )
 
-    def _check_scales(self) -> None:
+    def __post_init__(self) -> None:
         object.__setattr__(self, "lengthscale", _lengthscale(self.lengthscale))
         object.__setattr__(self, "variance", positive("variance", self.variance))
 
@@ -152,13 +152,6 @@ class RBF(_Stationary):
 
     lengthscale: Lengthscale = 1.0
     variance: float = 1.0
-
-    def __post_init__(self) -> None:
-        self._check_scales()
-
-    @property
-    def _metric(self) -> str:
-        return "sqeuclidean"
 
     def _shape(self, distance: FloatArray) -> None:
         _gaussian(distance)
@@ -183,7 +176,7 @@ class Matern(_Stationary):
     def __post_init__(self) -> None:
         if self.nu != math.inf:
             object.__setattr__(self, "nu", positive("nu", self.nu))
-        self._check_scales()
+        super().__post_init__()
 
     @property
     def _metric(self) -> str:
@@ -211,11 +204,7 @@ class RationalQuadratic(_Stationary):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", positive("alpha", self.alpha))
-        self._check_scales()
-
-    @property
-    def _metric(self) -> str:
-        return "sqeuclidean"
+        super().__post_init__()
 
     def _shape(self, distance: FloatArray) -> None:
         distance *= 0.5 / self.alpha
