@@ -96,7 +96,10 @@ def load(
             )
         if reward_bound is not None:
             raise ConfigurationError("reward_bound belongs to actions=[...]: a rule has its own")
-        keep, rows, labels = _with_label(frame, columns, label, rule, mask, missing)
+        keep, rows, labels = _complete(
+            frame, columns, outcomes, mask, missing, named=not rule.numeric
+        )
+        labels = labels[:, 0] if rule.numeric else labels
         mask = mask[keep]
         choice = rule.actions(labels[mask])
         table = rule.rewards(labels[~mask], labels[mask], choice)
@@ -104,7 +107,7 @@ def load(
     else:
         if reward is not None:
             raise ConfigurationError("reward is the rule for a label: action columns hold rewards")
-        keep, rows, labels = _with_actions(frame, columns, outcomes, mask, missing)
+        keep, rows, labels = _complete(frame, columns, outcomes, mask, missing)
         mask = mask[keep]
         choice = ActionSet(names=tuple(outcomes), rows=np.eye(len(outcomes)))
         bound = _column_bound(labels[mask], reward_bound)
@@ -178,42 +181,25 @@ def _as_mask(public: object, count: int) -> BoolArray:
     return mask.copy()
 
 
-def _with_label(
-    frame: "pandas.DataFrame",
-    columns: Sequence[str],
-    label: str,
-    rule: LabelRule,
-    mask: BoolArray,
-    missing: str,
-) -> tuple[BoolArray, FloatArray, np.ndarray]:
-    """Complete rows, their context columns and their labels."""
-    if rule.numeric:
-        keep, rows, labels = _with_actions(frame, columns, [label], mask, missing)
-        return keep, rows, labels[:, 0]
-    values, absent, wrong = numeric_cells(frame, columns)
-    labels, unlabelled = label_cells(frame[label])
-    keep = complete_rows(
-        [*columns, label],
-        np.column_stack([absent, unlabelled]),
-        np.column_stack([wrong, np.zeros_like(unlabelled)]),
-        mask,
-        missing,
-    )
-    return keep, values[keep], labels[keep]
-
-
-def _with_actions(
+def _complete(
     frame: "pandas.DataFrame",
     columns: Sequence[str],
     outcomes: Sequence[str],
     mask: BoolArray,
     missing: str,
-) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Complete rows, their context columns and their outcome columns."""
-    every = [*columns, *outcomes]
-    values, absent, wrong = numeric_cells(frame, every)
-    keep = complete_rows(every, absent, wrong, mask, missing)
-    return keep, values[keep, : len(columns)], values[keep, len(columns) :]
+    *,
+    named: bool = False,
+) -> tuple[BoolArray, FloatArray, np.ndarray]:
+    """Complete rows, their context columns and their outcomes: numbers, or one column of names."""
+    numeric = [*columns] if named else [*columns, *outcomes]
+    values, absent, wrong = numeric_cells(frame, numeric)
+    labels = values[:, len(columns) :]
+    if named:
+        labels, unlabelled = label_cells(frame[outcomes[0]])
+        absent = np.column_stack([absent, unlabelled])
+        wrong = np.column_stack([wrong, np.zeros_like(unlabelled)])
+    keep = complete_rows([*columns, *outcomes], absent, wrong, mask, missing)
+    return keep, values[keep, : len(columns)], labels[keep]
 
 
 def _pool(encoder: ContextEncoder, public_rows: FloatArray) -> ContextPool:

@@ -5,7 +5,7 @@ What is not given is taken from the data, with a warning, and costs the fit its 
 
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Any
 
@@ -13,13 +13,16 @@ import numpy as np
 from sklearn.utils import check_array, check_random_state
 
 from capri.arrays import FloatArray
+from capri.blas import one_blas_thread
 from capri.checks import is_number, one_of, positive, whole
 from capri.errors import ConfigurationError, PrivacyLeakWarning, ShapeError
+from capri.features import Basis, spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
-from capri.regression.engine import Engine, prepare
+from capri.regression.allocation import SIGNAL, Law, choose_stages
+from capri.regression.engine import Engine, Setting
 from capri.regression.sources import Source
 from capri.regression.stage import Targets
 
@@ -27,6 +30,10 @@ from capri.regression.stage import Targets
 _MARGIN = 10.0
 # Public rows that stand for the law of X: some for each row of the data, within limits.
 _LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 15
+# Without a rank, at most this many coordinates, found to this share of E[k(w, w)].
+_MAX_RANK, _TOLERANCE = 256, 1e-7
+# Rows of the public sample from which the basis is built; the law takes all of them.
+_BASIS_SAMPLE = 2000
 # Frames between a warning and the call of fit.
 _CALLER = 5
 
@@ -102,7 +109,7 @@ class Options:
         staged: bool = False,
         noise: float | None = None,
     ) -> Engine:
-        """The public state before the first of ``rows`` rows; ``noise`` as in :func:`prepare`.
+        """Basis, law and stages for this many rows; ``noise`` overrides what the budget asks for.
 
         Of the source only its shape is read, and its ranges where bounds are not given.
         """
@@ -112,20 +119,50 @@ class Options:
                 "private. Give bounds that are known without looking at the data"
             )
         box, targets, sample = self._public(streams.public, source, rows)
-        setting = prepare(
-            kernel=checked_kernel(self.kernel, *box),
-            sample=sample,
-            box=outer_box(*box),
-            targets=targets,
-            rows=rows,
-            budget=self.budget,
-            calibration=self.calibration,
-            tau=self.tau,
-            rank=self.rank,
-            staged=staged,
-            noise=noise,
-        )
+        wanted = min(_MAX_RANK, max(16, rows)) if self.rank is None else self.rank
+        few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
+        with one_blas_thread():
+            basis, spectrum = spectral_basis(
+                checked_kernel(self.kernel, *box),
+                few,
+                tolerance=_TOLERANCE if self.rank is None else 0.0,
+                max_rank=wanted,
+            )
+            setting = Setting(
+                basis=basis,
+                law=Law.of(basis.coordinates(few)),
+                box=outer_box(*box),
+                targets=targets,
+                budget=self.budget,
+                calibration=self.calibration,
+                tau=self.tau,
+                prior=SIGNAL / float(max(spectrum.sum(), 1e-300)),
+                shares=(1.0,),
+            )
+        if self.budget is not None or self.rank is None:
+            setting = self._allotted(setting, sample, rows, staged=staged, noise=noise)
         return Engine(setting, int(streams.public.integers(2**62)), self.from_data)
+
+    def _allotted(
+        self, setting: Setting, sample: FloatArray, rows: int, *, staged: bool, noise: float | None
+    ) -> Setting:
+        """Stages for this many rows, the rank worth keeping, and the law of the whole sample."""
+        noise = setting.unit_noise if noise is None else noise
+        with one_blas_thread():
+            shares, useful = choose_stages(setting.law, setting.prior, rows=rows, noise=noise)
+        basis = setting.basis
+        if self.rank is None:
+            transform = np.ascontiguousarray(basis.transform[:, :useful])
+            basis = Basis(basis.kernel, basis.pivots, transform)
+        coordinates = [
+            basis.coordinates(sample[start : start + 4096]) for start in range(0, len(sample), 4096)
+        ]
+        return replace(
+            setting,
+            basis=basis,
+            law=Law.of(np.concatenate(coordinates)),
+            shares=shares if staged and self.budget is not None else (1.0,),
+        )
 
     def _public(
         self, generator: np.random.Generator, source: Source, rows: int
