@@ -166,7 +166,7 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("forecast", "--contexts-csv", "no.csv"), "cannot read no.csv: No such file"),
         (("forecast", "--model", "global"), "model must be 'joint' or 'local', got 'global'"),
         (("audit", "--trials", "5"), "an audit needs at least 100 trials, got 5"),
-        (("audit", "--confidence", "1"), "confidence must lie between 0 and 1, got 1.0"),
+        (("audit", "--confidence", "1"), "confidence must lie strictly between 0 and 1, got 1.0"),
         (("audit", "--preset", "best"), "preset must be 'practical' or 'paper', got 'best'"),
         (("audit", "--model", "global"), "model must be 'joint' or 'local', got 'global'"),
         (("audit", "--model", "device", "--trials", "5"), "an audit needs at least 100 trials"),

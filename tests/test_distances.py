@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from capri.kernels import distances as module
-from capri.kernels.distances import distances, squared_distances
+from capri.kernels import stationary as module
+from capri.kernels.stationary import distances, squared_distances
 
 SHAPES = [
     (1, 1, 1),
@@ -65,7 +65,7 @@ def test_large_matrices_work_where_scipy_is_missing() -> None:
     code = (
         "import sys; sys.modules['scipy'] = None; sys.modules['scipy.spatial.distance'] = None\n"
         "import numpy as np\n"
-        "from capri.kernels.distances import distances\n"
+        "from capri.kernels.stationary import distances\n"
         "rows = np.arange(1200.0).reshape(600, 2)\n"
         "print(distances(rows, rows, 'euclidean').shape)\n"
     )

@@ -26,7 +26,10 @@ NUMERICAL_RANK = 1e-12
 
 
 class ProjectedFeatures(ABC):
-    """Whitened features of an epoch, fixed before its first decision."""
+    """Whitened features of an epoch, fixed before its first decision.
+
+    ``psi(w) = W^T k_points(w)`` with the points and the matrix ``W`` of the implementation.
+    """
 
     tau: float
 
@@ -35,21 +38,44 @@ class ProjectedFeatures(ABC):
     def rank(self) -> int:
         """Dimension of the whitened feature, hence of the released vector."""
 
+    @property
     @abstractmethod
-    def whitened(self, pairs: FloatArray) -> FloatArray:
-        """``psi(w)``, one row per pair. A row does not depend on the rows beside it, to the bit."""
+    def points(self) -> FloatArray:
+        """Rows whose kernels span the features."""
+
+    @property
+    @abstractmethod
+    def to_whitened(self) -> FloatArray:
+        """``W``: from kernel values at the points to ``psi``."""
 
     @abstractmethod
-    def whitened_block(self, pairs: FloatArray) -> FloatArray:
-        """``psi(w)`` of many public pairs at once: faster, rounded differently in each batch."""
+    def kernel_rows(self, pairs: FloatArray) -> FloatArray:
+        """``k_points(w)``, one row per pair."""
 
     @abstractmethod
     def projected_variance(self, pairs: FloatArray) -> FloatArray:
         """``sigma~^2(w)`` (Eqn projected_variance divided by tau), one value per pair."""
 
-    @abstractmethod
+    def whitened(self, pairs: FloatArray) -> FloatArray:
+        """``psi(w)``, one row per pair. A row does not depend on the rows beside it, to the bit."""
+        return row_by_row(self.kernel_rows(pairs), self.to_whitened)
+
+    def whitened_block(self, pairs: FloatArray) -> FloatArray:
+        """``psi(w)`` of many public pairs at once: faster, rounded differently in each batch."""
+        return np.asarray(self.kernel_rows(pairs) @ self.to_whitened)
+
     def decoder(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Points and weights with ``psi(w)^T vector = k_points(w)^T weights`` for every ``w``."""
+        return self.points, np.asarray(self.to_whitened @ vector)
+
+
+def row_by_row(rows: FloatArray, matrix: FloatArray) -> FloatArray:
+    """``rows @ matrix`` with one small product per row instead of one large one.
+
+    BLAS rounds a row differently in batches of different sizes, and a contribution must not depend
+    on who else is in the batch.
+    """
+    return np.asarray(np.matmul(rows[:, None, :], matrix)[:, 0, :])
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,28 +227,19 @@ class LowRankFeatures(ProjectedFeatures):
         """Number of whitened coordinates, at most the rank of the basis."""
         return int(self.whitening.shape[1])
 
+    @property
+    def points(self) -> FloatArray:
+        """The pivots."""
+        return self.basis.pivots
+
     @cached_property
     def to_whitened(self) -> FloatArray:
-        """``T A``: from kernel values at the pivots to ``psi``."""
+        """``T A``."""
         return np.ascontiguousarray(self.basis.transform @ self.whitening)
 
-    def whitened(self, pairs: FloatArray) -> FloatArray:
-        """``psi(w) = A^T T^T k_pivots(w)``.
-
-        One small product per row instead of one large one: BLAS rounds a row differently in
-        batches of different sizes, and a contribution must not depend on who else is in the batch.
-        """
-        row = self.basis.kernel(pairs, self.basis.pivots)
-        return np.asarray(np.matmul(row[:, None, :], self.to_whitened)[:, 0, :])
-
-    def whitened_block(self, pairs: FloatArray) -> FloatArray:
-        """``psi(w) = A^T T^T k_pivots(w)`` by one product."""
-        kernel = self.basis.kernel(pairs, self.basis.pivots)
-        return np.asarray(kernel @ self.to_whitened)
-
-    def decoder(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``weights = T A vector`` on the pivots."""
-        return self.basis.pivots, np.asarray(self.to_whitened @ vector)
+    def kernel_rows(self, pairs: FloatArray) -> FloatArray:
+        """``k_pivots(w)``."""
+        return self.basis.kernel(pairs, self.basis.pivots)
 
     def projected_variance(self, pairs: FloatArray) -> FloatArray:
         """``sigma~^2(w) = |psi(w)|^2 + residual(w) / tau``."""
@@ -252,8 +269,17 @@ class DenseFeatures(ProjectedFeatures):
         """Number of draws in ``S``."""
         return len(self.basis_copy)
 
+    @property
+    def points(self) -> FloatArray:
+        """The draws of ``S``."""
+        return self.basis_copy
+
+    def kernel_rows(self, pairs: FloatArray) -> FloatArray:
+        """``k_S(w)``."""
+        return self.kernel(pairs, self.basis_copy)
+
     @cached_property
-    def _inverse_root(self) -> FloatArray:
+    def to_whitened(self) -> FloatArray:
         """``(K_SR K_RS + tau K_SS)^-1/2`` (Alg. 1, line 13)."""
         cross = self.kernel(self.basis_copy, self.covariance_copy)
         matrix = cross @ cross.T + self.tau * self.kernel(self.basis_copy, self.basis_copy)
@@ -268,19 +294,6 @@ class DenseFeatures(ProjectedFeatures):
         inner[np.diag_indices_from(inner)] += self.tau
         left = inverse @ cross
         return np.asarray(left @ np.linalg.solve(inner, left.T))
-
-    def whitened(self, pairs: FloatArray) -> FloatArray:
-        """``psi(w) = (K_SR K_RS + tau K_SS)^-1/2 k_S(w)``, row by row."""
-        row = self.kernel(pairs, self.basis_copy)
-        return np.asarray(np.matmul(row[:, None, :], self._inverse_root)[:, 0, :])
-
-    def whitened_block(self, pairs: FloatArray) -> FloatArray:
-        """``psi(w)`` by one product."""
-        return np.asarray(self.kernel(pairs, self.basis_copy) @ self._inverse_root)
-
-    def decoder(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``weights = M^-1/2 vector`` on the draws of ``S``."""
-        return self.basis_copy, np.asarray(self._inverse_root @ vector)
 
     def projected_variance(self, pairs: FloatArray) -> FloatArray:
         """``tau sigma~^2(w) = k(w, w) - k_S(w)^T V k_S(w)``."""

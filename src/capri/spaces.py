@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
@@ -85,11 +86,6 @@ def as_wanted(action_index: object, count: int, actions: int) -> IntArray:
     if ((wanted < 0) | (wanted >= actions)).any():
         raise DataError(f"the number of an action must lie in 0 to {actions - 1}")
     return wanted.astype(np.int64)
-
-
-def _whole(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 class Contexts(ABC):
@@ -191,7 +187,7 @@ class ContextSampler(Contexts):
     def __post_init__(self) -> None:
         if not callable(self.sample):
             raise ConfigurationError("sample must be a function (generator, count) -> rows")
-        _whole("dimension", self.dimension)
+        whole("dimension", self.dimension)
 
     @property
     def size(self) -> None:
@@ -316,8 +312,8 @@ class VaryingActions(Actions):
     dimension: int
 
     def __post_init__(self) -> None:
-        _whole("count", self.count)
-        _whole("dimension", self.dimension)
+        whole("count", self.count)
+        whole("dimension", self.dimension)
 
     def _own(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Context features ``(n, d)`` and action rows ``(n, count, dimension)``."""

@@ -57,7 +57,7 @@ def test_sizes_are_those_of_the_sets() -> None:
 def test_private_users_have_the_labels_of_their_rows() -> None:
     from sklearn.datasets import load_wine
 
-    from capri.datasets.split import public_mask
+    from capri.datasets.loader import public_mask
 
     target = load_wine().target
     private = ~public_mask(178, public_share=0.3, seed=4)
@@ -125,7 +125,9 @@ def test_kernels_fit_the_kind_of_action() -> None:
 
 
 def test_an_unknown_set_is_told_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match="must be one of digits, wine, breast-cancer"):
+    with pytest.raises(
+        ConfigurationError, match="must be one of 'digits', 'wine', 'breast-cancer'"
+    ):
         environment_by_name("iris")
 
 

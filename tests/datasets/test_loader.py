@@ -121,7 +121,7 @@ def test_plain_values_describe_the_same_bandit(tmp_path: Path) -> None:
     for wrong, message in (
         (
             {"label": "colour", "reward": "best"},
-            "reward must be 'match' or 'closeness', got 'best'",
+            "reward must be one of 'match', 'closeness', got 'best'",
         ),
         ({"label": "colour", "public": True}, "public must name a column, got True"),
     ):
@@ -239,8 +239,8 @@ def test_a_broken_file_is_not_quoted(tmp_path: Path) -> None:
             {"label": None, "actions": ["stay", "go"], "features": "embedding"},
             "features='embedding' needs a label",
         ),
-        ({"features": "words"}, "features must be 'one-hot' or 'embedding', got 'words'"),
-        ({"missing": "ignore"}, "missing must be 'error' or 'drop', got 'ignore'"),
+        ({"features": "words"}, "features must be one of 'one-hot', 'embedding', got 'words'"),
+        ({"missing": "ignore"}, "missing must be one of 'error', 'drop', got 'ignore'"),
         (
             {"reward": Match(classes=["red", "bleu"])},
             "no public row has the class 'bleu', .* no class names: 'blue'",
@@ -264,7 +264,7 @@ def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> No
         (Match, {"right": float("inf")}, "right must be a finite number, got inf"),
         (Match, {"classes": ["a"]}, "classes must be two or more different labels"),
         (Closeness, {"doses": 1}, "doses must be a whole number of 2 or more, got 1"),
-        (Closeness, {"tolerance": 0.0}, "tolerance must be positive, got 0.0"),
+        (Closeness, {"tolerance": 0.0}, "tolerance must be positive and finite, got 0.0"),
         (Closeness, {"low": 1.0}, "give both low and high, or neither"),
         (Closeness, {"low": 2.0, "high": 1.0}, "low must be below high, got 2.0 and 1.0"),
     ],

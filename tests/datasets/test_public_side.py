@@ -200,9 +200,9 @@ def test_shares_are_whole_rows_and_fixed_by_the_seed() -> None:
     [
         ({}, "say which rows are public: give either public_share"),
         ({"public_share": 0.3, "public": PUBLIC}, "give either public_share"),
-        ({"public_share": 0.0}, "public_share must lie between 0 and 1, got 0.0"),
-        ({"public_share": True}, "public_share must lie between 0 and 1, got True"),
-        ({"public_share": float("nan")}, "public_share must lie between 0 and 1, got nan"),
+        ({"public_share": 0.0}, "public_share must lie strictly between 0 and 1, got 0.0"),
+        ({"public_share": True}, "public_share must lie strictly between 0 and 1, got True"),
+        ({"public_share": float("nan")}, "public_share must lie strictly between 0 and 1, got nan"),
         ({"public_share": 0.01}, "at least 2 rows must be public and 1 private, got 1"),
         ({"public": np.ones(60, dtype=bool)}, "got 60 public of 60"),
         ({"public": np.ones(60)}, "public must be a mask of True and False"),

@@ -304,7 +304,7 @@ def test_bad_cells_of_a_log_are_not_shown() -> None:
         ({"action_index": [0, 0.5]}, DataError, "action_index must be whole numbers from 0 to 1"),
         ({"rewards": [0.0, float("nan")]}, DataError, "rewards must be finite numbers"),
         ({"rewards": ["a", "b"]}, DataError, "rewards must be finite numbers"),
-        ({"actions": 0}, ConfigurationError, "actions must be the number of actions"),
+        ({"actions": 0}, ConfigurationError, "actions must be a whole number"),
         ({"contexts": np.empty((0, 1))}, ShapeError, "at least one round"),
     ],
 )

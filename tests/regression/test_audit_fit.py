@@ -75,7 +75,7 @@ def test_noise_averaged_over_both_triangles_is_caught(patch: Patch) -> None:
     """Careless symmetrisation loses a factor sqrt(2): 2,000 trials prove 120 % of the claim."""
 
     def noisy(self: MomentGrid, total: np.ndarray, noise: Any) -> np.ndarray:
-        matrix = noise.add(total.ravel(), self.noise_scale / sqrt(2)).reshape(total.shape)
+        matrix = noise.add(total.ravel(), self.noise_units / sqrt(2)).reshape(total.shape)
         return np.asarray((matrix + matrix.T) / 2 / float(self.level) ** 2)
 
     patch.setattr(MomentGrid, "noisy", noisy)

@@ -438,7 +438,7 @@ def test_works_in_a_pipeline() -> None:
     [
         ({"epsilon": -1.0}, "epsilon must be positive"),
         ({"delta": 0.0}, "needs delta above 0"),
-        ({"tau": 0.0}, "tau must be 'auto' or positive"),
+        ({"tau": 0.0}, "tau, unless 'auto', must be positive"),
         ({"rank": 0}, "rank must be a whole number"),
         ({"calibration": "none"}, "calibration must be"),
         ({"kernel": "cubic"}, "kernel must be"),

@@ -93,7 +93,7 @@ def test_noise_has_the_stated_deviations() -> None:
     grid = grid_of(features=1)
     noise = SimulatedNoise(np.random.default_rng(3))
     draws = np.array([grid.noisy(grid.empty(), noise) for _ in range(4000)])
-    unit = grid.noise_scale / float(grid.level) ** 2
+    unit = grid.noise_units / float(grid.level) ** 2
     assert draws[:, 0, 0].std() == pytest.approx(unit, rel=0.056)
     assert draws[:, 0, 1].std() == pytest.approx(unit / sqrt(2), rel=0.056)
     assert np.array_equal(draws[:, 0, 1], draws[:, 1, 0])
@@ -141,11 +141,11 @@ def test_weak_noise_is_refused_and_paper_noise_is_larger() -> None:
     grid = grid_of()
     ledger = Ledger(BUDGET, composition=1.0, participation=None)
     arguments = {"stage": 1, "rows": 10, "calibration": "analytic", "noise": SecureNoise()}
-    for weak in (replace(grid, noise_scale=grid.noise_scale / 2), replace(grid, noise_scale=1.0)):
+    for weak in (replace(grid, noise_units=grid.noise_units / 2), replace(grid, noise_units=1.0)):
         with pytest.raises(BudgetError):
             release(weak, weak.empty(), ledger=ledger, **arguments)
     assert not ledger.events
     with pytest.raises(BudgetError, match="ledger"):
         release(grid, grid.empty(), ledger=None, **arguments)
-    assert grid.noise_scale / sqrt(2) >= NOISE_UNITS
-    assert grid_of(calibration="paper").noise_scale > 5 * grid.noise_scale
+    assert grid.noise_units / sqrt(2) >= NOISE_UNITS
+    assert grid_of(calibration="paper").noise_units > 5 * grid.noise_units

@@ -5,17 +5,24 @@
 ('0', '1', '2')
 """
 
-from capri.datasets.bandit import DataBandit
-from capri.datasets.catalogue import DATASET_NAMES, environment_by_name
+from capri.datasets.bandit import DataBandit, OnePass
+from capri.datasets.catalogue import (
+    DATASET_NAMES,
+    environment_by_name,
+    suggested_kernel,
+    table_environment,
+)
 from capri.datasets.loader import load
-from capri.datasets.logs import BanditLog, load_log, record
-from capri.datasets.off_policy import Estimate, doubly_robust, ips, snips
-from capri.datasets.one_pass import OnePass
-from capri.datasets.plain import table_environment
-from capri.datasets.replaying import Replay, replay
-from capri.datasets.reward_model import RewardModel, RidgeModel
+from capri.datasets.logs import BanditLog, Replay, load_log, record, replay
+from capri.datasets.off_policy import (
+    Estimate,
+    RewardModel,
+    RidgeModel,
+    doubly_robust,
+    ips,
+    snips,
+)
 from capri.datasets.rewards import Closeness, LabelRule, Match
-from capri.datasets.suggestions import suggested_kernel
 
 __all__ = [
     "DATASET_NAMES",

@@ -1,5 +1,9 @@
-"""A data set as a bandit: private rows are the users, public rows are what policies are told."""
+"""A data set as a bandit: private rows are the users, public rows are what policies are told.
 
+Users are drawn with replacement, or every one once in random order: then one round is one user.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,14 +12,50 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.checks import whole
 from capri.environments import TabularEnvironment
-from capri.errors import ShapeError
+from capri.errors import ConfigurationError, ShapeError
 from capri.spaces import ContextPool
+from capri.streams import TABLE_ORDER
+
+
+class _Rows(ABC):
+    """Rewards of rows, looked up in a table. What a row and an action earn carries no noise."""
+
+    noise = 0.0
+
+    @property
+    @abstractmethod
+    def _table(self) -> "TabularEnvironment | DataBandit":
+        """Who knows what every action earns on every row."""
+
+    @property
+    def weights(self) -> FloatArray:
+        """Every private row is as likely as any other; in one pass, if it has not come yet."""
+        return self._table.weights
+
+    def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
+        """Reward of each action on its row."""
+        return self._table.mean(context_index, action_index)
+
+    def rewards(
+        self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
+    ) -> FloatArray:
+        """The same as :meth:`mean`: there is no noise."""
+        return self._table.mean(context_index, action_index)
+
+    def best(self, context_index: IntArray) -> FloatArray:
+        """Reward of the best action on each row."""
+        return self._table.best(context_index)
+
+    def uniform_regret(self) -> float:
+        """Expected regret per round of playing every action with equal probability."""
+        return self._table.uniform_regret()
 
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DataBandit:
+class DataBandit(_Rows):
     """An environment made of rows: ``means[i, x]`` is what action ``x`` earns on private row ``i``.
 
     A round draws a private row, uniformly and with replacement: a row comes back, so the unit that
@@ -69,37 +109,9 @@ class DataBandit:
             origin=self.origin,
         )
 
-    @property
-    def weights(self) -> FloatArray:
-        """Every private row is as likely as any other."""
-        return self._table.weights
-
-    @property
-    def noise(self) -> float:
-        """None: a row and an action fix the reward."""
-        return 0.0
-
     def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
         """Draw ``n`` private rows with replacement, as indices into ``contexts``."""
         return rng.integers(len(self.contexts), size=n)
-
-    def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
-        """Reward of each action on its row."""
-        return self._table.mean(context_index, action_index)
-
-    def rewards(
-        self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
-    ) -> FloatArray:
-        """The same as :meth:`mean`: there is no noise."""
-        return self._table.mean(context_index, action_index)
-
-    def best(self, context_index: IntArray) -> FloatArray:
-        """Reward of the best action on each row."""
-        return self._table.best(context_index)
-
-    def uniform_regret(self) -> float:
-        """Expected regret per round of playing every action with equal probability."""
-        return self._table.uniform_regret()
 
     def parameters(self) -> dict[str, object]:
         """Name, sizes and origin, in values that JSON can hold."""
@@ -107,3 +119,44 @@ class DataBandit:
             "public_contexts": self.pool.size,
             "features": self.features,
         }
+
+
+@final
+class OnePass(_Rows):
+    """An environment in which each private row of a data set comes at most once.
+
+    Drawing with replacement, as :class:`DataBandit` does, brings the same person back, and a
+    promise per round is then weaker per person. One pass makes the two the same. It is used up by
+    playing: make a new one for every run.
+    """
+
+    def __init__(self, bandit: DataBandit, *, seed: int = 0) -> None:
+        self._bandit = bandit
+        self.name, self.pool, self.reward_bound = bandit.name, bandit.pool, bandit.reward_bound
+        self.actions, self.contexts = bandit.actions, bandit.contexts
+        generator = np.random.default_rng([whole("seed", seed, least=0), TABLE_ORDER])
+        self._order: IntArray = generator.permutation(len(bandit.contexts))
+        self._drawn = 0
+
+    @property
+    def _table(self) -> DataBandit:
+        return self._bandit
+
+    @property
+    def remaining(self) -> int:
+        """Users who have not come yet."""
+        return len(self._order) - self._drawn
+
+    def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
+        """The next ``n`` rows of the order, which ``seed`` fixed: ``rng`` is not used."""
+        if n > self.remaining:
+            raise ConfigurationError(
+                f"{n} users were asked for, {self.remaining} of {len(self._order)} have not come "
+                "yet: play fewer rounds, or draw with replacement"
+            )
+        self._drawn += n
+        return self._order[self._drawn - n : self._drawn]
+
+    def parameters(self) -> dict[str, object]:
+        """Those of the data set."""
+        return self._bandit.parameters() | {"replacement": False}

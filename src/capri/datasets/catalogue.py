@@ -1,11 +1,20 @@
-"""Data sets that scikit-learn ships, by name: no download, no account."""
+"""Data in plain values, as the shell and study files speak: sets by name, tables by path, kernels.
 
+The named sets are those that scikit-learn ships: no download, no account.
+"""
+
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.checks import one_of
 from capri.datasets.bandit import DataBandit
 from capri.datasets.loader import load
 from capri.datasets.rewards import Closeness, LabelRule, Match
 from capri.errors import ConfigurationError
+from capri.kernels import RBF, ContextAction, Kernel, Linear, Matern
 
 if TYPE_CHECKING:
     import pandas
@@ -20,6 +29,10 @@ _SETS: dict[str, tuple[str, LabelRule, int]] = {
 }
 
 DATASET_NAMES = tuple(_SETS)
+REWARD_NAMES = ("match", "closeness")
+
+# Rows that the median distance is taken over: enough for a length scale.
+_SAMPLE = 500
 
 
 def environment_by_name(
@@ -45,11 +58,7 @@ def environment_by_name(
     >>> wine.contexts.shape, wine.pool.size, wine.action_names
     ((125, 4), 53, ('0', '1', '2'))
     """
-    if name not in _SETS:
-        raise ConfigurationError(
-            f"data set must be one of {', '.join(DATASET_NAMES)}, got {name!r}"
-        )
-    loader, rule, kept = _SETS[name]
+    loader, rule, kept = _SETS[one_of("data set", name, DATASET_NAMES)]
     frame = _frame(loader)
     return load(
         frame,
@@ -75,3 +84,96 @@ def _frame(loader: str) -> "pandas.DataFrame":
     bunch: Any = getattr(datasets, loader)(as_frame=True)
     frame: pandas.DataFrame = bunch.frame
     return frame
+
+
+def table_environment(
+    *,
+    path: str,
+    context: Sequence[str],
+    label: str | None = None,
+    actions: Sequence[str] | None = None,
+    reward: str = "match",
+    right: float = 1.0,
+    wrong: float = -1.0,
+    doses: int = 11,
+    tolerance: float = 0.5,
+    reward_bound: float | None = None,
+    public_share: float | None = None,
+    public: str | None = None,
+    dimensions: int | None = None,
+    prototypes: int | None = None,
+    features: str = "one-hot",
+    missing: str = "error",
+    seed: int = 0,
+) -> DataBandit:
+    """The bandit of a CSV or Parquet file; options are those of :func:`capri.datasets.load`.
+
+    ``reward`` names the rule for a label: "match" with ``right`` and ``wrong``, or "closeness" with
+    ``doses`` and ``tolerance``. ``public`` is a column.
+    """
+    one_of("reward", reward, REWARD_NAMES)
+    rule: LabelRule | None = None
+    if label is not None:
+        rule = (
+            Match(right=right, wrong=wrong)
+            if reward == "match"
+            else Closeness(doses=doses, tolerance=tolerance)
+        )
+    if public is not None and not isinstance(public, str):
+        raise ConfigurationError(f"public must name a column, got {public!r}")
+    return load(
+        path,
+        context=context,
+        label=label,
+        actions=actions,
+        reward=rule,
+        reward_bound=reward_bound,
+        public_share=public_share,
+        public=public,
+        seed=seed,
+        dimensions=dimensions,
+        prototypes=prototypes,
+        features=features,
+        missing=missing,
+    )
+
+
+def suggested_kernel(bandit: DataBandit) -> Kernel:
+    """A context kernel times an action kernel; looks at the public pool and the actions only.
+
+    ``k((c, x), (c', x')) = k_C(c, c') k_X(x, x')`` with ``k_C = a RBF + b <c, c'> + const`` on the
+    unit ball, the length scale being the median distance of public contexts, and ``k_X`` by kind of
+    action: equality for one-hot classes, Matern 5/2 for doses, RBF at the median distance for
+    embedded classes. ``k(w, w) <= 1`` for every user because contexts stay in the unit ball.
+    """
+    return ContextAction(
+        context=_context_kernel(bandit),
+        action=_action_kernel(bandit),
+        context_dimension=bandit.pool.dimension,
+    )
+
+
+def _context_kernel(bandit: DataBandit) -> Kernel:
+    scale = median_distance(bandit.pool.rows)
+    return RBF(lengthscale=scale, variance=0.4) + Linear(variance=0.5, bias=0.1)
+
+
+def _action_kernel(bandit: DataBandit) -> Kernel:
+    if bandit.features == "dose":
+        return Matern(nu=2.5, lengthscale=0.5)
+    if bandit.features == "embedding":
+        return RBF(lengthscale=median_distance(bandit.actions))
+    return Linear()  # on one-hot rows: 1 for the same action, 0 for another
+
+
+def median_distance(rows: FloatArray) -> float:
+    """Median Euclidean distance of different rows; 1 where there are none.
+
+    >>> median_distance(np.array([[0.0], [1.0], [3.0]]))
+    2.0
+    """
+    sample = rows[:: -(-len(rows) // _SAMPLE)]
+    squares = ((sample[:, None, :] - sample[None, :, :]) ** 2).sum(axis=2)
+    distances = np.sqrt(squares[np.triu_indices(len(sample), 1)])
+    distances = distances[distances > 0]
+    return float(np.median(distances)) if len(distances) else 1.0

@@ -4,12 +4,13 @@ A user's row is mapped by a public function of that row alone, so what one user'
 tells nothing about another.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.checks import is_whole
 from capri.errors import ConfigurationError
 from capri.streams import TABLE_PROTOTYPES
 
@@ -41,7 +42,11 @@ class ContextEncoder:
     def __call__(self, rows: FloatArray) -> FloatArray:
         """Contexts of raw rows, ``(n, dimension)``, each in the unit ball."""
         contexts = _in_ball(self._projected(rows) / self.radius)
-        return contexts if self.prototypes is None else _nearest(self.prototypes, contexts)
+        return (
+            contexts
+            if self.prototypes is None
+            else self.prototypes[_assign(self.prototypes, contexts)]
+        )
 
     def _projected(self, rows: FloatArray) -> FloatArray:
         standard = (rows - self.centre) / self.scale
@@ -69,17 +74,10 @@ def fit_encoder(
         directions = _principal_directions((public_rows - centre) / scale, dimensions)
     bare = ContextEncoder(centre=centre, scale=scale, directions=directions, radius=1.0)
     radius = float(np.quantile(np.linalg.norm(bare._projected(public_rows), axis=1), _INSIDE))
-    radius = radius if radius > 0.0 else 1.0
-    encoder = ContextEncoder(centre=centre, scale=scale, directions=directions, radius=radius)
+    encoder = replace(bare, radius=radius if radius > 0.0 else 1.0)
     if prototypes is None:
         return encoder
-    return ContextEncoder(
-        centre=centre,
-        scale=scale,
-        directions=directions,
-        radius=radius,
-        prototypes=_k_means(encoder(public_rows), prototypes),
-    )
+    return replace(encoder, prototypes=_k_means(encoder(public_rows), prototypes))
 
 
 def _principal_directions(standard: FloatArray, dimensions: int) -> FloatArray:
@@ -97,10 +95,6 @@ def _in_ball(rows: FloatArray) -> FloatArray:
     """``c / max(1, |c|)``, a hair inside so that rounding cannot leave the ball."""
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     return np.asarray(rows / np.maximum(1.0, norms * (1.0 + 1e-12)))
-
-
-def _nearest(prototypes: FloatArray, rows: FloatArray) -> FloatArray:
-    return np.asarray(prototypes[_assign(prototypes, rows)])
 
 
 def _assign(prototypes: FloatArray, rows: FloatArray) -> IntArray:
@@ -131,8 +125,8 @@ def _k_means(rows: FloatArray, count: int) -> FloatArray:
     return np.unique(centres, axis=0)
 
 
-def _check_count(name: str, value: object, most: int, limit: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
+def _check_count(name: str, value: int, most: int, limit: str) -> None:
+    if not is_whole(value) or not 1 <= value <= most:
         raise ConfigurationError(
             f"{name} must be a whole number from 1 to {most} ({limit}), got {value!r}"
         )

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.checks import between, one_of, positive, whole
 from capri.datasets.bandit import DataBandit
-from capri.datasets.cleaning import complete_rows, label_cells, numeric_cells
 from capri.datasets.encoder import ContextEncoder, fit_encoder
-from capri.datasets.frames import Source, read_frame
 from capri.datasets.rewards import ActionSet, LabelRule, Match
-from capri.datasets.split import public_mask
-from capri.errors import ConfigurationError
-from capri.kernels.algebra import positive
+from capri.datasets.tables import (
+    Source,
+    column_names,
+    complete_rows,
+    label_cells,
+    numeric_cells,
+    read_frame,
+)
+from capri.errors import ConfigurationError, ShapeError
 from capri.spaces import ContextPool
+from capri.streams import TABLE_SPLIT
 
 if TYPE_CHECKING:
     import pandas
@@ -69,12 +75,11 @@ def load(
     missing:
         "error", or "drop" to leave out rows with missing cells.
     """
-    columns = _checked_context(context)
+    columns = column_names("context", context, least=1)
     if (label is None) == (actions is None):
         raise ConfigurationError("give either label or actions (one column per action), not both")
-    if features not in FEATURES:
-        raise ConfigurationError(f"features must be 'one-hot' or 'embedding', got {features!r}")
-    outcomes = [label] if label is not None else _checked_actions(actions)
+    one_of("features", features, FEATURES)
+    outcomes = [label] if label is not None else column_names("actions", actions, least=2)
     split_column = [public] if isinstance(public, str) else []
     frame = read_frame(source, [*columns, *outcomes, *split_column])
     mask = public_mask(
@@ -91,7 +96,10 @@ def load(
             )
         if reward_bound is not None:
             raise ConfigurationError("reward_bound belongs to actions=[...]: a rule has its own")
-        keep, rows, labels = _with_label(frame, columns, label, rule, mask, missing)
+        keep, rows, labels = _complete(
+            frame, columns, outcomes, mask, missing, named=not rule.numeric
+        )
+        labels = labels[:, 0] if rule.numeric else labels
         mask = mask[keep]
         choice = rule.actions(labels[mask])
         table = rule.rewards(labels[~mask], labels[mask], choice)
@@ -99,7 +107,7 @@ def load(
     else:
         if reward is not None:
             raise ConfigurationError("reward is the rule for a label: action columns hold rewards")
-        keep, rows, labels = _with_actions(frame, columns, outcomes, mask, missing)
+        keep, rows, labels = _complete(frame, columns, outcomes, mask, missing)
         mask = mask[keep]
         choice = ActionSet(names=tuple(outcomes), rows=np.eye(len(outcomes)))
         bound = _column_bound(labels[mask], reward_bound)
@@ -132,42 +140,66 @@ def load(
     )
 
 
-def _with_label(
-    frame: "pandas.DataFrame",
-    columns: Sequence[str],
-    label: str,
-    rule: LabelRule,
-    mask: BoolArray,
-    missing: str,
-) -> tuple[BoolArray, FloatArray, np.ndarray]:
-    """Complete rows, their context columns and their labels."""
-    if rule.numeric:
-        keep, rows, labels = _with_actions(frame, columns, [label], mask, missing)
-        return keep, rows, labels[:, 0]
-    values, absent, wrong = numeric_cells(frame, columns)
-    labels, unlabelled = label_cells(frame[label])
-    keep = complete_rows(
-        [*columns, label],
-        np.column_stack([absent, unlabelled]),
-        np.column_stack([wrong, np.zeros_like(unlabelled)]),
-        mask,
-        missing,
-    )
-    return keep, values[keep], labels[keep]
+def public_mask(
+    count: int, *, public_share: float | None = None, public: object = None, seed: int = 0
+) -> BoolArray:
+    """True for public rows: given as a mask, or a share of the rows drawn at random.
+
+    A share is rounded to whole rows and depends on the number of rows and the seed only, never on
+    what the rows hold.
+
+    >>> int(public_mask(10, public_share=0.3).sum())
+    3
+    """
+    if (public_share is None) == (public is None):
+        raise ConfigurationError(
+            "say which rows are public: give either public_share, a share of the rows, or public, "
+            "a column or a mask of True and False"
+        )
+    if public is not None:
+        mask = _as_mask(public, count)
+    else:
+        mask = np.zeros(count, dtype=np.bool_)
+        generator = np.random.default_rng([whole("seed", seed, least=0), TABLE_SPLIT])
+        share = between("public_share", public_share, 0.0, 1.0, open_ends=True)
+        mask[generator.permutation(count)[: round(share * count)]] = True
+    if mask.sum() < 2 or mask.all():
+        raise ConfigurationError(
+            f"at least 2 rows must be public and 1 private, got {int(mask.sum())} public of {count}"
+        )
+    return mask
 
 
-def _with_actions(
+def _as_mask(public: object, count: int) -> BoolArray:
+    mask = np.asarray(public)
+    if mask.dtype != np.bool_:
+        raise ConfigurationError(
+            f"public must be a mask of True and False, one per row, got {mask.dtype} values"
+        )
+    if mask.shape != (count,):
+        raise ShapeError(f"public must have shape ({count},), one per row, got {mask.shape}")
+    return mask.copy()
+
+
+def _complete(
     frame: "pandas.DataFrame",
     columns: Sequence[str],
     outcomes: Sequence[str],
     mask: BoolArray,
     missing: str,
-) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Complete rows, their context columns and their outcome columns."""
-    every = [*columns, *outcomes]
-    values, absent, wrong = numeric_cells(frame, every)
-    keep = complete_rows(every, absent, wrong, mask, missing)
-    return keep, values[keep, : len(columns)], values[keep, len(columns) :]
+    *,
+    named: bool = False,
+) -> tuple[BoolArray, FloatArray, np.ndarray]:
+    """Complete rows, their context columns and their outcomes: numbers, or one column of names."""
+    numeric = [*columns] if named else [*columns, *outcomes]
+    values, absent, wrong = numeric_cells(frame, numeric)
+    labels = values[:, len(columns) :]
+    if named:
+        labels, unlabelled = label_cells(frame[outcomes[0]])
+        absent = np.column_stack([absent, unlabelled])
+        wrong = np.column_stack([wrong, np.zeros_like(unlabelled)])
+    keep = complete_rows([*columns, *outcomes], absent, wrong, mask, missing)
+    return keep, values[keep, : len(columns)], labels[keep]
 
 
 def _pool(encoder: ContextEncoder, public_rows: FloatArray) -> ContextPool:
@@ -214,15 +246,3 @@ def _flags(column: object, name: str) -> BoolArray:
             "rows are public"
         )
     return np.array(flags, dtype=np.bool_)
-
-
-def _checked_context(context: object) -> list[str]:
-    if isinstance(context, str) or not isinstance(context, Sequence) or len(context) == 0:
-        raise ConfigurationError(f"context must be a list of one or more columns, got {context!r}")
-    return [str(each) for each in context]
-
-
-def _checked_actions(actions: object) -> list[str]:
-    if isinstance(actions, str) or not isinstance(actions, Sequence) or len(actions) < 2:
-        raise ConfigurationError(f"actions must be a list of two or more columns, got {actions!r}")
-    return [str(each) for each in actions]

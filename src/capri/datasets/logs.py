@@ -1,20 +1,31 @@
-"""Logged bandit data: who came, what was done with which probability, and what it earned."""
+"""Logged bandit data: who came, what was done with which probability, and what it earned.
+
+A log is recorded in simulation or read from a table, and replayed to a policy as if it were live.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
-from capri.datasets.cleaning import complete_rows, label_cells, numeric_cells
-from capri.datasets.frames import Source, read_frame
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.checks import whole
 from capri.datasets.rewards import label_name
+from capri.datasets.tables import (
+    Source,
+    column_names,
+    complete_rows,
+    label_cells,
+    numeric_cells,
+    read_frame,
+)
 from capri.environments import Environment
+from capri.epoch.decide import Decisions
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.simulation import Policy
 from capri.spaces import as_contexts, as_numbers
-from capri.streams import LOG
+from capri.streams import LOG, LOG_REPLAY
 
 # Rounds handed to a policy at once.
 _BATCH = 1 << 16
@@ -45,10 +56,7 @@ class BanditLog:
         count = len(rows)
         if count == 0:
             raise ShapeError("a log needs at least one round, got none")
-        if isinstance(self.actions, bool) or not isinstance(self.actions, int) or self.actions < 1:
-            raise ConfigurationError(
-                f"actions must be the number of actions, 1 or more, got {self.actions!r}"
-            )
+        whole("actions", self.actions)
         chosen = as_numbers(self.action_index, "action_index must be whole numbers")
         rewards = as_numbers(self.rewards, "rewards must be finite numbers")
         chances = as_numbers(self.propensities, "propensities must be numbers above 0, up to 1")
@@ -96,8 +104,7 @@ class BanditLog:
 
 def record(policy: Policy, environment: Environment, rounds: int, *, seed: int = 0) -> BanditLog:
     """Play a policy in simulation and keep the log, with the propensities its decisions carry."""
-    if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer) or rounds < 1:
-        raise ConfigurationError(f"rounds must be a whole number of 1 or more, got {rounds!r}")
+    whole("rounds", rounds)
     context_generator, reward_generator = (
         np.random.default_rng(child) for child in np.random.SeedSequence([seed, LOG]).spawn(2)
     )
@@ -145,12 +152,10 @@ def load_log(
     """
     if isinstance(actions, str) or len(actions) == 0:
         raise ConfigurationError(f"actions must list the actions of the log, got {actions!r}")
-    if isinstance(context, str) or len(context) == 0:
-        raise ConfigurationError(f"context must be a list of one or more columns, got {context!r}")
     names = [label_name(each) for each in actions]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"actions must be different from each other, got {names}")
-    numeric = [*context, reward, propensity]
+    numeric = [*column_names("context", context, least=1), reward, propensity]
     frame = read_frame(source, [*numeric, action])
     values, absent, wrong = numeric_cells(frame, numeric)
     labels, unlabelled = label_cells(frame[action])
@@ -179,3 +184,100 @@ def load_log(
         propensities=values[:, -1],
         actions=len(names),
     )
+
+
+class Replayable(Protocol):
+    """What :func:`replay` needs of a policy: all of CAPRI and of the rivals have it."""
+
+    @property
+    def remaining(self) -> int:
+        """Decisions that may be asked for at once; 0 when the policy is done."""
+        ...
+
+    def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
+        """Decide, and keep only the decisions for these actions."""
+        ...
+
+    def update_many(self, decisions: Decisions, rewards: object) -> object:
+        """Take in the rewards of these decisions."""
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What a policy earned on the rounds it would have played as logged.
+
+    ``used`` rounds of the log were looked at, ``len(rewards)`` accepted.
+    """
+
+    rewards: FloatArray = field(repr=False)
+    propensities: FloatArray = field(repr=False)
+    used: int
+
+    @property
+    def accepted(self) -> int:
+        """Rounds that the policy played."""
+        return len(self.rewards)
+
+    @property
+    def mean_reward(self) -> float:
+        """Mean reward per accepted round; NaN when there was none."""
+        return float(self.rewards.mean()) if len(self.rewards) else float("nan")
+
+
+def replay(
+    policy: Replayable,
+    log: BanditLog,
+    *,
+    rounds: int | None = None,
+    smallest_propensity: float | None = None,
+    seed: int = 0,
+) -> Replay:
+    """Feed a policy with the logged rounds it would have played the same way, and no others.
+
+    A round with logged propensity ``p_t`` is offered with probability ``q / p_t`` and accepted when
+    the policy draws the logged action (Li, Chu, Langford and Wang 2011, arXiv 1003.5956, where the
+    log is uniform and every round is offered). Whatever the log's law, a round is then accepted
+    with probability
+
+        p(x_t | c_t) * q / p(x_t | c_t) * pi(x_t | c_t) = q pi(x_t | c_t),
+
+    so accepted rounds follow the law of contexts and of the policy, as live ones would. This needs
+    a ``q`` that is no larger than any propensity the logging law gives to any action:
+    ``smallest_propensity``, by default the smallest one in the log (exact for a uniform log; a
+    plug-in otherwise). Actions that the log never plays cannot be replayed.
+
+    Stops after ``rounds`` accepted rounds, at the policy's horizon or at the end of the log. A
+    simulation: a private policy refuses, since who is accepted depends on other users.
+    """
+    if rounds is not None:
+        whole("rounds", rounds)
+    smallest = float(log.propensities.min())
+    q = smallest if smallest_propensity is None else smallest_propensity
+    if not 0.0 < q <= smallest:
+        raise ConfigurationError(
+            f"smallest_propensity must be positive and no larger than any in the log ({smallest}), "
+            f"got {q!r}"
+        )
+    generator = np.random.default_rng([seed, LOG_REPLAY])
+    offered = np.flatnonzero(generator.random(len(log)) < q / log.propensities)
+    earned, chances, place, accepted = [np.empty(0)], [np.empty(0)], 0, 0
+    while place < len(offered):
+        room = policy.remaining
+        if rounds is not None:
+            room = min(room, rounds - accepted)
+        if room == 0:
+            break
+        # At most as many as there is room for, so that all of them may match.
+        which = offered[place : place + room]
+        decisions, kept = policy.match_many(log.contexts[which], log.action_index[which])
+        rewards = log.rewards[which[kept]]
+        if len(rewards):
+            policy.update_many(decisions, rewards)
+        earned.append(rewards)
+        chances.append(decisions.propensity)
+        accepted += len(rewards)
+        place += len(which)
+    used = len(log) if place == len(offered) else int(offered[place])
+    return Replay(rewards=np.concatenate(earned), propensities=np.concatenate(chances), used=used)

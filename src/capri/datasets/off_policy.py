@@ -15,9 +15,9 @@ from typing import Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 
-from capri.arrays import FloatArray
+from capri.arrays import FloatArray, IntArray
+from capri.checks import between, is_whole, positive
 from capri.datasets.logs import BanditLog
-from capri.datasets.reward_model import RewardModel, RidgeModel
 from capri.errors import ConfigurationError, ShapeError
 from capri.streams import LOG_FOLDS
 
@@ -32,6 +32,65 @@ class HasLaw(Protocol):
 
 
 Target: TypeAlias = HasLaw | Callable[[FloatArray], FloatArray]
+
+
+class RewardModel(Protocol):
+    """Learns from some rounds and predicts the reward of every action on others."""
+
+    def predict(
+        self,
+        train_contexts: FloatArray,
+        train_actions: IntArray,
+        train_rewards: FloatArray,
+        contexts: FloatArray,
+        actions: int,
+    ) -> FloatArray:
+        """Predicted rewards, ``(n, actions)``, from training rounds."""
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RidgeModel:
+    """One linear model per action, shrunk towards the mean reward of all rounds.
+
+    With ``m`` the mean reward and ``Z`` the rows ``(1, c)`` of the rounds with action ``x``,
+
+        y(c, x) = m + (1, c) b_x,     b_x = (Z^T Z + ridge I)^-1 Z^T (y - m).
+
+    An action without rounds is predicted to earn ``m``.
+    """
+
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("ridge", self.ridge)
+
+    def predict(
+        self,
+        train_contexts: FloatArray,
+        train_actions: IntArray,
+        train_rewards: FloatArray,
+        contexts: FloatArray,
+        actions: int,
+    ) -> FloatArray:
+        """Predicted rewards, ``(n, actions)``."""
+        if len(train_rewards) == 0:
+            raise ConfigurationError("a reward model needs at least one round to learn from")
+        middle = float(train_rewards.mean())
+        rows, train_rows = _with_one(contexts), _with_one(train_contexts)
+        predicted = np.full((len(contexts), actions), middle)
+        penalty = self.ridge * np.eye(rows.shape[1])
+        for action in range(actions):
+            own = train_actions == action
+            z = train_rows[own]
+            slope = np.linalg.solve(z.T @ z + penalty, z.T @ (train_rewards[own] - middle))
+            predicted[:, action] += rows @ slope
+        return predicted
+
+
+def _with_one(contexts: FloatArray) -> FloatArray:
+    return np.hstack([np.ones((len(contexts), 1)), contexts])
 
 
 @final
@@ -106,7 +165,7 @@ def doubly_robust(
     the variance.
     """
     count = len(log)
-    if isinstance(folds, bool) or not isinstance(folds, int) or not 2 <= folds <= count:
+    if not is_whole(folds) or not 2 <= folds <= count:
         raise ConfigurationError(
             f"folds must be a whole number from 2 to the rounds of the log ({count}), got {folds!r}"
         )
@@ -167,8 +226,7 @@ def _mean(method: str, terms: FloatArray, weights: FloatArray, confidence: float
 def _estimate(
     method: str, value: float, error: float, weights: FloatArray, confidence: float
 ) -> Estimate:
-    if not 0.0 < confidence < 1.0:
-        raise ConfigurationError(f"confidence must lie strictly between 0 and 1, got {confidence}")
+    between("confidence", confidence, 0.0, 1.0, open_ends=True)
     reach = NormalDist().inv_cdf(0.5 + confidence / 2) * error
     square = float(weights @ weights)
     return Estimate(

@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.checks import is_number, positive, whole
 from capri.errors import ConfigurationError
 
 # Not 007: that is a name.
@@ -131,12 +132,8 @@ class Closeness(LabelRule):
     numeric = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.doses, bool) or not isinstance(self.doses, int) or self.doses < 2:
-            raise ConfigurationError(
-                f"doses must be a whole number of 2 or more, got {self.doses!r}"
-            )
-        if not _finite("tolerance", self.tolerance) > 0:
-            raise ConfigurationError(f"tolerance must be positive, got {self.tolerance!r}")
+        whole("doses", self.doses, least=2)
+        positive("tolerance", self.tolerance)
         if (self.low is None) != (self.high is None):
             raise ConfigurationError("give both low and high, or neither")
         if (
@@ -203,6 +200,6 @@ def _natural(name: str) -> tuple[int, float, str]:
 
 
 def _finite(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):  # type: ignore[arg-type]
         raise ConfigurationError(f"{name} must be a finite number, got {value!r}")
-    return float(value)
+    return float(value)  # type: ignore[arg-type]

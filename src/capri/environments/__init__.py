@@ -7,10 +7,10 @@ from capri.environments.functions import (
     hartmann4,
     hartmann6,
     michalewicz,
+    random_rkhs,
     six_hump_camel,
     styblinski_tang,
 )
-from capri.environments.rkhs import random_rkhs
 
 __all__ = [
     "ENVIRONMENT_NAMES",

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Real
 from typing import Protocol, final, runtime_checkable
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.checks import not_negative, positive
 from capri.errors import ConfigurationError, ShapeError
 from capri.spaces import CHUNK_PAIRS, ContextPool, as_rows
 
@@ -106,13 +106,16 @@ class TabularEnvironment:
                 f"means must have shape ({len(contexts)}, {len(actions)}), one row per context "
                 f"and one column per action, got {means.shape}"
             )
-        bound, noise = check_scales(self.reward_bound, self.noise)
-        object.__setattr__(self, "contexts", contexts)
-        object.__setattr__(self, "actions", actions)
-        object.__setattr__(self, "means", means)
-        object.__setattr__(self, "weights", _law(self.weights, len(contexts)))
-        object.__setattr__(self, "reward_bound", bound)
-        object.__setattr__(self, "noise", noise)
+        checked = {
+            "contexts": contexts,
+            "actions": actions,
+            "means": means,
+            "weights": _law(self.weights, len(contexts)),
+            "reward_bound": positive("reward_bound", self.reward_bound),
+            "noise": not_negative("noise", self.noise),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
         """Draw ``n`` contexts from the context law, as indices into ``contexts``."""
@@ -187,32 +190,6 @@ def tabulate(
         rows = np.hstack([contexts[context], actions[action]])
         table[start : start + len(rows)] = function(rows)
     return table.reshape(len(contexts), len(actions))
-
-
-def unit_cube(rng: np.random.Generator, name: str, count: int, dimension: int) -> FloatArray:
-    """``count`` uniform rows in the unit cube; ``name`` is what the rows are called in errors."""
-    check_whole(name, count)
-    return rng.random((count, dimension))
-
-
-def check_whole(name: str, value: object) -> None:
-    """Refuse anything but a whole number of 1 or more."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(f"{name} must be a whole number of 1 or more, got {value!r}")
-
-
-def check_scales(reward_bound: float, noise: float) -> tuple[float, float]:
-    """Return both as floats, or say which is outside its range."""
-    if not isinstance(reward_bound, Real) or not 0.0 < reward_bound < np.inf:
-        raise ConfigurationError(f"reward_bound must be positive and finite, got {reward_bound!r}")
-    if not isinstance(noise, Real) or not 0.0 <= noise < np.inf:
-        raise ConfigurationError(f"noise must be zero or more and finite, got {noise!r}")
-    return float(reward_bound), float(noise)
-
-
-def uniform_law(count: int) -> FloatArray:
-    """The context law that gives every context the same probability."""
-    return np.full(count, 1.0 / count)
 
 
 def _law(weights: FloatArray, count: int) -> FloatArray:

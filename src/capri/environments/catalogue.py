@@ -8,10 +8,10 @@ from capri.environments.functions import (
     hartmann4,
     hartmann6,
     michalewicz,
+    random_rkhs,
     six_hump_camel,
     styblinski_tang,
 )
-from capri.environments.rkhs import random_rkhs
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel
 

@@ -1,9 +1,10 @@
-"""Test functions of global optimisation, split into context and action dimensions.
+"""Rewards that are known exactly: published test functions, and random functions of a kernel.
 
-Rows in the unit cube are mapped to the usual domain of the function. The functions are published
-for minimisation, so the reward turns them over, and one affine map, from the range of the function
-over its whole domain, brings the means into ``[-(reward_bound - noise), reward_bound - noise]``:
-rewards are never clipped. Formulas: S. Surjanovic and D. Bingham, Virtual Library of Simulation
+Test functions of global optimisation are split into context and action dimensions. Rows in the
+unit cube are mapped to the usual domain of the function. The functions are published for
+minimisation, so the reward turns them over, and one affine map, from the range of the function over
+its whole domain, brings the means into ``[-(reward_bound - noise), reward_bound - noise]``: rewards
+are never clipped. Formulas: S. Surjanovic and D. Bingham, Virtual Library of Simulation
 Experiments (sfu.ca/~ssurjano), and V. Picheny et al., Structural and Multidisciplinary
 Optimization 48 (2013), for the rescaled Hartmann-4.
 """
@@ -16,15 +17,10 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.environments.base import (
-    TabularEnvironment,
-    check_scales,
-    check_whole,
-    tabulate,
-    uniform_law,
-    unit_cube,
-)
+from capri.checks import not_negative, positive, whole
+from capri.environments.base import TabularEnvironment, tabulate
 from capri.errors import ConfigurationError
+from capri.kernels import Kernel, random_coefficients
 
 
 @final
@@ -51,6 +47,51 @@ class Surface:
         """``limit (1 - 2 (value - smallest) / (largest - smallest))``: the minimum is ``limit``."""
         share = (self.value(unit) - self.smallest) / (self.largest - self.smallest)
         return limit * (1.0 - 2.0 * share)
+
+    def environment(
+        self,
+        contexts: int = 50,
+        actions: int = 50,
+        context_dimension: int | None = None,
+        noise: float = 0.1,
+        reward_bound: float = 1.0,
+        seed: int = 0,
+    ) -> TabularEnvironment:
+        """The first coordinates, by default half of them, are the context, the others the action.
+
+        >>> branin(contexts=3, actions=2, seed=1).means.shape
+        (3, 2)
+        """
+        dimension = len(self.domain)
+        own = whole(
+            "context_dimension", dimension // 2 if context_dimension is None else context_dimension
+        )
+        if own >= dimension:
+            raise ConfigurationError(
+                f"{self.name} has {dimension} dimensions: context_dimension must be at most "
+                f"{dimension - 1}, got {own}"
+            )
+        bound, noise = positive("reward_bound", reward_bound), not_negative("noise", noise)
+        if noise >= bound:
+            raise ConfigurationError(
+                f"noise must be less than reward_bound {bound}, to leave room for the function, "
+                f"got {noise}"
+            )
+        rng = np.random.default_rng(seed)
+        context_rows = _unit_cube(rng, "contexts", contexts, own)
+        action_rows = _unit_cube(rng, "actions", actions, dimension - own)
+        return TabularEnvironment(
+            name=self.name,
+            contexts=context_rows,
+            weights=np.full(contexts, 1.0 / contexts),
+            actions=action_rows,
+            means=tabulate(
+                lambda rows: self.reward(rows, bound - noise), context_rows, action_rows
+            ),
+            reward_bound=bound,
+            noise=noise,
+            origin={"seed": seed},
+        )
 
 
 def _branin(rows: FloatArray) -> FloatArray:
@@ -172,56 +213,10 @@ def michalewicz_surface(dimension: int) -> Surface:
     )
 
 
-def branin(
-    contexts: int = 50,
-    actions: int = 50,
-    context_dimension: int = 1,
-    noise: float = 0.1,
-    reward_bound: float = 1.0,
-    seed: int = 0,
-) -> TabularEnvironment:
-    """Branin on ``[-5, 10] x [0, 15]``: one context and one action dimension.
-
-    >>> branin(contexts=3, actions=2, seed=1).means.shape
-    (3, 2)
-    """
-    return _split(BRANIN, contexts, actions, context_dimension, noise, reward_bound, seed)
-
-
-def six_hump_camel(
-    contexts: int = 50,
-    actions: int = 50,
-    context_dimension: int = 1,
-    noise: float = 0.1,
-    reward_bound: float = 1.0,
-    seed: int = 0,
-) -> TabularEnvironment:
-    """Six-hump camel on ``[-3, 3] x [-2, 2]``: one context and one action dimension."""
-    return _split(CAMEL, contexts, actions, context_dimension, noise, reward_bound, seed)
-
-
-def hartmann4(
-    contexts: int = 50,
-    actions: int = 50,
-    context_dimension: int = 2,
-    noise: float = 0.1,
-    reward_bound: float = 1.0,
-    seed: int = 0,
-) -> TabularEnvironment:
-    """Hartmann-4 in the rescaled form of Picheny et al."""
-    return _split(HARTMANN4, contexts, actions, context_dimension, noise, reward_bound, seed)
-
-
-def hartmann6(
-    contexts: int = 50,
-    actions: int = 50,
-    context_dimension: int = 3,
-    noise: float = 0.1,
-    reward_bound: float = 1.0,
-    seed: int = 0,
-) -> TabularEnvironment:
-    """Hartmann-6 in its original form."""
-    return _split(HARTMANN6, contexts, actions, context_dimension, noise, reward_bound, seed)
+branin = BRANIN.environment
+six_hump_camel = CAMEL.environment
+hartmann4 = HARTMANN4.environment
+hartmann6 = HARTMANN6.environment
 
 
 def styblinski_tang(
@@ -234,10 +229,8 @@ def styblinski_tang(
     seed: int = 0,
 ) -> TabularEnvironment:
     """Styblinski-Tang on ``[-5, 5]^d``. Separable: the best action is the same everywhere."""
-    check_whole("action_dimension", action_dimension)
-    check_whole("context_dimension", context_dimension)
-    surface = styblinski_tang_surface(context_dimension + action_dimension)
-    return _split(surface, contexts, actions, context_dimension, noise, reward_bound, seed)
+    surface = styblinski_tang_surface(_dimension(context_dimension, action_dimension))
+    return surface.environment(contexts, actions, context_dimension, noise, reward_bound, seed)
 
 
 def michalewicz(
@@ -250,45 +243,63 @@ def michalewicz(
     seed: int = 0,
 ) -> TabularEnvironment:
     """Michalewicz (m = 10) on ``[0, pi]^d``. Separable: the best action is the same everywhere."""
-    check_whole("action_dimension", action_dimension)
-    check_whole("context_dimension", context_dimension)
-    surface = michalewicz_surface(context_dimension + action_dimension)
-    return _split(surface, contexts, actions, context_dimension, noise, reward_bound, seed)
+    surface = michalewicz_surface(_dimension(context_dimension, action_dimension))
+    return surface.environment(contexts, actions, context_dimension, noise, reward_bound, seed)
 
 
-def _split(
-    surface: Surface,
-    contexts: int,
-    actions: int,
-    context_dimension: int,
-    noise: float,
-    reward_bound: float,
-    seed: int,
+def _dimension(context: int, action: int) -> int:
+    return whole("context_dimension", context) + whole("action_dimension", action)
+
+
+def random_rkhs(
+    kernel: Kernel,
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int = 1,
+    action_dimension: int = 1,
+    norm: float = 1.0,
+    centres: int = 30,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
 ) -> TabularEnvironment:
-    """The first ``context_dimension`` coordinates are the context, the others the action."""
-    dimension = len(surface.domain)
-    check_whole("context_dimension", context_dimension)
-    if context_dimension >= dimension:
-        raise ConfigurationError(
-            f"{surface.name} has {dimension} dimensions: context_dimension must be at most "
-            f"{dimension - 1}, got {context_dimension}"
-        )
-    bound, noise = check_scales(reward_bound, noise)
-    if noise >= bound:
-        raise ConfigurationError(
-            f"noise must be less than reward_bound {bound}, to leave room for the function, "
-            f"got {noise}"
-        )
+    """``f = sum_j a_j k(., z_j)`` with ``a^T K a = norm^2``, everything uniform in the unit cube.
+
+    With ``k(w, w) <= 1`` the means stay within ``norm``. Rewards are clipped at the bound, so where
+    ``|f| + noise`` exceeds it their expectation is a little less extreme than ``f``.
+
+    >>> from capri.kernels import Matern
+    >>> random_rkhs(Matern(nu=2.5, lengthscale=0.3), contexts=4, actions=3).means.shape
+    (4, 3)
+    """
+    positive("reward_bound", reward_bound)
+    not_negative("noise", noise)
+    dimension = _dimension(context_dimension, action_dimension)
+    positive("norm", norm)
     rng = np.random.default_rng(seed)
-    context_rows = unit_cube(rng, "contexts", contexts, context_dimension)
-    action_rows = unit_cube(rng, "actions", actions, dimension - context_dimension)
+    context_rows = _unit_cube(rng, "contexts", contexts, context_dimension)
+    action_rows = _unit_cube(rng, "actions", actions, action_dimension)
+    centre_rows = _unit_cube(rng, "centres", centres, dimension)
+    coefficients = random_coefficients(kernel, centre_rows, norm, rng)
     return TabularEnvironment(
-        name=surface.name,
+        name="rkhs",
         contexts=context_rows,
-        weights=uniform_law(contexts),
+        weights=np.full(contexts, 1.0 / contexts),
         actions=action_rows,
-        means=tabulate(lambda rows: surface.reward(rows, bound - noise), context_rows, action_rows),
-        reward_bound=bound,
+        means=tabulate(
+            lambda rows: kernel(rows, centre_rows) @ coefficients, context_rows, action_rows
+        ),
+        reward_bound=reward_bound,
         noise=noise,
-        origin={"seed": seed},
+        origin={
+            "kernel": kernel.to_dict(),
+            "norm": float(norm),
+            "centres": int(centres),
+            "seed": seed,
+        },
     )
+
+
+def _unit_cube(rng: np.random.Generator, name: str, count: int, dimension: int) -> FloatArray:
+    """``count`` uniform rows in the unit cube; ``name`` is what the rows are called in errors."""
+    return rng.random((whole(name, count), dimension))

@@ -7,17 +7,12 @@ that holds with the stated confidence. A bound above the claim proves a bug; a b
 shows that the test has teeth and that little noise is wasted.
 """
 
-import os
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import count
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
-from scipy.special import betaincinv, ndtri
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.accumulate import OpenEpoch
@@ -25,59 +20,28 @@ from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.policy import Capri
-from capri.privacy.calibration import analytic_multiplier, delivered_epsilon
+from capri.privacy.attack import (
+    EXCESS,
+    AttackResult,
+    AuditResult,
+    check_trials,
+    chosen_attacks,
+    clopper_pearson_upper,
+    in_child,
+    prove,
+    proven_mu,
+)
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import context_chunks
 
-# How far beyond its bound the attacker's reward lies: clipping must take care of it.
-_EXCESS = 1e6
+__all__ = ["AttackResult", "AuditResult", "audit", "clopper_pearson_upper", "proven_mu"]
+
 _PROBES = 256
-# Attacks that a working pipeline defeats outright need few trials: a repeated noise vector leaves
-# no doubt in any of them. Forks are slow, so they are capped as well.
-_SHARE, _FEWEST, _FORKS = 20, 100, 250
 # The attacked context is treated as one that no table holds, whether or not the pool does.
 _OUTSIDE = np.array([-1])
 _ATTACKS = ("release", "difference", "fork")
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttackResult:
-    """One attack: statistics in the two worlds, in units of the noise, and what they prove."""
-
-    name: str
-    trials: int
-    low: FloatArray = field(repr=False)
-    high: FloatArray = field(repr=False)
-    proven_mu: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditResult:
-    """Claimed against proven privacy loss."""
-
-    model: str
-    epsilon: float
-    delta: float
-    confidence: float
-    claimed_mu: float
-    attacks: tuple[AttackResult, ...]
-
-    @property
-    def proven_mu(self) -> float:
-        """Largest Gaussian-DP parameter that some attack proves."""
-        return max(attack.proven_mu for attack in self.attacks)
-
-    @property
-    def proven_epsilon(self) -> float:
-        """The proven loss as an epsilon at the claimed delta."""
-        return delivered_epsilon(max(self.proven_mu, 0.0), self.delta)
-
-    @property
-    def passed(self) -> bool:
-        """No attack proves more loss than was claimed."""
-        return self.proven_mu <= self.claimed_mu
 
 
 def audit(
@@ -100,66 +64,21 @@ def audit(
         raise ConfigurationError(
             "only a private run can be audited: give the policy a budget and no simulation_seed"
         )
-    if trials < _FEWEST:
-        raise ConfigurationError(f"an audit needs at least {_FEWEST} trials, got {trials}")
-    if not 0 < confidence < 1:
-        raise ConfigurationError(f"confidence must lie between 0 and 1, got {confidence}")
-    if not attacks or not set(attacks) <= set(_ATTACKS):
-        raise ConfigurationError(f"attacks must be some of {', '.join(_ATTACKS)}, got {attacks!r}")
-    chosen = [name for name in dict.fromkeys(attacks) if name != "fork" or hasattr(os, "fork")]
-    few = max(_FEWEST, trials // _SHARE)
-    counts = {"release": trials, "difference": few, "fork": min(few, _FORKS)}
+    check_trials(trials, confidence)
+    chosen = chosen_attacks(attacks, _ATTACKS)
     if policy.pending:
         raise ConfigurationError(
             "an epoch of this policy is under way, and auditing it could release it: "
             "audit a policy of the same configuration that serves nobody"
         )
     target = _Target(policy)
-    budget = policy.ledger.budget
-    error = (1 - confidence) / len(chosen)
-    ticks = count(1)
-    total = 2 * sum(counts[name] for name in chosen)
-
-    def watched(attack: Callable[[float], float], sign: float) -> float:
-        statistic = attack(sign)
-        if progress is not None:
-            progress(next(ticks), total)
-        return statistic
-
-    return AuditResult(
+    return prove(
+        {name: getattr(target, name) for name in chosen},
         model=str(policy.model),
-        epsilon=budget.epsilon,
-        delta=budget.delta,
+        budget=policy.ledger.budget,
+        trials=trials,
         confidence=confidence,
-        claimed_mu=1 / analytic_multiplier(budget),
-        attacks=tuple(
-            _run(name, counts[name], partial(watched, getattr(target, name)), error)
-            for name in chosen
-        ),
-    )
-
-
-def proven_mu(low: FloatArray, high: FloatArray, error: float) -> float:
-    """Lower bound on ``mu`` from one threshold test at 0.
-
-    Gaussian DP allows no test with ``Phi^-1(1 - fpr) - Phi^-1(fnr) > mu`` (Dong, Roth & Su 2019);
-    both rates are replaced by their one-sided Clopper-Pearson upper bounds, each at ``error / 2``.
-    """
-    false_positive = clopper_pearson_upper(int((low > 0).sum()), len(low), error / 2)
-    false_negative = clopper_pearson_upper(int((high <= 0).sum()), len(high), error / 2)
-    return float(ndtri(1 - false_positive) - ndtri(false_negative))
-
-
-def clopper_pearson_upper(hits: int, trials: int, error: float) -> float:
-    """Upper end of the exact binomial confidence interval."""
-    return 1.0 if hits == trials else float(betaincinv(hits + 1, trials - hits, 1 - error))
-
-
-def _run(name: str, trials: int, attack: Callable[[float], float], error: float) -> AttackResult:
-    low = np.array([attack(-1.0) for _ in range(trials)])
-    high = np.array([attack(+1.0) for _ in range(trials)])
-    return AttackResult(
-        name=name, trials=trials, low=low, high=high, proven_mu=proven_mu(low, high, error)
+        progress=progress,
     )
 
 
@@ -192,7 +111,7 @@ class _Target:
 
     @property
     def _reward(self) -> FloatArray:
-        return np.array([_EXCESS * self._problem.reward_bound])
+        return np.array([EXCESS * self._problem.reward_bound])
 
     def _worst_pair(self, plan: EpochPlan) -> tuple[FloatArray, IntArray]:
         """The pair whose contributions lie farthest apart, in the pool or near it.
@@ -263,33 +182,8 @@ class _Target:
 
     def fork(self, sign: float) -> float:
         """What two sibling processes tell."""
-        first = _in_child(lambda: self._play(self._gate(), 1, sign))
-        return self._apart(first, _in_child(lambda: self._play(self._gate(), 1, None)))
+        first = in_child(lambda: self._play(self._gate(), 1, sign))
+        return self._apart(first, in_child(lambda: self._play(self._gate(), 1, None)))
 
     def _apart(self, first: FloatArray, second: FloatArray) -> float:
         return self._statistic(first - second, self._midpoint - self._missing) / sqrt(2)
-
-
-def _in_child(compute: Callable[[], FloatArray]) -> FloatArray:
-    """Run in a forked child and bring the array back."""
-    read, write = os.pipe()
-    with warnings.catch_warnings():
-        # Newer Pythons warn of forking with threads; the child only computes and exits.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:  # pragma: no cover - runs in the child
-        status = 1
-        try:
-            os.close(read)
-            with os.fdopen(write, "wb") as pipe:
-                pipe.write(compute().tobytes())
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        data = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if status != 0:
-        raise RuntimeError("the forked half of the audit failed")
-    return np.frombuffer(data)

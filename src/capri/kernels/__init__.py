@@ -13,9 +13,15 @@ one made among thousands agree bit for bit; this is why no matrix product (BLAS)
 True
 """
 
-from capri.kernels.algebra import ContextAction, Kernel, Product, Sum, check_bounded
+from capri.kernels.algebra import (
+    ContextAction,
+    Kernel,
+    Product,
+    Sum,
+    check_bounded,
+    random_coefficients,
+)
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
-from capri.kernels.functions import random_coefficients
 from capri.kernels.linear import Linear
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 

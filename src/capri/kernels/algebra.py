@@ -3,23 +3,13 @@
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from numbers import Real
 from typing import ClassVar, final
 
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
-
-
-def positive(name: str, value: object) -> float:
-    """Return ``value`` as a float, or say that it must be positive and finite."""
-    if not isinstance(value, Real):
-        raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")
-    number = float(value)
-    if not 0.0 < number < math.inf:
-        raise ConfigurationError(f"{name} must be positive and finite, got {number}")
-    return number
 
 
 def _rows(points: object, name: str) -> FloatArray:
@@ -169,10 +159,8 @@ class ContextAction(Kernel):
 
     def __post_init__(self) -> None:
         _check_parts(self, "context", "action")
-        given = self.context_dimension
-        if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
-            raise ConfigurationError(f"context_dimension must be 1 or more, got {given!r}")
-        object.__setattr__(self, "context_dimension", int(given))
+        dimension = whole("context_dimension", self.context_dimension)
+        object.__setattr__(self, "context_dimension", dimension)
 
     @property
     def constant_diagonal(self) -> float | None:
@@ -225,3 +213,21 @@ for a Linear kernel, scale the rows down
             f"k(w, w) must be at most 1, got {largest}: lower the variance or, for a Linear "
             "kernel, scale the rows down"
         )
+
+
+def random_coefficients(
+    kernel: Kernel, centres: FloatArray, norm: float, generator: np.random.Generator
+) -> FloatArray:
+    """Coefficients ``a`` of ``f = sum_j a_j k(., z_j)`` with ``|f| = sqrt(a^T K a) = norm``.
+
+    A standard normal direction, scaled. A kernel that vanishes on the centres gives 0.
+
+    >>> from capri.kernels import RBF
+    >>> centres = np.array([[0.0], [1.0]])
+    >>> a = random_coefficients(RBF(), centres, 2.0, np.random.default_rng(0))
+    >>> round(float(a @ RBF()(centres, centres) @ a), 12)
+    4.0
+    """
+    coefficients = generator.standard_normal(len(centres))
+    squared = float(coefficients @ kernel(centres, centres) @ coefficients)
+    return coefficients * (norm / math.sqrt(squared)) if squared > 0 else np.zeros(len(centres))

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
+from capri.checks import positive
 from capri.errors import ConfigurationError
-from capri.kernels.algebra import ContextAction, Kernel, Product, Sum, positive
+from capri.kernels.algebra import ContextAction, Kernel, Product, Sum
 from capri.kernels.linear import Linear
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 

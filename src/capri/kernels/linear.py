@@ -1,15 +1,13 @@
 """The linear kernel."""
 
-import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import final
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.errors import ConfigurationError
-from capri.kernels.algebra import Kernel, positive
+from capri.checks import not_negative, positive
+from capri.kernels.algebra import Kernel
 
 # Entries computed at once: a block and its temporary stay in the processor's cache.
 BLOCK = 8192
@@ -32,9 +30,7 @@ class Linear(Kernel):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "variance", positive("variance", self.variance))
-        if not isinstance(self.bias, Real) or not 0.0 <= self.bias < math.inf:
-            raise ConfigurationError(f"bias must be zero or more and finite, got {self.bias!r}")
-        object.__setattr__(self, "bias", float(self.bias))
+        object.__setattr__(self, "bias", not_negative("bias", self.bias))
 
     @property
     def constant_diagonal(self) -> float | None:

@@ -1,6 +1,10 @@
-"""Kernels of a distance: RBF, Matern, rational quadratic."""
+"""Kernels of a distance: RBF, Matern, rational quadratic.
+
+Distances come from SciPy where it pays, and without it on a device.
+"""
 
 import math
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,15 +13,52 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.checks import positive
 from capri.errors import ConfigurationError, ShapeError
 from capri.kernels import matern
-from capri.kernels.algebra import Kernel, positive
-from capri.kernels.distances import distances
+from capri.kernels.algebra import Kernel
 
 Lengthscale = float | Sequence[float] | FloatArray
 
-# Entries transformed at once: a block and its temporaries stay in the processor's cache.
+# Entries handled at once: a block and its temporaries stay in the processor's cache.
 BLOCK = 8192
+# Larger matrices are worth loading SciPy for, which takes longer than all of NumPy.
+_WORTH_LOADING = 1 << 18
+
+
+def distances(left: FloatArray, right: FloatArray, metric: str) -> FloatArray:
+    """``|l - r|`` ("euclidean") or ``|l - r|^2`` ("sqeuclidean") for all pairs of rows.
+
+    Both ways add the squares of the columns in order, so they agree to the last bit: whether SciPy
+    is there changes nothing but the time.
+    """
+    if "scipy.spatial" in sys.modules or len(left) * len(right) > _WORTH_LOADING:
+        try:
+            from scipy.spatial.distance import cdist
+        except ImportError:
+            pass
+        else:
+            return np.asarray(cdist(left, right, metric))
+    squares = squared_distances(left, right)
+    return np.sqrt(squares, out=squares) if metric == "euclidean" else squares
+
+
+def squared_distances(left: FloatArray, right: FloatArray) -> FloatArray:
+    """``|l - r|^2`` by NumPy alone, a few rows at a time."""
+    columns = np.ascontiguousarray(right.T)
+    found = np.empty((len(left), len(right)))
+    step = max(1, BLOCK // max(1, len(right)))
+    room = np.empty((step, len(right)))
+    for start in range(0, len(left), step):
+        block = found[start : start + step]
+        rows, difference = left[start : start + step], room[: len(block)]
+        np.subtract(rows[:, 0, None], columns[0], out=block)
+        block *= block
+        for column in range(1, left.shape[1]):
+            np.subtract(rows[:, column, None], columns[column], out=difference)
+            difference *= difference
+            block += difference
+    return found
 
 
 def _lengthscale(value: object) -> float | tuple[float, ...]:
@@ -45,9 +86,9 @@ class _Stationary(Kernel):
     variance: float
 
     @property
-    @abstractmethod
     def _metric(self) -> str:
         """What ``_shape`` is a function of: "euclidean" or, cheaper, "sqeuclidean"."""
+        return "sqeuclidean"
 
     @abstractmethod
     def _shape(self, distance: FloatArray) -> None:
@@ -89,7 +130,7 @@ class _Stationary(Kernel):
                 f"got {rows.shape[1]}"
             )
 
-    def _check_scales(self) -> None:
+    def __post_init__(self) -> None:
         object.__setattr__(self, "lengthscale", _lengthscale(self.lengthscale))
         object.__setattr__(self, "variance", positive("variance", self.variance))
 
@@ -111,13 +152,6 @@ class RBF(_Stationary):
 
     lengthscale: Lengthscale = 1.0
     variance: float = 1.0
-
-    def __post_init__(self) -> None:
-        self._check_scales()
-
-    @property
-    def _metric(self) -> str:
-        return "sqeuclidean"
 
     def _shape(self, distance: FloatArray) -> None:
         _gaussian(distance)
@@ -142,7 +176,7 @@ class Matern(_Stationary):
     def __post_init__(self) -> None:
         if self.nu != math.inf:
             object.__setattr__(self, "nu", positive("nu", self.nu))
-        self._check_scales()
+        super().__post_init__()
 
     @property
     def _metric(self) -> str:
@@ -170,11 +204,7 @@ class RationalQuadratic(_Stationary):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", positive("alpha", self.alpha))
-        self._check_scales()
-
-    @property
-    def _metric(self) -> str:
-        return "sqeuclidean"
+        super().__post_init__()
 
     def _shape(self, distance: FloatArray) -> None:
         distance *= 0.5 / self.alpha

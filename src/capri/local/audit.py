@@ -15,19 +15,17 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
-from capri.joint.audit import clopper_pearson_upper, proven_mu
 from capri.local import wire
 from capri.local.bundle import Bundle
 from capri.local.client import LocalClient
 from capri.local.device import Device
+from capri.privacy.attack import EXCESS, check_trials, clopper_pearson_upper, proven_mu
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.directions import DIRECTION_UNITS, directions
 from capri.privacy.sphere import Sphere
 from capri.spaces import as_contexts
 
-_EXCESS = 1e6
-_FEWEST = 100
 # Smallest probability of chance alone at which numbers still count as following their law.
 _CHANCE = 1e-6
 # Reports that a cell of the chi-square test expects at least.
@@ -76,10 +74,7 @@ def audit_device(
     ``trials`` reports are made in each of the two worlds, with real randomness. The confidence
     holds for all attacks together.
     """
-    if trials < _FEWEST:
-        raise ConfigurationError(f"an audit needs at least {_FEWEST} trials, got {trials}")
-    if not 0 < confidence < 1:
-        raise ConfigurationError(f"confidence must lie between 0 and 1, got {confidence}")
+    check_trials(trials, confidence)
     target = _Target(client(bundle, budget), contexts)
     if not target.client.private:
         raise ConfigurationError("only a real device can be audited: leave simulation at None")
@@ -128,7 +123,7 @@ class _Target:
 
     @property
     def _reward(self) -> float:
-        return _EXCESS * self.bundle.reward_bound
+        return EXCESS * self.bundle.reward_bound
 
     def report(self, sign: float) -> bytes:
         """One device's upload in one of the worlds."""

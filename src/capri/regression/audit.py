@@ -7,6 +7,7 @@ serve a real fit.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from math import sqrt
 
@@ -14,17 +15,23 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError
-from capri.joint.audit import AuditResult, _in_child, _run
-from capri.privacy.calibration import analytic_multiplier
+from capri.privacy.attack import (
+    EXCESS,
+    AuditResult,
+    check_trials,
+    chosen_attacks,
+    in_child,
+    prove,
+)
 from capri.privacy.ledger import Ledger
+from capri.privacy.randomness import Streams
 from capri.regression.estimator import PrivateKernelRidge
-from capri.regression.moments import release
-from capri.regression.stage import StagePlan
+from capri.regression.options import Options, checked
+from capri.regression.sources import one_block
+from capri.regression.stage import EVERYONE, StagePlan
 
-_EXCESS = 1e6
 _ATTACKS = ("release", "leverage", "difference", "fork")
 _PROBES = 4096
-_FEWEST, _SHARE, _FORKS = 100, 20, 250
 
 
 def audit_fit(
@@ -42,51 +49,42 @@ def audit_fit(
     capped; *difference* subtracts a second stage, in case noise is reused; *fork* subtracts the
     release of a sibling process. The confidence holds for all of them together.
     """
-    if trials < _FEWEST:
-        raise ConfigurationError(f"an audit needs at least {_FEWEST} trials, got {trials}")
-    if not attacks or not set(attacks) <= set(_ATTACKS):
-        raise ConfigurationError(f"attacks must be some of {', '.join(_ATTACKS)}, got {attacks!r}")
-    if (estimator.X_bounds is None and estimator.public_X is None) or estimator.y_bounds is None:
+    check_trials(trials, confidence)
+    chosen = chosen_attacks(attacks, _ATTACKS)
+    options = checked(estimator)
+    if options.from_data:
         raise ConfigurationError(
             "an audit needs y_bounds, and X_bounds or public_X: bounds from the data are not "
             "private and would be the first thing to attack"
         )
-    if estimator.random_state is not None:
+    if options.random_state is not None:
         raise ConfigurationError("only a private fit can be audited: leave random_state at None")
-    target = _Target(estimator, columns)
-    few = max(_FEWEST, trials // _SHARE)
-    counts = {"release": trials, "leverage": few, "difference": few, "fork": min(few, _FORKS)}
-    budget = target.ledger().budget
-    error = (1 - confidence) / len(attacks)
-    return AuditResult(
+    if options.budget is None:
+        raise ConfigurationError("epsilon is infinite: there is no privacy to audit")
+    target = _Target(options, columns)
+    return prove(
+        {name: getattr(target, name) for name in chosen},
         model="joint",
-        epsilon=budget.epsilon,
-        delta=budget.delta,
+        budget=options.budget,
+        trials=trials,
         confidence=confidence,
-        claimed_mu=1 / analytic_multiplier(budget),
-        attacks=tuple(_run(name, counts[name], getattr(target, name), error) for name in attacks),
     )
 
 
 class _Target:
-    """One plan, two bad rows and a bystander."""
+    """One plan, two bad rows and a bystander; a stage that serves nobody."""
 
-    def __init__(self, estimator: PrivateKernelRidge, columns: int) -> None:
-        self._open = estimator._audited(columns)
-        self._plan = self._open.plan
-        if self._open.ledger is None:
-            raise ConfigurationError("epsilon is infinite: there is no privacy to audit")
-        self._budget = self._open.ledger.budget
+    def __init__(self, options: Options, columns: int) -> None:
+        self._options, self._streams = options, Streams(None)
+        nobody = one_block(np.zeros((1, columns)), np.zeros((1, 1)))
+        self._engine = options.engine(self._streams, nobody, options.stream_rows)
+        self._plan = self._engine.plan(EVERYONE, options.stream_rows)
         self._harmful, self._far = (_World(self._plan, row) for row in self._rows())
-
-    def ledger(self) -> Ledger:
-        """An account of its own for every run."""
-        return Ledger(self._budget, composition=1.0, participation=None)
 
     def _rows(self) -> tuple[FloatArray, FloatArray]:
         """The row nearest the cap, where features and target count in full, and the farthest."""
         generator = np.random.default_rng(0)
-        pivots = self._open.engine.setting.basis.pivots
+        pivots = self._engine.setting.basis.pivots
         rows = []
         for low, high in ((pivots.min(axis=0), pivots.max(axis=0)), self._plan.box):
             rows.append(low + (high - low) * generator.random((_PROBES, len(low))))
@@ -95,36 +93,28 @@ class _Target:
         ratio = np.maximum(norms, 1e-300) / self._plan.clip_norm
         return probes[int(np.minimum(ratio, 1 / ratio).argmax())], probes[int(ratio.argmax())]
 
-    def _play(self, world: "_World", ledger: Ledger, stage: int, sign: float | None) -> FloatArray:
+    def _play(
+        self, world: "_World", ledger: Ledger | None, stage: int, sign: float | None
+    ) -> FloatArray:
         """Everything that a stage gives away, averaged: a second release must be refused."""
-        total = world.total(sign)
+        plan, total = replace(self._plan, number=stage, rows=2), world.total(sign)
         seen = []
         with suppress(BudgetError):
             for _ in range(2):
-                seen.append(
-                    release(
-                        self._plan.grid,
-                        total,
-                        stage=stage,
-                        rows=2,
-                        calibration="analytic",
-                        noise=self._open.streams.noise,
-                        ledger=ledger,
-                    )
-                )
+                seen.append(self._engine.release(plan, total, self._streams.noise, ledger))
         return np.asarray(np.mean(seen, axis=0))
 
     def release(self, sign: float) -> float:
         """What the release of the attacked stage tells."""
-        return self._harmful.statistic(self._play(self._harmful, self.ledger(), 1, sign))
+        return self._harmful.statistic(self._play(self._harmful, self._options.ledger(), 1, sign))
 
     def leverage(self, sign: float) -> float:
         """The same of a row far out."""
-        return self._far.statistic(self._play(self._far, self.ledger(), 1, sign))
+        return self._far.statistic(self._play(self._far, self._options.ledger(), 1, sign))
 
     def difference(self, sign: float) -> float:
         """What two consecutive releases tell."""
-        ledger, world = self.ledger(), self._harmful
+        ledger, world = self._options.ledger(), self._harmful
         first, second = (self._play(world, ledger, n, s) for n, s in ((1, sign), (2, None)))
         return world.apart(first, second)
 
@@ -132,7 +122,7 @@ class _Target:
         """What two sibling processes tell."""
         size, world = self._plan.grid.size, self._harmful
         first, second = (
-            _in_child(partial(self._play, world, self.ledger(), 1, s)).reshape(size, size)
+            in_child(partial(self._play, world, self._options.ledger(), 1, s)).reshape(size, size)
             for s in (sign, None)
         )
         return world.apart(first, second)
@@ -152,7 +142,7 @@ class _World:
     def total(self, sign: float | None) -> IntArray:
         """The secret sum of the attacked row and a bystander without a target of note."""
         middle = self._plan.targets.middle
-        attacked = middle + (sign or 0.0) * _EXCESS * self._plan.targets.half
+        attacked = middle + (sign or 0.0) * EXCESS * self._plan.targets.half
         return self._plan.total(np.stack([self._row] * 2), np.stack([attacked, middle]), 0)
 
     def _moments(self, sign: float | None) -> FloatArray:
@@ -167,5 +157,5 @@ class _World:
         return self._scaled(first - second, self._midpoint - self._quiet) / sqrt(2)
 
     def _scaled(self, moments: FloatArray, midpoint: float) -> float:
-        scale = self._plan.grid.noise_scale / float(self._plan.grid.level) ** 2
+        scale = self._plan.grid.noise_units / float(self._plan.grid.level) ** 2
         return (float(np.sum(moments * self._direction)) - midpoint) / scale

@@ -1,4 +1,4 @@
-"""From releases to a function: shrink the covariance, pool the stages, choose the ridge.
+"""From releases to a function: shrink the covariance, pool the stages, choose the ridge, predict.
 
 All of this is post-processing of what left the gate. A stage tells, for each output,
 
@@ -8,13 +8,16 @@ with ``M`` the covariance it released and noise of covariance ``R = (sigma^2 + u
 privacy noise on the vector, what the noise on ``M`` does to it, and noise in y.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from capri.arrays import FloatArray
-from capri.regression.stage import StageResult
+from capri.features import Basis, row_by_row
+from capri.regression.stage import StageResult, Targets
 
 # Prior variances of a coefficient, relative to the expected one, among which the evidence chooses.
 _PRIORS = 4.0 ** np.arange(-5, 13)
@@ -23,6 +26,8 @@ _CERTAINTY = 0.1
 _ROUNDS = 4
 # Standard deviations of its own noise that are added to a measured variance.
 _CAUTION = 2.0
+# Rows predicted at once.
+_ROWS = 4096
 
 
 def shrunk_covariance(
@@ -242,3 +247,64 @@ def _residual_variance(reading: Reading, output: int, estimate: Estimate) -> flo
         + 2 * (on_entry * (b @ b)) ** 2
     )
     return float(rss + 1.5 * taken + _CAUTION * np.sqrt(doubt)) / reading.rows
+
+
+class ErrorWidth(np.ndarray[Any, np.dtype[np.float64]]):
+    """Standard deviations of an error, with the three parts whose squares add up to theirs.
+
+    ``bias`` (what the ridge and the rank leave out), ``sampling`` (noise in y) and ``privacy``
+    (noise at the gate) have the shape of the array itself.
+    """
+
+    bias: FloatArray
+    sampling: FloatArray
+    privacy: FloatArray
+
+    def __array_finalize__(self, origin: Any) -> None:
+        for name in ("bias", "sampling", "privacy"):
+            setattr(self, name, getattr(origin, name, None))
+
+    @classmethod
+    def of(cls, *, bias: FloatArray, sampling: FloatArray, privacy: FloatArray) -> "ErrorWidth":
+        """From the three parts."""
+        width = np.sqrt(bias**2 + sampling**2 + privacy**2).view(cls)
+        width.bias, width.sampling, width.privacy = bias, sampling, privacy
+        return width
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """The public result of a fit: ``f(x) = middle + half * v(x)^T theta``, one per output."""
+
+    basis: Basis
+    box: tuple[FloatArray, FloatArray]
+    targets: Targets
+    estimates: tuple[Estimate, ...]
+
+    def _inside(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        for start in range(0, len(X), _ROWS):
+            part = slice(start, start + _ROWS)
+            yield part, np.clip(X[part], *self.box)
+
+    def predict(self, X: FloatArray) -> FloatArray:
+        """One column per output."""
+        theta = np.stack([estimate.mean for estimate in self.estimates], axis=1)
+        weights = self.basis.transform @ theta
+        values = np.empty((len(X), len(self.estimates)))
+        for part, rows in self._inside(X):
+            values[part] = row_by_row(self.basis.kernel_rows(rows), weights)
+        return np.asarray(values * self.targets.half + self.targets.middle)
+
+    def width(self, X: FloatArray) -> ErrorWidth:
+        """Root of ``v^T cov v`` for each part; what lies outside the basis counts as bias."""
+        shape = (len(X), len(self.estimates))
+        parts = {name: np.empty(shape) for name in ("bias", "sampling", "privacy")}
+        for part, rows in self._inside(X):
+            v = self.basis.coordinates(rows)
+            outside = self.basis.residual(rows, v)
+            for output, estimate in enumerate(self.estimates):
+                for name, values in parts.items():
+                    form = np.einsum("ij,ij->i", v @ getattr(estimate, name), v)
+                    extra = estimate.prior * outside if name == "bias" else 0.0
+                    values[part, output] = np.sqrt(np.maximum(form, 0.0) + extra)
+        return ErrorWidth.of(**{name: part * self.targets.half for name, part in parts.items()})

@@ -8,29 +8,22 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.blas import one_blas_thread
-from capri.features import Basis, LowRankFeatures, spectral_basis
-from capri.kernels import Kernel
+from capri.features import Basis, LowRankFeatures
 from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger
 from capri.privacy.noise import NoiseSource
-from capri.regression.decode import Estimate, Reading, decode
-from capri.regression.moments import make_moment_grid, release
-from capri.regression.planner import (
+from capri.regression.allocation import (
     SIGNAL,
     Law,
     Shape,
-    choose_stages,
     expected_moments,
     matrix_root,
     next_reach,
     shape_stage,
 )
+from capri.regression.decode import Estimate, Reading, decode
+from capri.regression.moments import make_moment_grid, release
 from capri.regression.stage import Lot, StagePlan, StageResult, Targets
-
-# Without a rank, at most this many coordinates, found to this share of E[k(w, w)].
-_MAX_RANK, _TOLERANCE = 256, 1e-7
-# Rows of the public sample from which the basis is built; the law takes all of them.
-_BASIS_SAMPLE = 2000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,65 +55,7 @@ class Setting:
             budget=self.budget,
             calibration=self.calibration,
         )
-        return grid.noise_scale / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
-
-
-def prepare(
-    *,
-    kernel: Kernel,
-    sample: FloatArray,
-    box: tuple[FloatArray, FloatArray],
-    targets: Targets,
-    rows: int,
-    budget: Budget | None,
-    calibration: str,
-    tau: float | None,
-    rank: int | None,
-    staged: bool,
-    noise: float | None = None,
-) -> Setting:
-    """Basis, law and stages for this many rows; ``noise`` overrides what the budget asks for."""
-    wanted = min(_MAX_RANK, max(16, rows)) if rank is None else rank
-    tolerance = _TOLERANCE if rank is None else 0.0
-    with one_blas_thread():
-        few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
-        basis, spectrum = spectral_basis(kernel, few, tolerance=tolerance, max_rank=wanted)
-        coordinates = basis.coordinates(few)
-        prior = SIGNAL / float(max(spectrum.sum(), 1e-300))
-        setting = Setting(
-            basis=basis,
-            law=Law.of(coordinates),
-            box=box,
-            targets=targets,
-            budget=budget,
-            calibration=calibration,
-            tau=tau,
-            prior=prior,
-            shares=(1.0,),
-        )
-        if budget is None and rank is not None:
-            return setting
-        shares, useful = choose_stages(
-            setting.law, prior, rows=rows, noise=setting.unit_noise if noise is None else noise
-        )
-    if budget is None or not staged:
-        shares = (1.0,)
-    if rank is None:
-        basis = Basis(kernel, basis.pivots, np.ascontiguousarray(basis.transform[:, :useful]))
-    coordinates = np.concatenate(
-        [basis.coordinates(sample[start : start + 4096]) for start in range(0, len(sample), 4096)]
-    )
-    return Setting(
-        basis=basis,
-        law=Law.of(coordinates),
-        box=box,
-        targets=targets,
-        budget=budget,
-        calibration=calibration,
-        tau=tau,
-        prior=prior,
-        shares=shares,
-    )
+        return grid.noise_units / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
 
 
 class Engine:
@@ -143,7 +78,7 @@ class Engine:
         ]
 
     def plan(self, lot: Lot, rows: int, noise: float | None = None) -> StagePlan:
-        """Plan the next stage from the releases so far; ``noise`` as in :func:`prepare`."""
+        """Plan the next stage from the releases so far; ``noise`` as in ``Options.engine``."""
         setting, rank = self.setting, self.setting.basis.rank
         with one_blas_thread():
             reach, baseline = self._reach_and_baseline()
@@ -222,11 +157,11 @@ class Engine:
             root=np.zeros((rank, rank)),
         )
 
-    def learn(
+    def release(
         self, plan: StagePlan, total: IntArray, noise: NoiseSource, ledger: Ledger | None
-    ) -> None:
-        """Release the sum of a stage and update the estimate."""
-        moments = release(
+    ) -> FloatArray:
+        """Moments of a stage, made public: the only way out."""
+        return release(
             plan.grid,
             total,
             stage=plan.number,
@@ -235,7 +170,12 @@ class Engine:
             noise=noise,
             ledger=ledger,
         )
-        self.learn_from(StageResult.read(plan, moments))
+
+    def learn(
+        self, plan: StagePlan, total: IntArray, noise: NoiseSource, ledger: Ledger | None
+    ) -> None:
+        """Release the sum of a stage and update the estimate."""
+        self.learn_from(StageResult.read(plan, self.release(plan, total, noise, ledger)))
 
     def expected(self) -> tuple[FloatArray, float]:
         """Covariance and weight of one row under the public law, in the shape of the open stage."""

@@ -1,48 +1,36 @@
 """The estimator: scikit-learn's manners around the engine."""
 
 import os
-import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from capri.arrays import FloatArray, IntArray
-from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
+from capri.errors import BudgetError, ConfigurationError, StorageError
 from capri.privacy.certificate import Certificate
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import sphere
-from capri.regression.engine import Engine, prepare
+from capri.regression.decode import ErrorWidth, Model
+from capri.regression.devices import ReportPlan, read_reports
+from capri.regression.engine import Engine
 from capri.regression.guarantee import certify_fit
-from capri.regression.model import Model
-from capri.regression.options import Options, checked, checked_bounds, checked_kernel, outer_box
-from capri.regression.reports import ReportPlan, read_reports
+from capri.regression.options import Options, checked, warn_of_leak
 from capri.regression.sources import (
-    Chunks,
-    DaskBlocks,
     Source,
+    blocks_of,
     is_chunks,
     is_dask,
     is_one_shot,
     is_path,
-    parquet_blocks,
-    same_columns,
+    one_block,
 )
-from capri.regression.stage import Lot, StagePlan, Targets
-from capri.regression.width import ErrorWidth
+from capri.regression.stage import EVERYONE, StagePlan
 
-# Public rows that stand for the law of X: some for each row of the data, within limits.
-_LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 15
-
-
-# Frames between a warning and the call of fit.
-_CALLER = 5
 # The noise of sphere reports hardly depends on their length; this one stands for all.
 _TYPICAL_DIMENSION = 32
 # What a fit leaves on an estimator.
@@ -175,12 +163,11 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     def _fit_stages(self, X: Any, y: Any) -> None:
         """Stage after stage over rows that can be read again."""
-        options = self._options()
+        options = checked(self)
         source = self._source(X, y)
-        streams = self._streams(options)
-        public = self._public(options, streams, source, source.rows)
-        engine = self._built(options, streams, *public, source.rows, staged=True)
-        ledger = self._ledger(options)
+        streams = options.streams()
+        engine = options.engine(streams, source, source.rows, staged=True)
+        ledger = options.ledger()
         for lot in engine.lots():
             rows = lot.rows(source.rows)
             if rows == 0 and engine.estimates:
@@ -199,11 +186,10 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Add rows to the one open stage; :meth:`release`, or the first prediction, closes it."""
-        options = self._options()
+        options = checked(self)
         first = not self.__sklearn_is_fitted__()
         state: _Open | None = getattr(self, "_open", None)
-        self._own_process(state)
-        self._same_budget(state)
+        self._check_open(state)
         X, y = validate_data(self, X, y, **_CHECKS, reset=first)
         if first:
             self._one_dimensional = y.ndim == 1
@@ -219,17 +205,9 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self._open = state
         return self
 
-    def _audited(self, columns: int) -> _Open:
-        """A stage of this configuration that serves nobody."""
-        fresh = self._unfitted()
-        middle = np.mean(np.asarray(self.y_bounds, dtype=np.float64))
-        return fresh._opened(fresh._options(), np.zeros((1, columns)), np.full((1, 1), middle))
-
     def _opened(self, options: Options, X: FloatArray, y: FloatArray) -> _Open:
         """A stage for the rows to come: the first, or one more after a release."""
-        # Every release of a simulation has noise of its own.
-        before = len(self._engine.readings) if hasattr(self, "model_") else 0
-        streams = self._streams(options, before)
+        streams = options.streams(len(self._engine.readings) if hasattr(self, "model_") else 0)
         if hasattr(self, "model_"):
             engine, ledger = self._engine, self.ledger_
             if options.budget != engine.setting.budget:
@@ -238,19 +216,15 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                     "call fit to begin anew under another budget"
                 )
             if options.budget is not None:
-                ledger = ledger or self._ledger(options)  # none after reports
-                warnings.warn(
+                ledger = ledger or options.ledger()  # none after reports
+                warn_of_leak(
                     "rows after a release make a further one: the guarantee holds if they are of "
-                    "other people than those before",
-                    PrivacyLeakWarning,
-                    stacklevel=_CALLER,
+                    "other people than those before"
                 )
         else:
-            source = Chunks(lambda: iter([(X, y)]))
-            public = self._public(options, streams, source, options.stream_rows)
-            engine = self._built(options, streams, *public, options.stream_rows, staged=False)
-            ledger = self._ledger(options)
-        plan = engine.plan(Lot(salt=0, low=0.0, high=1.0), options.stream_rows)
+            engine = options.engine(streams, one_block(X, y), options.stream_rows)
+            ledger = options.ledger()
+        plan = engine.plan(EVERYONE, options.stream_rows)
         return _Open(
             engine=engine,
             plan=plan,
@@ -266,8 +240,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         state: _Open | None = getattr(self, "_open", None)
         if state is None:
             return self
-        self._own_process(state)
-        self._same_budget(state)
+        self._check_open(state)
         plan = replace(state.plan, rows=state.rows)
         state.engine.learn(plan, state.total, state.streams.noise, state.ledger)
         self._open = None
@@ -283,27 +256,17 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         Planned for this many reports whose randomizer has a standard deviation of ``noise_scale``
         on each coordinate of a message of norm 1; by default that of sphere reports.
         """
-        options = self._options()
+        options = checked(self)
         if options.budget is None:
             raise ConfigurationError("reports need a finite epsilon")
-        if self.y_bounds is None or (self.X_bounds is None and self.public_X is None):
+        if options.from_data:
             raise ConfigurationError("reports need y_bounds, and X_bounds or public_X")
         if noise_scale is None:
             noise_scale = sphere(options.budget.epsilon, _TYPICAL_DIMENSION).deviation
-        try:
-            low, high = self.y_bounds
-            outputs = np.broadcast(np.atleast_1d(low), np.atleast_1d(high)).size
-        except (TypeError, ValueError):
-            raise ConfigurationError(
-                "y_bounds must be (low, high), numbers or one per output of y, "
-                f"got {self.y_bounds!r}"
-            ) from None
-        streams = self._streams(options)
-        nobody = np.zeros((1, columns)), np.zeros((1, outputs))
-        public = self._public(options, streams, Chunks(lambda: iter([nobody])), reports)
-        noise = noise_scale * np.sqrt(reports * outputs)
-        engine = self._built(options, streams, *public, reports, staged=False, noise=noise)
-        stage = engine.plan(Lot(salt=0, low=0.0, high=1.0), reports, noise)
+        nobody = one_block(np.zeros((1, columns)), np.zeros((1, options.outputs)))
+        noise = noise_scale * np.sqrt(reports * options.outputs)
+        engine = options.engine(options.streams(), nobody, reports, noise=noise)
+        stage = engine.plan(EVERYONE, reports, noise)
         plan = ReportPlan(stage=stage)
         self._awaited = engine, plan.digest, columns
         return plan
@@ -319,7 +282,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     def fit_sum(self, plan: ReportPlan, total: Any, *, count: int, noise_scale: float) -> Self:
         """Fit from the sum of messages that any randomizer made private.
 
-        See :func:`capri.regression.reports.read_reports`.
+        See :func:`capri.regression.devices.read_reports`.
         """
         awaited = getattr(self, "_awaited", None)
         if awaited is None or awaited[1] != plan.digest:
@@ -334,144 +297,18 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self._adopt(engine, None, private=False)
         return self
 
-    def _options(self) -> Options:
-        return checked(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            tau=self.tau,
-            rank=self.rank,
-            calibration=self.calibration,
-            stream_rows=self.stream_rows,
-        )
-
     def _source(self, X: Any, y: Any) -> Source:
         """Rows as a source, all of them checked before anything is released."""
-        if is_dask(X):
-            if not is_dask(y):
-                raise ConfigurationError("y must be a Dask collection with the chunks of X")
-            names = getattr(X, "columns", None)
-            source: Source = DaskBlocks(X, y, _checked_block)
-        elif is_path(X):
-            if not isinstance(y, str | list):
-                raise ConfigurationError("with a Parquet path, y must name the target columns")
-            blocks = same_columns(parquet_blocks(X, y))
-            source = Chunks(lambda: (_checked_block(*block) for block in blocks()))
-            names = next(blocks())[0].columns
-        elif is_chunks(X, y):
-            blocks = same_columns(lambda: iter(X))
-            source = Chunks(lambda: (_checked_block(*block) for block in blocks()))
-            names = getattr(next(blocks())[0], "columns", None)
-        else:
+        if not (is_dask(X) or is_path(X) or is_chunks(X, y)):
             X, y = validate_data(self, X, y, **_CHECKS)
             self._one_dimensional = y.ndim == 1
-            pair = X, y.reshape(len(y), -1)
-            return Chunks(lambda: iter([pair]))
+            return one_block(X, y.reshape(len(y), -1))
+        source, names = blocks_of(X, y, _checked_block)
         self.n_features_in_ = source.columns
         if names is not None and all(isinstance(name, str) for name in names):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         self._one_dimensional = source.outputs == 1
         return source
-
-    def _streams(self, options: Options, releases: int = 0) -> Streams:
-        """Randomness; warns when it can be repeated, and when a search selects on private data."""
-        if options.budget is not None and _inside_model_selection():
-            warnings.warn(
-                "selection on private data spends budget: every fit of this search costs its rows "
-                f"the full epsilon of {self.epsilon}, and scores on held-out rows are not private",
-                PrivacyLeakWarning,
-                stacklevel=_CALLER,
-            )
-        if self.random_state is None:
-            return Streams(None)
-        if options.budget is not None:
-            warnings.warn(
-                "random_state makes the noise repeatable: this is a simulation and protects nobody",
-                PrivacyLeakWarning,
-                stacklevel=_CALLER,
-            )
-        state = check_random_state(self.random_state)
-        return Streams([int(state.randint(2**31 - 1)) for _ in range(releases + 1)][-1])
-
-    def _ledger(self, options: Options) -> Ledger | None:
-        if options.budget is None:
-            return None
-        return Ledger(options.budget, composition=1.0, participation=None)
-
-    def _public(
-        self, options: Options, streams: Streams, source: Source, rows: int
-    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray]:
-        """The box, the scale of y and the public sample; from the data where nothing is given."""
-        columns, outputs = source.columns, source.outputs
-        low: FloatArray | None = None
-        high: FloatArray | None = None
-        low_y: FloatArray | None = None
-        high_y: FloatArray | None = None
-        sample: FloatArray | None = None
-        wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
-        if self.public_X is not None:
-            sample = check_array(self.public_X, dtype=np.float64)
-            if sample.shape[1] != columns:
-                raise ConfigurationError(
-                    f"public_X must have {columns} columns like X, got {sample.shape[1]}"
-                )
-            low, high = sample.min(axis=0), sample.max(axis=0)
-            sample = streams.public.permutation(sample)[:_MOST_LAW]
-        if self.X_bounds is not None:
-            low, high = checked_bounds("X_bounds", self.X_bounds, columns)
-        if self.y_bounds is not None:
-            low_y, high_y = checked_bounds("y_bounds", self.y_bounds, outputs)
-        if low is None or high is None or low_y is None or high_y is None:
-            if options.budget is not None:
-                warnings.warn(
-                    f"{' and '.join(self._missing())} not given: taken from the data, which is not "
-                    "private. Give bounds that are known without looking at the data",
-                    PrivacyLeakWarning,
-                    stacklevel=_CALLER,
-                )
-            ranges = source.ranges()
-            if low is None or high is None:
-                low, high = ranges[:2]
-            if low_y is None or high_y is None:
-                low_y, high_y = ranges[2:]
-        if sample is None:
-            draws = streams.public.random((wanted, columns))
-            sample = low * (1 - draws) + high * draws
-        return (low, high), Targets(low=low_y, high=high_y), sample
-
-    def _missing(self) -> tuple[str, ...]:
-        """Bounds that are not given."""
-        given = {
-            "X_bounds or public_X": self.X_bounds is not None or self.public_X is not None,
-            "y_bounds": self.y_bounds is not None,
-        }
-        return tuple(name for name, known in given.items() if not known)
-
-    def _built(
-        self,
-        options: Options,
-        streams: Streams,
-        box: tuple[FloatArray, FloatArray],
-        targets: Targets,
-        sample: FloatArray,
-        rows: int,
-        *,
-        staged: bool,
-        noise: float | None = None,
-    ) -> Engine:
-        setting = prepare(
-            kernel=checked_kernel(self.kernel, *box),
-            sample=sample,
-            box=outer_box(*box),
-            targets=targets,
-            rows=rows,
-            budget=options.budget,
-            calibration=options.calibration,
-            tau=options.tau,
-            rank=options.rank,
-            staged=staged,
-            noise=noise,
-        )
-        return Engine(setting, int(streams.public.integers(2**62)), self._missing())
 
     def _adopt(self, engine: Engine, ledger: Ledger | None, *, private: bool) -> None:
         """Keep what was released, and nothing else."""
@@ -491,15 +328,16 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.tau_ = float(taus[0]) if len(taus) == 1 else taus
         self._private = private
 
-    def _own_process(self, state: _Open | None) -> None:
-        if state is not None and state.process != os.getpid():
+    def _check_open(self, state: _Open | None) -> None:
+        """Open rows belong to one process and one budget."""
+        if state is None:
+            return
+        if state.process != os.getpid():
             raise BudgetError(
                 "open rows of another process: releasing them here too would spend their budget "
                 "twice. Release before forking"
             )
-
-    def _same_budget(self, state: _Open | None) -> None:
-        if state is not None and self._options().budget != state.engine.setting.budget:
+        if checked(self).budget != state.engine.setting.budget:
             raise BudgetError(
                 f"the open rows were taken under {state.engine.setting.budget}: set epsilon and "
                 "delta back to release them, or call fit to begin anew under another budget"
@@ -578,13 +416,3 @@ def _checked_block(X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
     """A block of rows as float matrices; scikit-learn's errors for what is none."""
     X, y = check_X_y(X, y, **_CHECKS, ensure_min_samples=0)
     return X, np.asarray(y, dtype=np.float64).reshape(len(X), -1)
-
-
-def _inside_model_selection() -> bool:
-    """Whether a search or a cross-validation of scikit-learn is calling."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection"):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False

@@ -15,8 +15,9 @@ exact in floating point whatever BLAS does: any order, any chunking and any numb
 the same bits.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class MomentGrid:
     """The integers in which second moments are summed.
 
     ``limbs`` numbers of ``bits`` bits stand for one entry: one with privacy, two without, where no
-    noise hides the rounding. ``noise_scale`` is the standard deviation of the noise on a diagonal
+    noise hides the rounding. ``noise_units`` is the standard deviation of the noise on a diagonal
     entry in units; off the diagonal, where a difference counts twice, it is ``sqrt(2)`` smaller.
     """
 
@@ -48,7 +49,12 @@ class MomentGrid:
     targets: int
     bits: int
     limbs: int
-    noise_scale: float
+    noise_units: float
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Estimators pickled by an earlier release call the noise by the name it had.
+        names = {"noise_scale": "noise_units"}
+        vars(self).update({names.get(name, name): value for name, value in state.items()})
 
     @property
     def level(self) -> int:
@@ -109,9 +115,9 @@ class MomentGrid:
             return np.asarray(matrix / float(self.level) ** 2)
         matrix = np.zeros((size, size), dtype=np.int64)
         upper = np.triu_indices(size, 1)
-        matrix[upper] = noise.add(total[upper], self.noise_scale / sqrt(2))
+        matrix[upper] = noise.add(total[upper], self.noise_units / sqrt(2))
         matrix += matrix.T
-        np.fill_diagonal(matrix, noise.add(np.diag(total).copy(), self.noise_scale))
+        np.fill_diagonal(matrix, noise.add(np.diag(total).copy(), self.noise_units))
         return np.asarray(matrix / float(self.level) ** 2)
 
 
@@ -120,17 +126,17 @@ def make_moment_grid(
 ) -> MomentGrid:
     """The grid and the noise that a budget needs.
 
-    ``noise_scale = multiplier * sensitivity`` with the exact Gaussian mechanism, or with the
+    ``noise_units = multiplier * sensitivity`` with the exact Gaussian mechanism, or with the
     paper's formula where that is larger.
     """
     if budget is None:
         if rows >= 1 << (62 - 2 * _EXACT_BITS):
             raise ConfigurationError(f"{rows} rows without privacy would overflow 64-bit integers")
         return MomentGrid(
-            features=features, targets=targets, bits=_EXACT_BITS, limbs=2, noise_scale=0.0
+            features=features, targets=targets, bits=_EXACT_BITS, limbs=2, noise_units=0.0
         )
     plain = MomentGrid(
-        features=features, targets=targets, bits=_PRIVATE_BITS, limbs=1, noise_scale=0.0
+        features=features, targets=targets, bits=_PRIVATE_BITS, limbs=1, noise_units=0.0
     )
     multiplier = noise_multiplier(budget, plain.coordinates) / 2
     if calibration == "paper":
@@ -144,13 +150,7 @@ def make_moment_grid(
         )
     if scale / sqrt(2) < NOISE_UNITS:
         raise ConfigurationError(f"{budget} is out of reach of the integer noise: lower epsilon")
-    return MomentGrid(
-        features=features,
-        targets=targets,
-        bits=_PRIVATE_BITS,
-        limbs=1,
-        noise_scale=scale,
-    )
+    return replace(plain, noise_units=scale)
 
 
 def release(
@@ -168,10 +168,10 @@ def release(
         if grid.limbs == 1:
             raise BudgetError("a private sum can be released through a ledger only")
         return grid.noisy(total, noise)
-    if grid.noise_scale / sqrt(2) < NOISE_UNITS:
+    if grid.noise_units / sqrt(2) < NOISE_UNITS:
         raise BudgetError(
             f"the noise must be at least {NOISE_UNITS} grid units wide for its account to hold, "
-            f"got {grid.noise_scale:g}"
+            f"got {grid.noise_units:g}"
         )
     unit = float(grid.level) ** -2
     event = ReleaseEvent(
@@ -181,7 +181,7 @@ def release(
         participants=rows,
         rank=grid.coordinates,
         sensitivity=grid.sensitivity * unit,
-        noise_scale=grid.noise_scale * unit,
+        noise_scale=grid.noise_units * unit,
     )
     ledger.check(event)
     noisy = grid.noisy(total, noise)

@@ -1,56 +1,215 @@
-"""The parameters of an estimator, checked once and turned into what the engine takes."""
+"""The public side of a fit: parameters checked once, bounds, and rows that stand for the law of X.
 
-from dataclasses import dataclass
+What is not given is taken from the data, with a warning, and costs the fit its certificate.
+"""
+
+import sys
+import warnings
+from dataclasses import dataclass, replace
 from math import inf, sqrt
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_array, check_random_state
 
 from capri.arrays import FloatArray
-from capri.errors import ConfigurationError, ShapeError
+from capri.blas import one_blas_thread
+from capri.checks import is_number, one_of, positive, whole
+from capri.errors import ConfigurationError, PrivacyLeakWarning, ShapeError
+from capri.features import Basis, spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget
+from capri.privacy.ledger import Ledger
+from capri.privacy.randomness import Streams
+from capri.regression.allocation import SIGNAL, Law, choose_stages
+from capri.regression.engine import Engine, Setting
+from capri.regression.sources import Source
+from capri.regression.stage import Targets
 
 # Rows further out than this many box widths are moved to the edge, in fit and in predict.
 _MARGIN = 10.0
+# Public rows that stand for the law of X: some for each row of the data, within limits.
+_LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 15
+# Without a rank, at most this many coordinates, found to this share of E[k(w, w)].
+_MAX_RANK, _TOLERANCE = 256, 1e-7
+# Rows of the public sample from which the basis is built; the law takes all of them.
+_BASIS_SAMPLE = 2000
+# Frames between a warning and the call of fit.
+_CALLER = 5
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Options:
-    """Checked parameters."""
+    """Checked parameters; bounds and kernel wait for the number of columns."""
 
     budget: Budget | None
     tau: float | None
     rank: int | None
     calibration: str
     stream_rows: int
+    kernel: Any
+    X_bounds: Any
+    y_bounds: Any
+    public_rows: Any
+    random_state: Any
+
+    @property
+    def from_data(self) -> tuple[str, ...]:
+        """Bounds that are not given, hence read off the rows: not private."""
+        given = {
+            "X_bounds or public_X": self.X_bounds is not None or self.public_rows is not None,
+            "y_bounds": self.y_bounds is not None,
+        }
+        return tuple(name for name, known in given.items() if not known)
+
+    @property
+    def outputs(self) -> int:
+        """Number of targets that the bounds of y speak of."""
+        try:
+            low, high = self.y_bounds
+            return np.broadcast(np.atleast_1d(low), np.atleast_1d(high)).size
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                "y_bounds must be (low, high), numbers or one per output of y, "
+                f"got {self.y_bounds!r}"
+            ) from None
+
+    def ledger(self) -> Ledger | None:
+        """A new account of the budget; none without privacy."""
+        if self.budget is None:
+            return None
+        return Ledger(self.budget, composition=1.0, participation=None)
+
+    def streams(self, releases: int = 0) -> Streams:
+        """Randomness; warns when it can be repeated, and when a search selects on private data.
+
+        Every release of a simulation has noise of its own: ``releases`` were made before.
+        """
+        if self.budget is not None and _inside_model_selection():
+            warn_of_leak(
+                "selection on private data spends budget: every fit of this search costs its rows "
+                f"the full epsilon of {self.budget.epsilon}, and scores on held-out rows are not "
+                "private"
+            )
+        if self.random_state is None:
+            return Streams(None)
+        if self.budget is not None:
+            warn_of_leak(
+                "random_state makes the noise repeatable: this is a simulation and protects nobody"
+            )
+        state = check_random_state(self.random_state)
+        return Streams([int(state.randint(2**31 - 1)) for _ in range(releases + 1)][-1])
+
+    def engine(
+        self,
+        streams: Streams,
+        source: Source,
+        rows: int,
+        *,
+        staged: bool = False,
+        noise: float | None = None,
+    ) -> Engine:
+        """Basis, law and stages for this many rows; ``noise`` overrides what the budget asks for.
+
+        Of the source only its shape is read, and its ranges where bounds are not given.
+        """
+        if self.budget is not None and self.from_data:
+            warn_of_leak(
+                f"{' and '.join(self.from_data)} not given: taken from the data, which is not "
+                "private. Give bounds that are known without looking at the data"
+            )
+        box, targets, sample = self._public(streams.public, source, rows)
+        wanted = min(_MAX_RANK, max(16, rows)) if self.rank is None else self.rank
+        few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
+        with one_blas_thread():
+            basis, spectrum = spectral_basis(
+                checked_kernel(self.kernel, *box),
+                few,
+                tolerance=_TOLERANCE if self.rank is None else 0.0,
+                max_rank=wanted,
+            )
+            setting = Setting(
+                basis=basis,
+                law=Law.of(basis.coordinates(few)),
+                box=outer_box(*box),
+                targets=targets,
+                budget=self.budget,
+                calibration=self.calibration,
+                tau=self.tau,
+                prior=SIGNAL / float(max(spectrum.sum(), 1e-300)),
+                shares=(1.0,),
+            )
+        if self.budget is not None or self.rank is None:
+            setting = self._allotted(setting, sample, rows, staged=staged, noise=noise)
+        return Engine(setting, int(streams.public.integers(2**62)), self.from_data)
+
+    def _allotted(
+        self, setting: Setting, sample: FloatArray, rows: int, *, staged: bool, noise: float | None
+    ) -> Setting:
+        """Stages for this many rows, the rank worth keeping, and the law of the whole sample."""
+        noise = setting.unit_noise if noise is None else noise
+        with one_blas_thread():
+            shares, useful = choose_stages(setting.law, setting.prior, rows=rows, noise=noise)
+        basis = setting.basis
+        if self.rank is None:
+            transform = np.ascontiguousarray(basis.transform[:, :useful])
+            basis = Basis(basis.kernel, basis.pivots, transform)
+        coordinates = [
+            basis.coordinates(sample[start : start + 4096]) for start in range(0, len(sample), 4096)
+        ]
+        return replace(
+            setting,
+            basis=basis,
+            law=Law.of(np.concatenate(coordinates)),
+            shares=shares if staged and self.budget is not None else (1.0,),
+        )
+
+    def _public(
+        self, generator: np.random.Generator, source: Source, rows: int
+    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray]:
+        """The box, the scale of y and the public sample."""
+        columns = source.columns
+        ranges = source.ranges() if self.from_data else None
+        public = None if self.public_rows is None else _checked_rows(self.public_rows, columns)
+        if self.X_bounds is not None:
+            low, high = checked_bounds("X_bounds", self.X_bounds, columns)
+        elif public is not None:
+            low, high = public.min(axis=0), public.max(axis=0)
+        else:
+            assert ranges is not None
+            low, high = ranges[:2]
+        if self.y_bounds is not None:
+            low_y, high_y = checked_bounds("y_bounds", self.y_bounds, source.outputs)
+        else:
+            assert ranges is not None
+            low_y, high_y = ranges[2:]
+        if public is not None:
+            sample = generator.permutation(public)[:_MOST_LAW]
+        else:
+            wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
+            draws = generator.random((wanted, columns))
+            sample = low * (1 - draws) + high * draws
+        return (low, high), Targets(low=low_y, high=high_y), sample
 
 
-def checked(
-    *, epsilon: Any, delta: Any, tau: Any, rank: Any, calibration: Any, stream_rows: Any
-) -> Options:
-    """Refuse what makes no sense; an infinite epsilon means no privacy."""
-    budget = None
-    if not (isinstance(epsilon, Real) and not isinstance(epsilon, bool) and epsilon == inf):
-        budget = Budget(epsilon=epsilon, delta=delta)
-    if not _is_auto(tau) and not (
-        isinstance(tau, Real) and not isinstance(tau, bool) and 0 < float(tau) < inf
-    ):
-        raise ConfigurationError(f"tau must be 'auto' or positive and finite, got {tau!r}")
-    for name, value in (("rank", rank), ("stream_rows", stream_rows)):
-        if name == "rank" and _is_auto(value):
-            continue
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ConfigurationError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if calibration not in ("analytic", "paper"):
-        raise ConfigurationError(f"calibration must be 'analytic' or 'paper', got {calibration!r}")
+def checked(estimator: Any) -> Options:
+    """The parameters of an estimator; refuses what makes no sense.
+
+    An infinite epsilon means no privacy.
+    """
+    epsilon, tau, rank = estimator.epsilon, estimator.tau, estimator.rank
+    no_budget = is_number(epsilon) and epsilon == inf
     return Options(
-        budget=budget,
-        tau=None if _is_auto(tau) else float(tau),
-        rank=None if _is_auto(rank) else int(rank),
-        calibration=calibration,
-        stream_rows=int(stream_rows),
+        budget=None if no_budget else Budget(epsilon=epsilon, delta=estimator.delta),
+        tau=None if _is_auto(tau) else positive("tau, unless 'auto',", tau),
+        rank=None if _is_auto(rank) else whole("rank", rank),
+        calibration=one_of("calibration", estimator.calibration, ("analytic", "paper")),
+        stream_rows=whole("stream_rows", estimator.stream_rows),
+        kernel=estimator.kernel,
+        X_bounds=estimator.X_bounds,
+        y_bounds=estimator.y_bounds,
+        public_rows=estimator.public_X,
+        random_state=estimator.random_state,
     )
 
 
@@ -91,3 +250,27 @@ def outer_box(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray
     width = np.maximum(high - low, np.maximum(np.abs(low), 1.0) * 1e-6)
     width = np.where(np.isinf(width), np.finfo(np.float64).max / 100, width)
     return low - _MARGIN * width, high + _MARGIN * width
+
+
+def _checked_rows(public_X: Any, columns: int) -> FloatArray:
+    rows: FloatArray = check_array(public_X, dtype=np.float64)
+    if rows.shape[1] != columns:
+        raise ConfigurationError(
+            f"public_X must have {columns} columns like X, got {rows.shape[1]}"
+        )
+    return rows
+
+
+def warn_of_leak(message: str) -> None:
+    """Warn, at the line that called the estimator, of what weakens its guarantee."""
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=_CALLER)
+
+
+def _inside_model_selection() -> bool:
+    """Whether a search or a cross-validation of scikit-learn is calling."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

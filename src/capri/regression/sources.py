@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.errors import DataError
+from capri.errors import ConfigurationError, DataError
 
 Check = Callable[[Any, Any], tuple[FloatArray, FloatArray]]
 Job = Callable[[FloatArray, FloatArray, int], IntArray]
@@ -99,8 +99,8 @@ class DaskBlocks(Source):
                     f"{name} is cut into several blocks of columns: keep the columns of a row in "
                     f"one block, with {name}.rechunk({{1: -1}})"
                 )
-        lefts = np.ravel(np.asarray(_delayed(X), dtype=object))
-        rights = np.ravel(np.asarray(_delayed(y), dtype=object))
+        lefts = np.ravel(np.asarray(X.to_delayed(), dtype=object))
+        rights = np.ravel(np.asarray(y.to_delayed(), dtype=object))
         if len(lefts) != len(rights):
             raise DataError(
                 f"X has {len(lefts)} blocks of rows and y has {len(rights)}: chunk both alike"
@@ -131,6 +131,24 @@ class DaskBlocks(Source):
         filled = [block for block, size in zip(self._blocks, self._sizes, strict=True) if size]
         ranges = self._dask.delayed(lambda block: _ranges(*block))
         return _joined(self._dask.compute(*[ranges(block) for block in filled]))
+
+
+def one_block(X: FloatArray, y: FloatArray) -> Chunks:
+    """Rows in memory, as matrices."""
+    return Chunks(lambda: iter([(X, y)]))
+
+
+def blocks_of(X: Any, y: Any, check: Check) -> tuple[Source, Any]:
+    """Dask collections, a Parquet path or chunks as a source, and the names of their columns."""
+    if is_dask(X):
+        if not is_dask(y):
+            raise ConfigurationError("y must be a Dask collection with the chunks of X")
+        return DaskBlocks(X, y, check), getattr(X, "columns", None)
+    if is_path(X) and not isinstance(y, str | list):
+        raise ConfigurationError("with a Parquet path, y must name the target columns")
+    blocks = same_columns(parquet_blocks(X, y) if is_path(X) else lambda: iter(X))
+    source = Chunks(lambda: (check(*block) for block in blocks()))
+    return source, getattr(next(blocks())[0], "columns", None)
 
 
 def is_dask(thing: object) -> bool:
@@ -219,10 +237,6 @@ def parquet_blocks(
                     yield frame.drop(columns=names), frame[names]
 
     return blocks
-
-
-def _delayed(thing: Any) -> Any:
-    return thing.to_delayed()
 
 
 def _shape(block: tuple[FloatArray, FloatArray]) -> tuple[int, int, int]:

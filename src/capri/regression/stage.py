@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.features import LowRankFeatures
+from capri.features import LowRankFeatures, row_by_row
 from capri.regression.moments import BLOCK_ROWS, MomentGrid
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -46,6 +46,9 @@ class Lot:
             int(self.takes(start, min(step, total - start)).sum())
             for start in range(0, total, step)
         )
+
+
+EVERYONE = Lot(salt=0, low=0.0, high=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,10 +103,10 @@ class StagePlan:
         """``(w psi / C, w t)``, row by row: none depends on the rows beside it."""
         basis = self.features.basis
         kernel = basis.kernel(np.clip(X, *self.box), basis.pivots)
-        psi = np.matmul(kernel[:, None, :], self.features.to_whitened)[:, 0, :]
+        psi = row_by_row(kernel, self.features.to_whitened)
         residual = self.targets.scaled(y)
         if self.baseline.any():
-            residual = residual - np.matmul(kernel[:, None, :], self.baseline)[:, 0, :]
+            residual = residual - row_by_row(kernel, self.baseline)
         norms = np.sqrt(np.einsum("ij,ij->i", psi, psi))
         weight = (self.clip_norm / np.maximum(norms, self.clip_norm))[:, None]
         target = np.clip(residual / self.reach, -1.0, 1.0)
@@ -144,7 +147,7 @@ class StageResult:
     def noise(self) -> tuple[float, FloatArray, FloatArray]:
         """Standard deviation of the noise on covariance entries, the vector and the squares."""
         plan = self.plan
-        scale = plan.grid.noise_scale / float(plan.grid.level) ** 2
+        scale = plan.grid.noise_units / float(plan.grid.level) ** 2
         unit = plan.reach * plan.grid.level / plan.grid.largest_target
         off = scale / np.sqrt(2)
         return off * plan.clip_norm**2, off * plan.clip_norm * unit, scale * unit**2

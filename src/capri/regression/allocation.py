@@ -1,4 +1,4 @@
-"""Everything that is decided before the rows are read: shape, leverage cap, stages, rank.
+"""How rows and coordinates are allotted before rows are read: shape, leverage cap, stages, rank.
 
 Only public numbers enter: the kernel, a public sample, the number of rows, the budget, and the
 releases of earlier stages. In a function with coefficients ``theta ~ N(0, P)`` and a law of rows

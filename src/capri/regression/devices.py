@@ -31,8 +31,8 @@ from capri.local.wire import (
 )
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere, randomized, sphere, unbiased_sum
+from capri.regression.allocation import SIGNAL
 from capri.regression.engine import Engine
-from capri.regression.planner import SIGNAL
 from capri.regression.stage import StagePlan, StageResult
 
 # Mean square of scaled targets where nothing measures it: the expected signal, and noise of B^2/4.
@@ -127,7 +127,7 @@ def read_reports(
         raise DataError("count must be at least 1 and noise_scale positive and finite")
     outputs = plan.stage.grid.targets
     scale = noise_scale * sqrt(2) * float(plan.stage.grid.level) ** 2
-    stage = replace(plan.stage, rows=count, grid=replace(plan.stage.grid, noise_scale=scale))
+    stage = replace(plan.stage, rows=count, grid=replace(plan.stage.grid, noise_units=scale))
     expected, weight = engine.expected()
     return StageResult(
         plan=stage,
