@@ -637,7 +637,7 @@ def test_record_is_the_same_whether_rewards_arrived_or_not(monkeypatch: pytest.M
 
     The clock is replaced by a count of the noise vectors drawn, so the test is exact.
     """
-    import capri.joint.policy as module
+    import capri.epoch.course as module
     from capri.privacy.noise import SecureNoise
 
     drawn = [0]
@@ -849,7 +849,11 @@ def test_papers_constants_do_eliminate_when_the_horizon_is_long_enough() -> None
         ),
         ({"horizon": 1}, ConfigurationError, "horizon must be a whole number of 2 or more, got 1"),
         ({"horizon": 0}, ConfigurationError, "horizon must be a whole number of 2 or more, got 0"),
-        ({"horizon": -3}, ConfigurationError, "horizon must be a whole number of 2 or more, got -3"),
+        (
+            {"horizon": -3},
+            ConfigurationError,
+            "horizon must be a whole number of 2 or more, got -3",
+        ),
         ({"horizon": 10.0}, ConfigurationError, r"whole number of 2 or more, got 10\.0"),
         ({"horizon": "10"}, ConfigurationError, "whole number of 2 or more, got '10'"),
         ({"horizon": True}, ConfigurationError, "whole number of 2 or more, got True"),

@@ -139,11 +139,12 @@ def everything_shown(policy: capri.Capri, decisions: list[capri.Decision]) -> li
         policy._participation,
         policy._gate,
         policy._streams,
-        policy._streams.noise,
+        policy._gate._source,
         policy._course.learner,
         policy._problem,
         policy._open.plan,
-        vars(policy)["_records"],
+        policy._course,
+        policy._chooser,
     ]
     return [text for thing in objects for text in (repr(thing), str(thing), f"{thing}")]
 

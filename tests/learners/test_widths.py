@@ -435,7 +435,7 @@ def test_gaussian_quantile_is_exact_in_simulated_releases(planned: Planned) -> N
     plan = planned.learner.plan(1, 400, np.random.default_rng(0))
     design = planned.learner._design
     assert design is not None
-    source = planned.policy._streams.noise
+    source = planned.policy._gate._source
     reports = 400 if planned.policy.model is capri.privacy.promise.PrivacyModel.LOCAL else 1
     nothing = np.zeros(plan.dimension, dtype=np.int64)
     noise = np.array(

@@ -166,7 +166,7 @@ def test_seed_that_does_not_come_from_the_system() -> None:
 
 def at_the(gate: Gate, source: SystemRandomness) -> Gate:
     """The same gate with another source of randomness."""
-    gate.source = source
+    gate._source = source
     return gate
 
 
@@ -277,7 +277,7 @@ def test_gaussian_at_twice_the_budget() -> None:
 def test_gaussian_contribution_of_the_wrong_scale() -> None:
     class Double(Device):
         def report(self, contexts: Any, actions: Any, rewards: Any, gate: Any) -> Any:
-            real = type(gate.source).noised
+            real = type(gate._source).noised
 
             class Source(SystemRandomness):
                 def noised(self, units: Any, scale: float) -> Any:

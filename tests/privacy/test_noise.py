@@ -15,7 +15,7 @@ import pytest
 import capri
 from builders import BUDGET, play_epoch, small_policy
 from capri.errors import ConfigurationError
-from capri.privacy.gate import Gate
+from capri.privacy.gate import Gate, noise_source
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.privacy.randomness import Streams
 
@@ -277,19 +277,12 @@ def test_secure_noise_knows_no_generator() -> None:
 
 
 def test_simulated_noise_is_made_only_for_a_seed() -> None:
-    """One constructor call in the package, in the branch of Streams that has a seed."""
+    """One constructor call in the package, at the gate, for the generator of a simulation."""
     places = [(name, call) for name, tree in modules() for call in called(tree, "SimulatedNoise")]
-    assert [name for name, _ in places] == [os.path.join("privacy", "randomness.py")]
-    tree = dict(modules())[places[0][0]]
-    branches = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "simulation_seed is None"
-    ]
-    assert len(branches) == 1
-    in_seeded = [call for node in branches[0].orelse for call in called(node, "SimulatedNoise")]
-    assert len(in_seeded) == 1
-    assert any(called(node, "SecureNoise") for node in branches[0].body)
+    assert [name for name, _ in places] == [os.path.join("privacy", "gate.py")]
+    assert isinstance(noise_source(None), SecureNoise)
+    assert isinstance(noise_source(Streams(0).noise), SimulatedNoise)
+    assert Streams(None).noise is None
 
 
 def test_generators_with_a_constant_seed_are_known_by_name() -> None:
@@ -300,7 +293,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
     """
     known = {
         ("spaces.py", "_RowLookup"): "multipliers of a public hash",
-        ("audit.py", "_Target"): "probes of the attacker",
+        (os.path.join("joint", "audit.py"), "_Target"): "probes of the attacker",
         (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
         (os.path.join("report", "comparison.py"), ""): "sign flips of a permutation test",
         (os.path.join("rivals", "features.py"), ""): "random features of a simulated rival",
@@ -322,12 +315,12 @@ def test_streams_are_made_only_by_policies_and_the_estimator() -> None:
     """Nobody else decides where randomness comes from."""
     makers = {name for name, tree in modules() if called(tree, "Streams")}
     owners = {
-        "policy.py",
+        os.path.join("joint", "policy.py"),
         os.path.join("rivals", "uniform.py"),
-        os.path.join("regression", "estimator.py"),
+        os.path.join("regression", "options.py"),
     }
     assert makers <= owners | {name for name in makers if name.startswith("rivals")}
-    assert "policy.py" in makers
+    assert os.path.join("joint", "policy.py") in makers
 
 
 # -- where noise comes from, at run time ----------------------------------------------------------
@@ -403,7 +396,7 @@ def test_private_run_takes_no_seed_and_stores_none(tmp_path: Path) -> None:
     policy.save(tmp_path / "policy")
     loaded = capri.Capri.load(tmp_path / "policy")
     assert loaded.private
-    assert isinstance(loaded._streams.noise, SecureNoise)
+    assert isinstance(loaded._gate._source, SecureNoise)
 
 
 @pytest.mark.parametrize("seed", [-1, True, 1.5, "7", b"7"])

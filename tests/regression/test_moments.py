@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import NOISE_UNITS
+from capri.privacy.gate import Gate, MomentMechanism
 from capri.privacy.ledger import Ledger
+from capri.privacy.moments import MomentGrid, make_moment_grid
 from capri.privacy.noise import SecureNoise, SimulatedNoise
-from capri.regression.moments import MomentGrid, make_moment_grid, release
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
 
@@ -84,7 +85,7 @@ def test_without_privacy_the_moments_are_exact_to_the_grid() -> None:
     generator = np.random.default_rng(2)
     grid = grid_of(features=4, targets=1, budget=None)
     rows = generator.uniform(-0.4, 0.4, (100, 5))
-    moments = grid.noisy(grid.total(rows[:, :4], rows[:, 4:]), SecureNoise())
+    moments = mechanism(grid).noisy(grid.total(rows[:, :4], rows[:, 4:]), SecureNoise())
     assert np.abs(moments - rows.T @ rows).max() < 100 * 2.0**-35
 
 
@@ -92,7 +93,7 @@ def test_noise_has_the_stated_deviations() -> None:
     """4,000 draws of each kind: five standard errors of a deviation are 5.6 %."""
     grid = grid_of(features=1)
     noise = SimulatedNoise(np.random.default_rng(3))
-    draws = np.array([grid.noisy(grid.empty(), noise) for _ in range(4000)])
+    draws = np.array([mechanism(grid).noisy(grid.empty(), noise) for _ in range(4000)])
     unit = grid.noise_units / float(grid.level) ** 2
     assert draws[:, 0, 0].std() == pytest.approx(unit, rel=0.056)
     assert draws[:, 0, 1].std() == pytest.approx(unit / sqrt(2), rel=0.056)
@@ -100,18 +101,26 @@ def test_noise_has_the_stated_deviations() -> None:
     assert abs(np.corrcoef(draws[:, 0, 0], draws[:, 1, 1])[0, 1]) < 5 / sqrt(4000)
 
 
+def mechanism(grid: MomentGrid) -> MomentMechanism:
+    return MomentMechanism(grid=grid, calibration="analytic")
+
+
+def release(grid: MomentGrid, *, ledger: Ledger | None) -> None:
+    gate = Gate(SecureNoise(), ledger)
+    gate.release(mechanism(grid), grid.empty(), epoch=1, participants=10)
+
+
 def test_release_is_accounted_for_and_made_once() -> None:
     grid = grid_of(features=2)
     ledger = Ledger(BUDGET, composition=1.0, participation=None)
-    arguments = {"rows": 10, "calibration": "analytic", "noise": SecureNoise(), "ledger": ledger}
-    release(grid, grid.empty(), stage=1, **arguments)
+    release(grid, ledger=ledger)
     (event,) = ledger.events
     assert event.participants == 10
     assert event.rank == grid.coordinates == 6
     assert ledger.spent.epsilon == pytest.approx(1.0, rel=1e-6)
     assert ledger.spent.epsilon <= 1.0 * (1 + 1e-9)
     with pytest.raises(BudgetError, match="released before"):
-        release(grid, grid.empty(), stage=1, **arguments)
+        release(grid, ledger=ledger)
     assert len(ledger.events) == 1
 
 
@@ -121,15 +130,7 @@ def test_independent_account_agrees() -> None:
 
     grid = grid_of(features=2)
     ledger = Ledger(BUDGET, composition=1.0, participation=None)
-    release(
-        grid,
-        grid.empty(),
-        stage=1,
-        rows=10,
-        calibration="analytic",
-        noise=SecureNoise(),
-        ledger=ledger,
-    )
+    release(grid, ledger=ledger)
     accountant = PLDAccountant()
     accountant.compose(ledger.events[0].to_dp_event())
     assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, rel=0.01)
@@ -140,12 +141,11 @@ def test_weak_noise_is_refused_and_paper_noise_is_larger() -> None:
 
     grid = grid_of()
     ledger = Ledger(BUDGET, composition=1.0, participation=None)
-    arguments = {"stage": 1, "rows": 10, "calibration": "analytic", "noise": SecureNoise()}
     for weak in (replace(grid, noise_units=grid.noise_units / 2), replace(grid, noise_units=1.0)):
         with pytest.raises(BudgetError):
-            release(weak, weak.empty(), ledger=ledger, **arguments)
+            release(weak, ledger=ledger)
     assert not ledger.events
-    with pytest.raises(BudgetError, match="ledger"):
-        release(grid, grid.empty(), ledger=None, **arguments)
+    with pytest.raises(BudgetError, match="without a budget"):
+        release(grid, ledger=None)
     assert grid.noise_units / sqrt(2) >= NOISE_UNITS
     assert grid_of(calibration="paper").noise_units > 5 * grid.noise_units

@@ -9,7 +9,7 @@ from capri.epoch.decide import RewardStatus, first_of_each
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
-from capri.privacy.gate import Gate
+from capri.privacy.gate import Gate, SumMechanism
 from capri.privacy.promise import PrivacyModel
 
 # Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
@@ -32,7 +32,12 @@ class OpenEpoch:
         gate: Gate,
         origin: int = 0,
     ) -> None:
-        self._mechanism = plan.mechanism(problem.model)
+        self._mechanism = SumMechanism(
+            grid=plan.grid,
+            rank=plan.dimension,
+            model=problem.model,
+            calibration=plan.calibration,
+        )
         gate.check(self._mechanism, plan.epoch, plan.length)
         self.plan = plan
         self._origin = origin  # number of the policy's very first decision
@@ -93,7 +98,7 @@ class OpenEpoch:
             self._pool_index[place] = self._action_index[place] = 0
             self._waiting -= len(ids)
             if self._noised_alone:  # Alg. 1, line 14
-                total = replace(self._mechanism, noises=len(ids)).noised(total, self._gate.source)
+                total = self._gate.report(replace(self._mechanism, noises=len(ids)), total)
             self._accumulator += total  # Alg. 1, line 15
         return statuses
 

@@ -5,10 +5,8 @@ from typing import Any
 
 from capri.arrays import FloatArray
 from capri.features import Predictor, ProjectedFeatures
-from capri.privacy.gate import ReportMechanism, SumMechanism
 from capri.privacy.grid import Grid
 from capri.privacy.ledger import ReleaseEvent
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.sphere import Sphere
 
 
@@ -49,17 +47,6 @@ class EpochPlan:
     def dimension(self) -> int:
         """Length of the released vector."""
         return self.features.rank + (self.moment_share > 0) + (self.tail_share > 0)
-
-    def mechanism(self, model: PrivacyModel) -> SumMechanism:
-        """How the sum of the epoch passes the gate."""
-        return SumMechanism(
-            grid=self.grid, rank=self.dimension, model=model, calibration=self.calibration
-        )
-
-    @property
-    def report_mechanism(self) -> ReportMechanism:
-        """How one report passes the gate of a device."""
-        return ReportMechanism(grid=self.grid, rank=self.dimension, sphere=self.sphere)
 
     @property
     def noise_scale(self) -> float:

@@ -42,7 +42,7 @@ from capri.kernels import Kernel
 from capri.learners.presets import Options, build, checked_horizon, checked_options
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, certify_policy
-from capri.privacy.gate import Gate
+from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.randomness import Streams
@@ -137,7 +137,7 @@ class Capri(PublicFace):
                 composition=self._problem.composition,
                 participation=self._participation,
             )
-        self._gate = Gate(self._streams.noise, self._ledger)
+        self._gate = Gate(noise_source(self._streams.noise), self._ledger)
         # Private runs start at a random number, so that a decision made before a restart is unknown
         # to the restarted policy instead of being taken for somebody else's.
         self._origin = 0 if self._streams.simulated else secrets.randbelow(1 << 62)

@@ -12,7 +12,7 @@ from capri.arrays import FloatArray, IntArray
 from capri.epoch.decide import Decision
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.device import Device
+from capri.local.device import Device, report_mechanism
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
@@ -231,6 +231,6 @@ def check_promise(bundle: Bundle, budget: Budget) -> None:
         )
     gate = Gate(SystemRandomness(), Ledger(budget, tolerance=0.0))
     try:
-        gate.check(plan.report_mechanism, plan.epoch, plan.length)
+        gate.check(report_mechanism(plan), plan.epoch, plan.length)
     except BudgetError as problem:
         raise BundleError(f"this bundle asks for too much: {problem}") from None

@@ -9,9 +9,10 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.decide import LawTable
 from capri.epoch.encode import contributions, features_and_baseline
+from capri.epoch.plan import EpochPlan
 from capri.local.bundle import Bundle
 from capri.local.wire import Messages, pack
-from capri.privacy.gate import Gate
+from capri.privacy.gate import Gate, ReportMechanism
 
 
 class Device:
@@ -53,12 +54,17 @@ class Device:
         """
         bundle = self._bundle
         (tokens, payload), _ = gate.release(
-            bundle.plan.report_mechanism,
+            report_mechanism(bundle.plan),
             self.encode(contexts, actions, rewards),
             epoch=bundle.plan.epoch,
             participants=bundle.plan.length,
         )
         return pack(bundle.randomizer, bundle.digest, tokens, payload)
+
+
+def report_mechanism(plan: EpochPlan) -> ReportMechanism:
+    """How one report passes the gate of a device."""
+    return ReportMechanism(grid=plan.grid, rank=plan.dimension, sphere=plan.sphere)
 
 
 def _distinct(rows: FloatArray) -> tuple[FloatArray, IntArray]:

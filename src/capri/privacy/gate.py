@@ -8,7 +8,7 @@ the mechanism and records the event. Nothing else in this package adds noise.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from capri.privacy.calibration import NOISE_UNITS
 from capri.privacy.directions import Words
 from capri.privacy.grid import Grid
 from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.moments import MomentGrid
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.sphere import Sphere, SphereDraws, randomized
@@ -94,6 +95,42 @@ class SumMechanism(Mechanism[IntArray, FloatArray]):
         return np.asarray(self.noised(secret, source) * self.grid.step)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MomentMechanism(Mechanism[IntArray, FloatArray]):
+    """Discrete Gaussian noise on the second moments of rows."""
+
+    grid: MomentGrid
+    calibration: str
+
+    @property
+    def narrowest(self) -> float:
+        """Off the diagonal, where a difference counts twice."""
+        return self.grid.noise_units / sqrt(2)
+
+    def event(self, budget: Budget, epoch: int, participants: int) -> ReleaseEvent:
+        """``sensitivity = sqrt(2) |s|^2_max`` in the Frobenius norm."""
+        unit = float(self.grid.level) ** -2
+        return ReleaseEvent(
+            epoch=epoch,
+            model=str(PrivacyModel.JOINT),
+            calibration=self.calibration,
+            participants=participants,
+            rank=self.grid.coordinates,
+            sensitivity=self.grid.sensitivity * unit,
+            noise_scale=self.grid.noise_units * unit,
+        )
+
+    def noisy(self, secret: IntArray, source: NoiseSource) -> FloatArray:
+        """The moment matrix of ``s`` with symmetric noise, as numbers."""
+        grid = self.grid
+        matrix = np.zeros((grid.size, grid.size), dtype=np.int64)
+        upper = np.triu_indices(grid.size, 1)
+        matrix[upper] = source.add(secret[upper], grid.noise_units / sqrt(2))
+        matrix += matrix.T
+        np.fill_diagonal(matrix, source.add(np.diag(secret).copy(), grid.noise_units))
+        return np.asarray(matrix / float(grid.level) ** 2)
+
+
 class ReportDraws(SphereDraws, Randomness, Protocol):
     """What a device draws for its report."""
 
@@ -146,13 +183,13 @@ class Gate:
     """
 
     def __init__(self, source: Randomness, ledger: Ledger | None) -> None:
-        self.source: Any = source
+        self._source: Any = source
         self._ledger = ledger
 
     @property
     def private(self) -> bool:
         """Whether what passes here is protected: a budget, and noise that nobody can reproduce."""
-        return self._ledger is not None and self.source.private
+        return self._ledger is not None and self._source.private
 
     @property
     def budgeted(self) -> bool:
@@ -190,9 +227,13 @@ class Gate:
         event = self.check(mechanism, epoch, participants)
         if event is None or self._ledger is None:
             raise BudgetError("without a budget nothing passes the gate with noise")
-        public = mechanism.noisy(secret, self.source)
+        public = mechanism.noisy(secret, self._source)
         self._ledger.record(event)
         return public, event
+
+    def report(self, mechanism: SumMechanism, units: IntArray) -> IntArray:
+        """Reports with noise before they are summed: the local form of a sum (Alg. 1, line 14)."""
+        return mechanism.noised(units, self._source)
 
 
 def noise_source(generator: np.random.Generator | None) -> NoiseSource:

@@ -10,41 +10,34 @@ from typing import Any
 
 import numpy as np
 
+from capri.checks import whole
 from capri.errors import ConfigurationError
-from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.streams import POLICY
 
 
 class Streams:
     """The randomness of one policy.
 
-    >>> Streams(None).noise.private
+    >>> Streams(None).noise is None
     True
     >>> Streams(7).actions.random() == Streams(7).actions.random()
     True
     """
 
     def __init__(self, simulation_seed: int | None) -> None:
-        if simulation_seed is not None and (
-            isinstance(simulation_seed, bool)
-            or not isinstance(simulation_seed, int | np.integer)
-            or simulation_seed < 0
-        ):
-            raise ConfigurationError(
-                "simulation_seed must be None (a private run) or a non-negative integer, "
-                f"got {simulation_seed!r}"
-            )
+        if simulation_seed is not None:
+            whole("simulation_seed", simulation_seed, least=0)
         self.simulated = simulation_seed is not None
-        self.noise: NoiseSource
+        # Of a simulation only: noise of a private run comes from no generator.
+        self.noise: np.random.Generator | None = None
         if simulation_seed is None:
-            self.noise = SecureNoise()
             self._reseed()
         else:
             root = np.random.SeedSequence([int(simulation_seed), POLICY])
             public, actions, noise = root.spawn(3)
             self._public = np.random.default_rng(public)
             self._actions = np.random.default_rng(actions)
-            self.noise = SimulatedNoise(np.random.default_rng(noise))
+            self.noise = np.random.default_rng(noise)
 
     def _reseed(self) -> None:
         self._process = os.getpid()
@@ -69,18 +62,18 @@ class Streams:
 
     def state(self) -> dict[str, Any] | None:
         """Generator states of a simulation; None in a private run, whose streams are not stored."""
-        if not isinstance(self.noise, SimulatedNoise):
+        if self.noise is None:
             return None
         return {
             "public": self._public.bit_generator.state,
             "actions": self._actions.bit_generator.state,
-            "noise": self.noise.generator.bit_generator.state,
+            "noise": self.noise.bit_generator.state,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue a simulation where :meth:`state` was taken."""
-        if not isinstance(self.noise, SimulatedNoise):
+        if self.noise is None:
             raise ConfigurationError("a private run has no stored randomness to restore")
         self._public.bit_generator.state = state["public"]
         self._actions.bit_generator.state = state["actions"]
-        self.noise.generator.bit_generator.state = state["noise"]
+        self.noise.bit_generator.state = state["noise"]

@@ -23,6 +23,7 @@ from capri.privacy.attack import (
     in_child,
     prove,
 )
+from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.regression.estimator import PrivateKernelRidge
@@ -98,10 +99,10 @@ class _Target:
     ) -> FloatArray:
         """Everything that a stage gives away, averaged: a second release must be refused."""
         plan, total = replace(self._plan, number=stage, rows=2), world.total(sign)
-        seen = []
+        gate, seen = Gate(noise_source(None), ledger), []
         with suppress(BudgetError):
             for _ in range(2):
-                seen.append(self._engine.release(plan, total, self._streams.noise, ledger))
+                seen.append(self._engine.release(plan, total, gate))
         return np.asarray(np.mean(seen, axis=0))
 
     def release(self, sign: float) -> float:

@@ -10,8 +10,8 @@ from capri.arrays import FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.features import Basis, LowRankFeatures
 from capri.privacy.budget import Budget
-from capri.privacy.ledger import Ledger
-from capri.privacy.noise import NoiseSource
+from capri.privacy.gate import Gate, MomentMechanism
+from capri.privacy.moments import make_moment_grid
 from capri.regression.allocation import (
     SIGNAL,
     Law,
@@ -22,7 +22,6 @@ from capri.regression.allocation import (
     shape_stage,
 )
 from capri.regression.decode import Estimate, Reading, decode
-from capri.regression.moments import make_moment_grid, release
 from capri.regression.stage import Lot, StagePlan, StageResult, Targets
 
 
@@ -157,25 +156,16 @@ class Engine:
             root=np.zeros((rank, rank)),
         )
 
-    def release(
-        self, plan: StagePlan, total: IntArray, noise: NoiseSource, ledger: Ledger | None
-    ) -> FloatArray:
-        """Moments of a stage, made public: the only way out."""
-        return release(
-            plan.grid,
-            total,
-            stage=plan.number,
-            rows=plan.rows,
-            calibration=self.setting.calibration,
-            noise=noise,
-            ledger=ledger,
-        )
+    def release(self, plan: StagePlan, total: IntArray, gate: Gate) -> FloatArray:
+        """Moments of a stage, made public."""
+        if not gate.budgeted and self.setting.budget is None:
+            return plan.grid.exact(total)
+        mechanism = MomentMechanism(grid=plan.grid, calibration=self.setting.calibration)
+        return gate.release(mechanism, total, epoch=plan.number, participants=plan.rows)[0]
 
-    def learn(
-        self, plan: StagePlan, total: IntArray, noise: NoiseSource, ledger: Ledger | None
-    ) -> None:
+    def learn(self, plan: StagePlan, total: IntArray, gate: Gate) -> None:
         """Release the sum of a stage and update the estimate."""
-        self.learn_from(StageResult.read(plan, self.release(plan, total, noise, ledger)))
+        self.learn_from(StageResult.read(plan, self.release(plan, total, gate)))
 
     def expected(self) -> tuple[FloatArray, float]:
         """Covariance and weight of one row under the public law, in the shape of the open stage."""

@@ -11,14 +11,14 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError, StorageError
-from capri.privacy.certificate import Certificate
+from capri.privacy.certificate import Certificate, certify_fit
+from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import sphere
 from capri.regression.decode import ErrorWidth, Model
 from capri.regression.devices import ReportPlan, read_reports
 from capri.regression.engine import Engine
-from capri.regression.guarantee import certify_fit
 from capri.regression.options import Options, checked, warn_of_leak
 from capri.regression.sources import (
     Source,
@@ -168,12 +168,13 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         streams = options.streams()
         engine = options.engine(streams, source, source.rows, staged=True)
         ledger = options.ledger()
+        gate = Gate(noise_source(streams.noise), ledger)
         for lot in engine.lots():
             rows = lot.rows(source.rows)
             if rows == 0 and engine.estimates:
                 continue
             plan = engine.plan(lot, rows)
-            engine.learn(plan, source.total(plan.total), streams.noise, ledger)
+            engine.learn(plan, source.total(plan.total), gate)
         self._adopt(engine, ledger, private=not streams.simulated)
 
     def _fit_stream(self, chunks: Iterator[tuple[Any, Any]]) -> None:
@@ -242,7 +243,8 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             return self
         self._check_open(state)
         plan = replace(state.plan, rows=state.rows)
-        state.engine.learn(plan, state.total, state.streams.noise, state.ledger)
+        gate = Gate(noise_source(state.streams.noise), state.ledger)
+        state.engine.learn(plan, state.total, gate)
         self._open = None
         before = not hasattr(self, "model_") or self._private
         self._adopt(state.engine, state.ledger, private=before and not state.streams.simulated)

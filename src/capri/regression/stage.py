@@ -11,7 +11,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.features import LowRankFeatures, row_by_row
-from capri.regression.moments import BLOCK_ROWS, MomentGrid
+from capri.privacy.moments import BLOCK_ROWS, MomentGrid
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

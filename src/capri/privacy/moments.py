@@ -22,18 +22,15 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.errors import BudgetError, ConfigurationError
+from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import NOISE_UNITS, noise_multiplier, paper_noise_scale
-from capri.privacy.grid import within_norm
-from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.noise import NoiseSource
+from capri.privacy.grid import LARGEST_SUM, within_norm
 
 # Bits of one limb of a number, with privacy (its noise is 2^32 units wide) and without.
 _PRIVATE_BITS, _EXACT_BITS = 15, 18
 # Rows multiplied at once: 2^15 products below 2^36 stay exact in float64.
 BLOCK_ROWS = 1 << 12
-_LARGEST_SUM = 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,19 +102,11 @@ class MomentGrid:
         limbs = self.rounded(features, targets)
         return np.asarray((limbs.T @ limbs).astype(np.int64))
 
-    def noisy(self, total: IntArray, noise: NoiseSource) -> FloatArray:
-        """The moment matrix of ``s`` with symmetric noise, as numbers: the only way out."""
-        size = self.size
-        if self.limbs == 2:
-            base = float(1 << self.bits)
-            cross = total[:size, size:] + total[size:, :size]
-            matrix = total[:size, :size] * base**2 + cross * base + total[size:, size:]
-            return np.asarray(matrix / float(self.level) ** 2)
-        matrix = np.zeros((size, size), dtype=np.int64)
-        upper = np.triu_indices(size, 1)
-        matrix[upper] = noise.add(total[upper], self.noise_units / sqrt(2))
-        matrix += matrix.T
-        np.fill_diagonal(matrix, noise.add(np.diag(total).copy(), self.noise_units))
+    def exact(self, total: IntArray) -> FloatArray:
+        """The moment matrix of ``s`` as numbers, from the two limbs of a run without privacy."""
+        size, base = self.size, float(1 << self.bits)
+        cross = total[:size, size:] + total[size:, :size]
+        matrix = total[:size, :size] * base**2 + cross * base + total[size:, size:]
         return np.asarray(matrix / float(self.level) ** 2)
 
 
@@ -144,46 +133,10 @@ def make_moment_grid(
         paper = paper_noise_scale(budget, sigma_max=1.0, reward_bound=1.0, horizon=max(rows, 3))
         multiplier = max(multiplier, paper / 2)
     scale = multiplier * plain.sensitivity
-    if rows * 2 * plain.level**2 + 64 * scale >= _LARGEST_SUM:
+    if rows * 2 * plain.level**2 + 64 * scale >= LARGEST_SUM:
         raise ConfigurationError(
             f"{rows} rows at {budget} would overflow 64-bit integers: raise epsilon"
         )
     if scale / sqrt(2) < NOISE_UNITS:
         raise ConfigurationError(f"{budget} is out of reach of the integer noise: lower epsilon")
     return replace(plain, noise_units=scale)
-
-
-def release(
-    grid: MomentGrid,
-    total: IntArray,
-    *,
-    stage: int,
-    rows: int,
-    calibration: str,
-    noise: NoiseSource,
-    ledger: Ledger | None,
-) -> FloatArray:
-    """Publish the moments of a stage; the ledger is asked first and refuses to overspend."""
-    if ledger is None:
-        if grid.limbs == 1:
-            raise BudgetError("a private sum can be released through a ledger only")
-        return grid.noisy(total, noise)
-    if grid.noise_units / sqrt(2) < NOISE_UNITS:
-        raise BudgetError(
-            f"the noise must be at least {NOISE_UNITS} grid units wide for its account to hold, "
-            f"got {grid.noise_units:g}"
-        )
-    unit = float(grid.level) ** -2
-    event = ReleaseEvent(
-        epoch=stage,
-        model="joint",
-        calibration=calibration,
-        participants=rows,
-        rank=grid.coordinates,
-        sensitivity=grid.sensitivity * unit,
-        noise_scale=grid.noise_units * unit,
-    )
-    ledger.check(event)
-    noisy = grid.noisy(total, noise)
-    ledger.record(event)
-    return noisy
