@@ -15,7 +15,6 @@ from capri.plots import (
     Contest,
     audit_figure,
     contest_figure,
-    forecast_figure,
     spread,
     to_bytes,
 )
@@ -182,7 +181,7 @@ def a_forecast() -> Forecast:
 
 
 def test_forecast_shows_its_numbers() -> None:
-    figure = forecast_figure(a_forecast())
+    figure = a_forecast().plot()
     ratio, gap, share = figure.axes
     np.testing.assert_array_equal(ratio.lines[0].get_ydata(), [1.0, 0.95])
     np.testing.assert_array_equal(ratio.lines[0].get_xdata(), [100, 1000])

@@ -7,8 +7,8 @@ from itertools import accumulate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from capri.plots.results import Run
 from capri.plots.style import COLOURS, QUIET, REFERENCE, label_right, new_figure, prepare, thinned
-from capri.simulation import SimulationResult
 
 _REACHABLE = "#EAF3EA"
 
@@ -22,7 +22,7 @@ class Contest:
     """
 
     label: str
-    result: SimulationResult
+    result: Run
     errors: tuple[float, ...] = ()
     reference: bool = False
 

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from capri.plots.results import Run
 from capri.plots.style import (
     COLOURS,
     REFERENCE,
@@ -15,10 +16,9 @@ from capri.plots.style import (
     prepare,
     thinned,
 )
-from capri.simulation import SimulationResult
 
 
-def run_figure(result: SimulationResult) -> Figure:
+def run_figure(result: Run) -> Figure:
     """Left: cumulative regret beside that of uniform play. Right: the epochs, where there are."""
     share = "" if np.isnan(result.ratio) else f", {result.ratio:.3g} of that of uniform play"
     figure = new_figure(
@@ -36,7 +36,7 @@ def run_figure(result: SimulationResult) -> Figure:
     return figure
 
 
-def _draw_regret(figure: Figure, axes: Axes, result: SimulationResult) -> None:
+def _draw_regret(figure: Figure, axes: Axes, result: Run) -> None:
     prepare(axes, "Cumulative regret", "mean reward lost to the best action, summed over rounds")
     rounds, regret = thinned(result.regret)
     uniform = result.uniform_regret_per_round * result.rounds
@@ -51,7 +51,7 @@ def _draw_regret(figure: Figure, axes: Axes, result: SimulationResult) -> None:
     label_right(figure, axes, [(end, "this run", COLOURS[0]), (uniform, "uniform", REFERENCE)])
 
 
-def _draw_epochs(figure: Figure, axes: Axes, result: SimulationResult) -> None:
+def _draw_epochs(figure: Figure, axes: Axes, result: Run) -> None:
     prepare(axes, "What each epoch told", "values that the policy publishes; log axes")
     ends = list(accumulate(record.length for record in result.epochs))
     columns: dict[str, list[float | None]] = {
