@@ -36,6 +36,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "presets": ("learners.presets",),
     "problem": ("epoch.problem",),
     "random_functions": ("forecast.worlds",),
+    "report.document": ("report.page",),
+    "report.report": ("report.reader",),
     "storage": ("epoch.storage",),
     "typing": ("arrays",),
 }

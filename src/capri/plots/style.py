@@ -12,7 +12,11 @@ from matplotlib.ticker import LogLocator, NullLocator
 from capri.arrays import FloatArray
 
 # Okabe and Ito: distinguishable with any colour vision, and in print by their lightness.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# The last six, for the rare picture of more lines, are as unlike these as there is room for.
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
+    "#332288", "#882255", "#999933", "#8C564B", "#117733", "#E7298A",
+)  # fmt: skip
 REFERENCE = "#444444"
 QUIET = "#666666"
 
@@ -99,6 +103,11 @@ def label_right(figure: Figure, axes: Axes, labels: Sequence[tuple[float, str, s
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1,
                         "shrinkB": 2, "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+def label_width(labels: Sequence[str]) -> float:
+    """Inches to leave beside a panel for such labels: at 10 points, a letter is 0.085 wide."""
+    return max(1.9, 0.4 + 0.085 * max(map(len, labels)))
 
 
 def spread(positions: FloatArray, gap: float) -> FloatArray:
