@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from capri import EpochRecord, SimulationResult
 from capri.forecast.result import EpochOutlook, Forecast, Outlook
@@ -18,6 +19,7 @@ from capri.plots import (
     spread,
     to_bytes,
 )
+from capri.plots.style import draw_epochs
 
 
 def contest(
@@ -89,6 +91,19 @@ def test_predicted_errors_stand_beside_true_ones() -> None:
     gap = right.lines[-1]
     assert list(gap.get_ydata()) == [0.5, 0.5]
     assert all("4 x width" not in text.get_text() for text in right.texts)
+
+
+@pytest.mark.parametrize(("ends", "alone"), [([10, 30, 70], False), ([10, 30, 35], True)])
+def test_an_epoch_cut_short_by_the_horizon_stands_alone(ends: list[int], alone: bool) -> None:
+    """No line leads to it, so that none turns upward for want of rounds; its dot is there."""
+    axes = Figure().subplots()
+    draw_epochs(axes, ends, [3.0, 2.0, 2.5], "black")
+    x, y = axes.lines[0].get_data()
+    there = ~np.isnan(x)
+    np.testing.assert_array_equal(x[there], ends)
+    np.testing.assert_array_equal(y[there], [3.0, 2.0, 2.5])
+    assert list(there) == ([True, True, False, True] if alone else [True] * 3)
+    assert axes.lines[0].get_marker() == "o"
 
 
 def test_a_long_headline_makes_the_picture_taller() -> None:

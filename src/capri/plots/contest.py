@@ -1,6 +1,6 @@
 """The picture of a contest: who lost how much, and what each came to know."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -8,7 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capri.plots.results import Run
-from capri.plots.style import COLOURS, QUIET, REFERENCE, label_right, new_figure, prepare, thinned
+from capri.plots.style import (
+    COLOURS,
+    QUIET,
+    REFERENCE,
+    draw_epochs,
+    label_right,
+    new_figure,
+    prepare,
+    thinned,
+)
 
 _REACHABLE = "#EAF3EA"
 
@@ -38,15 +47,15 @@ def contest_figure(
 ) -> Figure:
     """Left: cumulative regret. Right: predicted and true error, or the paper's widths."""
     figure = new_figure(13, 5.8, headline, footnote)
-    figure.subplots_adjust(left=0.05, right=0.845, wspace=0.72)
+    figure.subplots_adjust(left=0.05, right=0.845, wspace=0.78)
     left, right = figure.subplots(1, 2, width_ratios=(0.9, 1.0))
     colours = _colours(runs)
     _draw_regret(figure, left, runs, colours)
     learners = [run for run in runs if run.result.epochs]
-    if learners and all(run.predicted for run in learners):
-        _draw_errors(figure, right, learners, colours)
-    else:
-        _draw_widths(figure, right, learners, colours, reward_range)
+    predict = learners and all(run.predicted for run in learners)
+    gap = runs[0].result.uniform_regret_per_round
+    panel = _error_panel(gap) if predict else _width_panel(reward_range)
+    _draw_learning(figure, right, learners, colours, panel)
     return figure
 
 
@@ -97,81 +106,68 @@ def _draw_regret(
     label_right(figure, axes, labels)
 
 
-def _draw_errors(
-    figure: Figure, axes: Axes, runs: Sequence[Contest], colours: dict[str, str]
-) -> None:
-    prepare(
-        axes,
-        "Error of the estimate",
-        "root mean square over the pairs that are played; line: predicted\n"
-        "circles: true; dashed: mean gap between an action and the best",
+@dataclass(frozen=True, kw_only=True)
+class _Panel:
+    """What a panel of epochs shows; differences smaller than ``level`` are what matters."""
+
+    title: str
+    subtitle: str
+    line: Callable[[Contest], Sequence[float]]
+    level: float
+    name: str
+    below: str
+
+
+def _error_panel(gap: float) -> _Panel:
+    return _Panel(
+        title="Error of the estimate",
+        subtitle="root mean square over the pairs an epoch plays: others each time\n"
+        "line: predicted, a dot alone where the horizon cut it short; circles: true",
+        line=lambda run: run.predicted,
+        level=gap,
+        name=f"mean gap: {gap:.2g}",
+        below="good and bad actions can be told apart in here",
     )
+
+
+def _width_panel(reward_range: float) -> _Panel:
+    return _Panel(
+        title="Gap at which an action is dropped",
+        subtitle="line: 4 x width, the gap that is asked for, a dot alone where the horizon\n"
+        "cut an epoch short; circles: largest true error of the estimate",
+        line=lambda run: [4 * record.width for record in run.result.epochs],
+        level=reward_range,
+        name=f"reward range: {reward_range:g}",
+        below="true gaps between actions lie in here",
+    )
+
+
+def _draw_learning(
+    figure: Figure, axes: Axes, runs: Sequence[Contest], colours: dict[str, str], panel: _Panel
+) -> None:
+    prepare(axes, panel.title, panel.subtitle)
     axes.set_yscale("log")
     axes.set_xscale("log")
-    gap = runs[0].result.uniform_regret_per_round
-    labels, values = [], [gap]
+    labels, values = [(panel.level, panel.name, REFERENCE)], [panel.level]
     for run in runs:
-        colour = colours[run.label]
+        colour, line = colours[run.label], panel.line(run)
         ends = list(accumulate(record.length for record in run.result.epochs))
-        axes.plot(ends, run.predicted, color=colour, linewidth=2)
+        draw_epochs(axes, ends, line, colour)
         axes.plot(
             ends[: len(run.errors)], run.errors, color=colour, linestyle="", marker="o",
-            markersize=5.5, markerfacecolor="white", markeredgewidth=1.8,
+            markersize=7, markerfacecolor="none", markeredgewidth=1.6,
         )  # fmt: skip
-        labels.append((run.predicted[-1], run.label, colour))
-        values += [*run.predicted, *run.errors]
-    axes.axhline(gap, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
-    labels.append((gap, f"mean gap: {gap:.2g}", REFERENCE))
+        labels.append((line[-1], run.label, colour))
+        values += [*line, *run.errors]
+    axes.axhline(panel.level, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
     low, high = min(values) / 2, max(values) * 2
     axes.set_ylim(low, high)
-    axes.axhspan(low, gap, color=_REACHABLE, linewidth=0, zorder=0)
+    axes.axhspan(low, panel.level, color=_REACHABLE, linewidth=0, zorder=0)
     axes.annotate(
-        "good and bad actions can be told apart in here", (0, 0), xytext=(6, 6),
+        panel.below, (0, 0), xytext=(6, 6),
         xycoords="axes fraction", textcoords="offset points", size=9.5, color=QUIET,
     )  # fmt: skip
     axes.set_xlabel("rounds played when the epoch closed")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter("{x:g}")
-    label_right(figure, axes, labels)
-
-
-def _draw_widths(
-    figure: Figure,
-    axes: Axes,
-    runs: Sequence[Contest],
-    colours: dict[str, str],
-    reward_range: float,
-) -> None:
-    prepare(
-        axes,
-        "Gap at which an action is dropped",
-        "solid: 4 x width, the gap that is asked for\ndotted: largest true error of the estimate",
-    )
-    axes.set_yscale("log")
-    axes.set_xscale("log")
-    labels, values = [], [reward_range]
-    for run in runs:
-        colour, epochs = colours[run.label], run.result.epochs
-        ends = list(accumulate(record.length for record in epochs))
-        thresholds = [4 * record.width for record in epochs]
-        axes.plot(ends, thresholds, color=colour, linewidth=2, marker="o", markersize=5)
-        labels.append((thresholds[-1], run.label, colour))
-        values += thresholds
-        if run.errors:
-            errors = run.errors
-            axes.plot(
-                ends, errors, color=colour, linewidth=1.8, linestyle=":", marker="o", markersize=3.5
-            )
-            values += errors
-    low, high = min(values) / 3, max(values) * 3
-    axes.set_ylim(low, high)
-    axes.axhspan(low, reward_range, color=_REACHABLE, linewidth=0, zorder=0)
-    axes.axhline(reward_range, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
-    labels.append((reward_range, f"reward range: {reward_range:g}", REFERENCE))
-    axes.annotate(
-        "true gaps between actions lie in here", (0, 0), xytext=(6, 6),
-        xycoords="axes fraction", textcoords="offset points", size=9.5, color=QUIET,
-    )  # fmt: skip
-    axes.set_xlabel("rounds played when the epoch closed")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
     label_right(figure, axes, labels)

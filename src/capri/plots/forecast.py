@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capri.plots.results import Forecast
-from capri.plots.style import COLOURS, REFERENCE, label_right, new_figure, prepare
+from capri.plots.style import COLOURS, REFERENCE, draw_epochs, label_right, new_figure, prepare
 
 _BANDS = ("#D3EBDC", "#EAF5E4", "#FBF3DC", "#F8E1DB")
 
@@ -141,10 +141,7 @@ def _draw_gap(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[floa
             continue
         rounds = [epoch.rounds for epoch in epochs]
         axes.plot(rounds, [epoch.width for epoch in epochs], color=colour, linestyle=":")
-        axes.plot(
-            rounds, [epoch.gap for epoch in epochs],
-            color=colour, linewidth=2, marker="o", markersize=4,
-        )  # fmt: skip
+        draw_epochs(axes, rounds, [epoch.gap for epoch in epochs], colour)
         labels.append((epochs[-1].gap, name_of(epsilon), colour))
     axes.axhline(gap, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
     _plain_ticks(axes)
@@ -164,10 +161,8 @@ def _draw_shares(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[f
         epochs = forecast.epochs_of(epsilon)
         if not epochs:
             continue
-        axes.plot(
-            [epoch.rounds for epoch in epochs], [epoch.noise_share for epoch in epochs],
-            color=colour, linewidth=2, marker="o", markersize=4,
-        )  # fmt: skip
+        rounds, shares = zip(*((epoch.rounds, epoch.noise_share) for epoch in epochs), strict=True)
+        draw_epochs(axes, rounds, shares, colour)
         labels.append((epochs[-1].noise_share, name_of(epsilon), colour))
     axes.set_ylim(-0.03, 1.12)  # room for labels of lines that end at 100 %
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

@@ -10,6 +10,7 @@ from capri.plots.results import Run
 from capri.plots.style import (
     COLOURS,
     REFERENCE,
+    draw_epochs,
     label_right,
     log_axes,
     new_figure,
@@ -65,7 +66,7 @@ def _draw_epochs(figure: Figure, axes: Axes, result: Run) -> None:
         points = [(x, y) for x, y in zip(ends, values, strict=True) if y is not None and y > 0]
         if not points:  # no noise without privacy
             continue
-        axes.plot(*np.array(points).T, color=colour, linewidth=2, marker="o", markersize=5)
+        draw_epochs(axes, [x for x, _ in points], [y for _, y in points], colour)
         labels.append((points[-1][1], name, colour))
         drawn += [y for _, y in points]
     log_axes(axes)

@@ -87,6 +87,20 @@ def thinned(regret: FloatArray) -> tuple[FloatArray, FloatArray]:
     return rounds.astype(np.float64), np.concatenate([[0.0], regret])[rounds]
 
 
+def draw_epochs(axes: Axes, ends: Sequence[float], values: Sequence[float], colour: str) -> None:
+    """One dot an epoch, at the rounds played when it closed, joined by a line.
+
+    A last epoch that the horizon cut short stands alone: it learns from fewer rounds than those
+    before it, and closes so soon after them that a line to it would hook up or down, which looks
+    like a trend and is none.
+    """
+    x, y = np.asarray(ends, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    lengths = np.diff(x, prepend=0.0)
+    if len(x) > 1 and lengths[-1] < lengths[-2]:
+        x, y = np.insert(x, -1, np.nan), np.insert(y, -1, np.nan)
+    axes.plot(x, y, color=colour, linewidth=2, marker="o", markersize=4)
+
+
 def label_right(figure: Figure, axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
     """Write each label beside the end of its line, moved apart where lines end together."""
     labels = sorted(labels)
