@@ -16,7 +16,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.decide import Decision, Decisions, LawTable, RewardStatus, decision_ids
-from capri.epoch.plan import EpochRecord, Release
+from capri.epoch.plan import EpochRecord, Epochs, Release
 from capri.epoch.problem import PrivacyModel, checked_problem
 from capri.epoch.storage import (
     damage_as_storage_error,
@@ -210,9 +210,9 @@ class Capri:
         return certify(self._problem, self._ledger, private=self._streams.noise.private)
 
     @property
-    def epochs(self) -> tuple[EpochRecord, ...]:
-        """One record per closed epoch."""
-        return tuple(self._records)
+    def epochs(self) -> Epochs:
+        """One record per closed epoch, shown as a table."""
+        return Epochs(self._records)
 
     @property
     def horizon(self) -> int | None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
-from capri.epoch.plan import EpochPlan, EpochRecord, Release
+from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release
 from capri.epoch.problem import Randomizer, checked_problem
 from capri.epoch.storage import (
     damage_as_storage_error,
@@ -143,9 +143,9 @@ class LocalCapri:
         return self._problem.randomizer is Randomizer.SPHERE
 
     @property
-    def epochs(self) -> tuple[EpochRecord, ...]:
-        """One record per closed epoch."""
-        return tuple(self._records)
+    def epochs(self) -> Epochs:
+        """One record per closed epoch, shown as a table."""
+        return Epochs(self._records)
 
     @property
     def horizon(self) -> int | None:
