@@ -241,12 +241,12 @@ def test_demo_draws_and_says_what_one_sees(tmp_path: Path) -> None:
 
 def test_demo_of_the_practical_preset_learns(tmp_path: Path) -> None:
     path = tmp_path / "demo.svg"
-    outcome = run("demo", "--rounds", "2500", "--output", path)
+    outcome = run("demo", "--rounds", "2500", "--local-epsilon", "2", "--output", path)
     assert outcome.exit_code == 0, outcome.output
     said = " ".join(outcome.stdout.split())
     assert "Less regret than uniform play: CAPRI joint" in said
-    assert "Even at epsilon 4, trusting nobody costs" in said
-    assert "pure epsilon 4," in said
+    assert "Even at epsilon 2, trusting nobody costs" in said
+    assert "pure epsilon 2," in said
     assert "on each device" in said
     assert path.read_bytes().startswith(b"<?xml")
 

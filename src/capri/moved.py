@@ -16,6 +16,7 @@ from typing import Any
 _HOMES: dict[str, tuple[str, ...]] = {
     "audit": ("joint.audit",),
     "certificate": ("privacy.certificate",),
+    "cli.report_page": ("cli.report",),
     "conduct": ("epoch.play",),
     "confidence": ("learners.widths",),
     "decisions": ("epoch.decide", "epoch.accumulate"),

@@ -81,8 +81,8 @@ def simulate(
     """
     from rich.console import Console
 
-    from capri.cli.progress import Bars
     from capri.cli.outcome import outcome
+    from capri.cli.progress import Bars
     from capri.environments import environment_by_name
     from capri.files import check_writable, to_json, write_atomically
     from capri.kernels import kernel_by_name
