@@ -1,4 +1,4 @@
-"""The JSON report of ``capri simulate``."""
+"""The outcome of ``capri simulate`` as JSON, and what every command says of its numbers."""
 
 import math
 import platform
@@ -11,11 +11,11 @@ from capri.simulation import SimulationResult
 
 PRIVACY_CLAIM = "none: this is a seeded simulation"
 
-# What the numbers of a report depend on.
+# What the numbers depend on.
 _LIBRARIES = ("capri-bandits", "numpy", "scipy", "opendp")
 
 
-def report(
+def outcome(
     parameters: Mapping[str, Any], first_seed: int, results: Sequence[SimulationResult]
 ) -> dict[str, Any]:
     """Parameters, results by seed and their mean, in values that JSON can hold."""
