@@ -15,8 +15,7 @@ from typer.testing import CliRunner, Result
 import capri
 import capri.forecast.run  # loaded before a test replaces what it imports
 from capri.cli import app
-from capri.cli.contest import Run
-from capri.cli.findings import finding, price_of_trust
+from capri.cli.contest import Run, finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
 from capri.joint.audit import AttackResult, AuditResult, audit

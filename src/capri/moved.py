@@ -16,6 +16,7 @@ from typing import Any
 _HOMES: dict[str, tuple[str, ...]] = {
     "audit": ("joint.audit",),
     "certificate": ("privacy.certificate",),
+    "cli.findings": ("cli.contest",),
     "cli.report_page": ("cli.report",),
     "conduct": ("epoch.play",),
     "confidence": ("learners.widths",),
@@ -32,6 +33,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "local.reports": ("local.wire",),
     "outlook": ("forecast.result",),
     "plan": ("epoch.plan",),
+    "plots.contest": ("plots.run",),
     "policy": ("joint.policy",),
     "predictor": ("features",),
     "presets": ("learners.presets",),

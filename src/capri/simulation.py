@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.checks import whole
 from capri.environments import Environment
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
@@ -126,8 +127,7 @@ def simulate(
 
     Rounds are vectorised within an epoch, where decisions do not depend on rewards.
     """
-    if rounds < 1:
-        raise ConfigurationError(f"rounds must be at least 1, got {rounds}")
+    rounds = whole("rounds", rounds)
     context_generator, reward_generator = (
         np.random.default_rng(child)
         for child in np.random.SeedSequence([seed, ENVIRONMENT]).spawn(2)
