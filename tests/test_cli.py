@@ -15,8 +15,7 @@ from typer.testing import CliRunner, Result
 import capri
 import capri.forecast.run  # loaded before a test replaces what it imports
 from capri.cli import app
-from capri.cli.contest import Run
-from capri.cli.findings import finding, price_of_trust
+from capri.cli.contest import Run, finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
 from capri.joint.audit import AttackResult, AuditResult, audit
@@ -241,12 +240,12 @@ def test_demo_draws_and_says_what_one_sees(tmp_path: Path) -> None:
 
 def test_demo_of_the_practical_preset_learns(tmp_path: Path) -> None:
     path = tmp_path / "demo.svg"
-    outcome = run("demo", "--rounds", "2500", "--output", path)
+    outcome = run("demo", "--rounds", "2500", "--local-epsilon", "2", "--output", path)
     assert outcome.exit_code == 0, outcome.output
     said = " ".join(outcome.stdout.split())
     assert "Less regret than uniform play: CAPRI joint" in said
-    assert "Even at epsilon 4, trusting nobody costs" in said
-    assert "pure epsilon 4," in said
+    assert "Even at epsilon 2, trusting nobody costs" in said
+    assert "pure epsilon 2," in said
     assert "on each device" in said
     assert path.read_bytes().startswith(b"<?xml")
 

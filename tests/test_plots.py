@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from capri import EpochRecord, SimulationResult
 from capri.forecast.result import EpochOutlook, Forecast, Outlook
@@ -15,10 +16,10 @@ from capri.plots import (
     Contest,
     audit_figure,
     contest_figure,
-    forecast_figure,
     spread,
     to_bytes,
 )
+from capri.plots.style import draw_epochs
 
 
 def contest(
@@ -90,6 +91,19 @@ def test_predicted_errors_stand_beside_true_ones() -> None:
     gap = right.lines[-1]
     assert list(gap.get_ydata()) == [0.5, 0.5]
     assert all("4 x width" not in text.get_text() for text in right.texts)
+
+
+@pytest.mark.parametrize(("ends", "alone"), [([10, 30, 70], False), ([10, 30, 35], True)])
+def test_an_epoch_cut_short_by_the_horizon_stands_alone(ends: list[int], alone: bool) -> None:
+    """No line leads to it, so that none turns upward for want of rounds; its dot is there."""
+    axes = Figure().subplots()
+    draw_epochs(axes, ends, [3.0, 2.0, 2.5], "black")
+    x, y = axes.lines[0].get_data()
+    there = ~np.isnan(x)
+    np.testing.assert_array_equal(x[there], ends)
+    np.testing.assert_array_equal(y[there], [3.0, 2.0, 2.5])
+    assert list(there) == ([True, True, False, True] if alone else [True] * 3)
+    assert axes.lines[0].get_marker() == "o"
 
 
 def test_a_long_headline_makes_the_picture_taller() -> None:
@@ -182,7 +196,7 @@ def a_forecast() -> Forecast:
 
 
 def test_forecast_shows_its_numbers() -> None:
-    figure = forecast_figure(a_forecast())
+    figure = a_forecast().plot()
     ratio, gap, share = figure.axes
     np.testing.assert_array_equal(ratio.lines[0].get_ydata(), [1.0, 0.95])
     np.testing.assert_array_equal(ratio.lines[0].get_xdata(), [100, 1000])

@@ -127,7 +127,7 @@ def test_rounds_beyond_the_horizon_are_refused() -> None:
 @pytest.mark.parametrize("rounds", [0, -1])
 def test_no_rounds_are_refused(rounds: int) -> None:
     environment = world()
-    with pytest.raises(ConfigurationError, match=f"at least 1, got {rounds}"):
+    with pytest.raises(ConfigurationError, match=f"whole number of 1 or more, got {rounds}"):
         capri.simulate(policy_for(environment), environment, rounds)
 
 

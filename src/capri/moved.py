@@ -16,6 +16,8 @@ from typing import Any
 _HOMES: dict[str, tuple[str, ...]] = {
     "audit": ("joint.audit",),
     "certificate": ("privacy.certificate",),
+    "cli.findings": ("cli.contest",),
+    "cli.report_page": ("cli.report",),
     "conduct": ("epoch.play",),
     "confidence": ("learners.widths",),
     "datasets.cleaning": ("datasets.tables",),
@@ -47,6 +49,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "local.spherical": ("privacy.sphere",),
     "outlook": ("forecast.result",),
     "plan": ("epoch.plan",),
+    "plots.contest": ("plots.run",),
     "policy": ("joint.policy",),
     "predictor": ("features",),
     "presets": ("learners.presets",),
@@ -56,6 +59,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "regression.planner": ("regression.allocation",),
     "regression.reports": ("regression.devices",),
     "regression.width": ("regression.decode",),
+    "report.document": ("report.page",),
+    "report.report": ("report.reader",),
     "storage": ("epoch.storage",),
     "typing": ("arrays",),
 }

@@ -1,18 +1,20 @@
 """Play a policy against an environment and count the regret."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.checks import whole
 from capri.environments import Environment
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError
 from capri.memory import PeakMemory
+from capri.notebook import html_table, in_short
 from capri.streams import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class Policy(Protocol):
 Progress = Callable[[int, float], None]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SimulationResult:
     """What a simulation measured.
 
@@ -54,11 +56,11 @@ class SimulationResult:
     """
 
     rounds: int
-    regret: FloatArray = field(repr=False)
+    regret: FloatArray
     uniform_regret_per_round: float
     seconds: float
     peak_memory_bytes: int
-    epochs: tuple[EpochRecord, ...] = field(repr=False)
+    epochs: tuple[EpochRecord, ...]
 
     @property
     def regret_per_round(self) -> float:
@@ -73,6 +75,22 @@ class SimulationResult:
         """
         uniform = self.uniform_regret_per_round
         return self.regret_per_round / uniform if uniform > 0 else float("nan")
+
+    def _facts(self) -> dict[str, float]:
+        return {
+            "rounds": self.rounds,
+            "regret per round": self.regret_per_round,
+            "ratio to uniform play": self.ratio,
+            "epochs": len(self.epochs),
+            "seconds": self.seconds,
+        }
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {in_short(value)}" for name, value in self._facts().items())
+        return f"SimulationResult({facts})"
+
+    def _repr_html_(self) -> str:
+        return html_table([self._facts()])
 
     def plot(self) -> "Figure":
         """A picture of the run, shown by a notebook; ``.savefig(path)`` writes it."""
@@ -109,8 +127,7 @@ def simulate(
 
     Rounds are vectorised within an epoch, where decisions do not depend on rewards.
     """
-    if rounds < 1:
-        raise ConfigurationError(f"rounds must be at least 1, got {rounds}")
+    rounds = whole("rounds", rounds)
     context_generator, reward_generator = (
         np.random.default_rng(child)
         for child in np.random.SeedSequence([seed, ENVIRONMENT]).spawn(2)

@@ -212,6 +212,42 @@ def test_one_chart_and_log_axes(browser: Browser) -> None:
     assert {"1", "10", "100"} <= set(ticks)
 
 
+def texts(browser: Browser, chosen: str) -> list[str]:
+    found: list[str] = browser.run(
+        f"[...document.querySelectorAll({chosen!r})].map(e => e.textContent)"
+    )
+    return found
+
+
+def test_what_was_measured_has_a_tick(browser: Browser) -> None:
+    for section, wanted in (("epsilon", ["2", "8"]), ("horizon", ["60", "120"])):
+        across = f"#{section} .chart .tick[text-anchor=middle]"
+        charts = len(texts(browser, f"#{section} .chart"))
+        assert texts(browser, across) == wanted * charts
+
+
+def test_names_are_written_out(browser: Browser) -> None:
+    """Beside the lines on a wide page, below them on a phone; never cut, never on each other."""
+    names = set(lines(browser, "epochs"))
+    assert any(len(name) > 30 for name in names)
+    assert set(texts(browser, "#epochs .name")) == names
+    outside = (
+        "[...document.querySelectorAll('.chart .name')].filter(e => e.getBBox().x +"
+        " e.getBBox().width > e.ownerSVGElement.viewBox.baseVal.width + 1).length"
+    )
+    assert browser.run(outside) == 0
+    overlaps = (
+        "[...document.querySelectorAll('.chart')].flatMap(c => { const boxes ="
+        " [...c.querySelectorAll('.name')].map(e => e.getBBox()).sort((a, b) => a.y - b.y);"
+        " return boxes.slice(1).map((b, i) => boxes[i].y + boxes[i].height - b.y); })"
+    )
+    assert max(browser.run(overlaps)) < 3  # of 13 pixels: boxes leave room for accents
+    browser.look(width=390, height=844, phone=True)
+    browser.settle()
+    assert texts(browser, "#epochs .name") == []
+    assert set(texts(browser, "#epochs .key span")) == names
+
+
 def test_comparisons_follow_the_reference(browser: Browser) -> None:
     rows = (
         "[...document.querySelectorAll('#final tbody:first-of-type tr:not(.group)')]"

@@ -169,7 +169,10 @@ def test_figures_hold_the_numbers(results: Path, tmp_path: Path) -> None:
     ]
     assert list(joint.lines[0].get_ydata()) == wanted
     assert list(joint.lines[0].get_xdata()) == [2.0, 8.0]
+    assert [label.get_text() for label in joint.get_xticklabels()] == ["2", "8"]
     assert joint.get_ylim() == local.get_ylim()
+    inside = figure.bbox.x1
+    assert all(text.get_window_extent().x1 <= inside for text in (*joint.texts, *local.texts))
     # Uniform play, level, in both panels.
     assert len(set(joint.lines[-1].get_ydata())) == len(set(local.lines[-1].get_ydata())) == 1
 

@@ -1,5 +1,6 @@
 """The summary holds the records' numbers, and keeps unlike promises apart."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 
 from capri.experiments import read_results
 from capri.plots.style import COLOURS
-from capri.report.document import document
 from capri.report.marks import marks
+from capri.report.page import document
 from capri.report.summary import Series, Summary, summarise
 
 
@@ -124,6 +125,37 @@ def test_marks_tell_promises_by_dash_and_players_by_colour(summary: Summary) -> 
         ]
         assert len(set(looks)) == len(looks)
     assert all(mark.colour < len(COLOURS) for mark in drawn)
+
+
+def test_a_policy_has_one_colour_of_its_own(summary: Summary) -> None:
+    """Under all its promises; what uses no data is drawn in grey and takes none."""
+    colours: dict[str, set[int]] = {}
+    for player, mark in zip(summary.players, marks(summary.players), strict=True):
+        if player.promise["model"] != "perfect":
+            colours.setdefault(player.policy, set()).add(mark.colour)
+    assert all(len(each) == 1 for each in colours.values())
+    assert len(set.union(*colours.values())) == len(colours) == 5
+
+
+def test_colours_run_out_within_a_model_last(summary: Summary) -> None:
+    first = summary.players[0]
+    many = [replace(first, policy=f"policy {number}") for number in range(2 * len(COLOURS))]
+    looks = [(mark.colour, mark.shape) for mark in marks(many)]
+    assert len(set(looks)) == len(looks)
+    assert {colour for colour, _ in looks} == set(range(len(COLOURS)))
+
+
+def test_cells_that_failed_alike_are_one_row(records: list[dict[str, Any]]) -> None:
+    failed = next(record for record in records if record["status"] == "failed")
+    alike = [
+        failed | {"epsilon": epsilon, "seed": seed} for epsilon in (1.0, None) for seed in range(30)
+    ]
+    other = failed | {"error": "another"}
+    rows = document(summarise([*alike, other]))["failures"]
+    assert [(row["cells"], row["error"]) for row in rows] == [
+        (60, failed["error"]), (1, "another"),
+    ]  # fmt: skip
+    assert (rows[0]["epsilon"], rows[0]["seed"]) == ([1, None], list(range(30)))
 
 
 def test_nothing_is_a_summary_too() -> None:

@@ -9,7 +9,7 @@ from capri.cli.audit import audit
 from capri.cli.demo import demo
 from capri.cli.forecast import forecast
 from capri.cli.noise import noise
-from capri.cli.report_page import report
+from capri.cli.report import report
 from capri.cli.run import run
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate

@@ -63,8 +63,8 @@ def arena(
     from capri.arena import contest, entries, problem_by_name, to_markdown, to_wide_markdown
     from capri.arena import experiment as play_experiment
     from capri.arena.contest import ENTRY_NAMES
+    from capri.cli.outcome import PRIVACY_CLAIM, versions
     from capri.cli.progress import Meter
-    from capri.cli.report import PRIVACY_CLAIM, versions
     from capri.files import check_writable, to_json, write_atomically
 
     for path in (markdown, json):

@@ -199,7 +199,7 @@ def _attacks(result: "AuditResult") -> object:
 
 
 def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]:
-    from capri.cli.report import versions
+    from capri.cli.outcome import versions
 
     return {
         "model": result.model,

@@ -38,8 +38,7 @@ def demo(
 
     from rich.console import Console
 
-    from capri.cli.contest import contestants, play
-    from capri.cli.findings import finding, price_of_trust
+    from capri.cli.contest import contestants, finding, play, price_of_trust
     from capri.cli.progress import Bars
     from capri.environments import random_rkhs
     from capri.files import check_writable, write_atomically

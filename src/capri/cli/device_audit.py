@@ -98,7 +98,7 @@ def _verdict(result: "DeviceAudit") -> str:
 
 
 def _document(result: "DeviceAudit") -> dict[str, Any]:
-    from capri.cli.report import versions
+    from capri.cli.outcome import versions
 
     return {
         "model": "device",

@@ -1,57 +1,72 @@
-"""The JSON report of ``capri simulate``."""
+"""``capri report``: one page, and pictures for papers, from the results of studies."""
 
-import math
-import platform
-from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
-from statistics import fmean, stdev
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from capri.simulation import SimulationResult
+import typer
 
-PRIVACY_CLAIM = "none: this is a seeded simulation"
-
-# What the numbers of a report depend on.
-_LIBRARIES = ("capri-bandits", "numpy", "scipy", "opendp")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def report(
-    parameters: Mapping[str, Any], first_seed: int, results: Sequence[SimulationResult]
-) -> dict[str, Any]:
-    """Parameters, results by seed and their mean, in values that JSON can hold."""
-    return {
-        "parameters": dict(parameters),
-        "privacy_claim": PRIVACY_CLAIM,
-        "seeds": [
-            {"seed": seed, **result.to_dict()} for seed, result in enumerate(results, first_seed)
-        ],
-        "mean": mean(results),
-        "versions": versions(),
-    }
-
-
-def mean(results: Sequence[SimulationResult]) -> dict[str, Any]:
-    """Means over seeds; the standard error of the ratio is None for a single seed."""
-    ratios = [result.ratio for result in results]
-    return {
-        "regret_per_round": fmean(result.regret_per_round for result in results),
-        "uniform_regret_per_round": fmean(result.uniform_regret_per_round for result in results),
-        "ratio": fmean(ratios),
-        "ratio_standard_error": (
-            stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else None
+    results: Annotated[
+        str, typer.Argument(help="The folder of a study's results, or the one above.")
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The page to write: report.html there if left out.",
+            metavar="PATH",
         ),
-        "seconds": fmean(result.seconds for result in results),
-        "peak_memory_bytes": fmean(result.peak_memory_bytes for result in results),
-        "epochs": fmean(len(result.epochs) for result in results),
-    }
+    ] = None,
+    png: Annotated[
+        str | None, typer.Option(help="Also write figures as PNG here.", metavar="FOLDER")
+    ] = None,
+    svg: Annotated[
+        str | None, typer.Option(help="Also write figures as SVG here.", metavar="FOLDER")
+    ] = None,
+) -> None:
+    """Write one self-contained page about the results of a study.
+
+    Regret curves, regret against epsilon, paired comparisons, epochs, time,
+    memory, promises and certificates. It opens offline in any browser. Results
+    of a run that is under way may be looked at.
+    """  # fmt: skip
+    from capri.files import check_writable, write_atomically
+    from capri.report import read_report
+
+    folder = Path(results)
+    target = folder / "report.html" if output is None else Path(output)
+    pictures = [(kind, Path(each)) for kind, each in (("png", png), ("svg", svg)) if each]
+    found = read_report(folder)
+    check_writable(target)
+    for _, wanted in pictures:
+        _make_folder(wanted)
+    write_atomically(target, found.html().encode())
+    typer.echo(f"wrote {target}")
+    if pictures:
+        _write_figures(found.figures(), pictures)
 
 
-def versions() -> dict[str, str | None]:
-    """Of Python and of the libraries behind the numbers."""
-    versions: dict[str, str | None] = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:  # running from a source tree
-            versions[name] = None
-    return versions
+def _make_folder(folder: Path) -> None:
+    from capri.errors import ConfigurationError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise ConfigurationError(f"cannot write to {folder}: {problem.strerror}") from None
+
+
+def _write_figures(figures: "dict[str, Figure]", wanted: list[tuple[str, Path]]) -> None:
+    from capri.files import check_writable, write_atomically
+    from capri.plots import to_bytes
+
+    for kind, folder in wanted:
+        for name, figure in figures.items():
+            target = folder / f"{name}.{kind}"
+            check_writable(target)
+            write_atomically(target, to_bytes(figure, kind))
+            typer.echo(f"wrote {target}")

@@ -81,8 +81,8 @@ def simulate(
     """
     from rich.console import Console
 
+    from capri.cli.outcome import outcome
     from capri.cli.progress import Bars
-    from capri.cli.report import report
     from capri.environments import environment_by_name
     from capri.files import check_writable, to_json, write_atomically
     from capri.kernels import kernel_by_name
@@ -173,7 +173,7 @@ def simulate(
         "seeds": seeds,
         "seed": seed,
     }
-    text = to_json(report(parameters, seed, results))
+    text = to_json(outcome(parameters, seed, results))
     if json == "-":
         typer.echo(text, nl=False)
     else:
@@ -218,7 +218,7 @@ def _table(results: "list[SimulationResult]", first_seed: int, promise: str) -> 
     from rich import box
     from rich.table import Table
 
-    from capri.cli.report import PRIVACY_CLAIM, mean
+    from capri.cli.outcome import PRIVACY_CLAIM, mean
 
     table = Table(
         box=box.SIMPLE_HEAD,

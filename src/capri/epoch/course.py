@@ -13,7 +13,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray
 from capri.blas import one_blas_thread
 from capri.epoch.learner import Learner
-from capri.epoch.plan import EpochPlan, EpochRecord, Release
+from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release
 from capri.epoch.problem import Problem
 from capri.schedule import Schedule
 from capri.spaces import as_contexts
@@ -39,9 +39,9 @@ class Course:
         self._plan_seconds = 0.0
 
     @property
-    def records(self) -> tuple[EpochRecord, ...]:
-        """One record per epoch that was learnt from."""
-        return tuple(self._records)
+    def records(self) -> Epochs:
+        """One record per epoch that was learnt from, shown as a table."""
+        return Epochs(self._records)
 
     @property
     def closed(self) -> int:
@@ -130,8 +130,8 @@ class PublicFace:
         return self._problem
 
     @property
-    def epochs(self) -> tuple[EpochRecord, ...]:
-        """One record per closed epoch."""
+    def epochs(self) -> Epochs:
+        """One record per closed epoch, shown as a table."""
         return self._course.records
 
     @property

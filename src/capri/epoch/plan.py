@@ -1,10 +1,11 @@
 """The public objects of an epoch: its plan, what it released, and its record."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, final
 
 from capri.arrays import FloatArray
 from capri.features import Predictor, ProjectedFeatures
+from capri.notebook import html_table, text_table
 from capri.privacy.grid import Grid
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.sphere import Sphere
@@ -91,3 +92,35 @@ class EpochRecord:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
         return asdict(self)
+
+
+# What a table of epochs shows of a record, by the name of the column.
+_COLUMNS = {
+    "epoch": "epoch",
+    "rounds": "length",
+    "rank": "rank",
+    "noise": "noise_scale",
+    "width": "width",
+    "predicted error": "predicted_error",
+    "noise share": "noise_share",
+    "in play": "active_share",
+    "seconds": "seconds",
+}
+
+
+@final
+class Epochs(tuple[EpochRecord, ...]):
+    """Records of closed epochs: a tuple that shows itself as a table."""
+
+    __slots__ = ()
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [
+            {name: getattr(record, field) for name, field in _COLUMNS.items()} for record in self
+        ]
+
+    def __repr__(self) -> str:
+        return text_table(self._rows()) if self else "no epoch is closed yet"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._rows()) if self else repr(self)

@@ -156,7 +156,7 @@ class Forecast:
         """A picture of the regret, the gaps and the shares; ``.savefig(path)`` writes it."""
         from capri.plots import forecast_figure
 
-        return forecast_figure(self)
+        return forecast_figure(self, VERDICTS)
 
     def __str__(self) -> str:
         lines = [f"regret per round divided by uniform play, mean of {self.functions} functions"]

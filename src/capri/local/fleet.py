@@ -7,7 +7,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.decide import Decisions, decision_ids
-from capri.epoch.plan import EpochRecord
+from capri.epoch.plan import Epochs
 from capri.errors import DataError
 from capri.local.aggregator import LocalCapri
 from capri.local.bundle import Bundle, open_bundle
@@ -63,7 +63,7 @@ class Fleet:
         return self._aggregator.remaining
 
     @property
-    def epochs(self) -> tuple[EpochRecord, ...]:
+    def epochs(self) -> Epochs:
         """The aggregator's records."""
         return self._aggregator.epochs
 

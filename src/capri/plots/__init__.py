@@ -1,9 +1,8 @@
 """Pictures. Figures are built as objects: no global state, no screen needed."""
 
 from capri.plots.audit import audit_figure
-from capri.plots.contest import Contest, contest_figure
 from capri.plots.forecast import forecast_figure
-from capri.plots.run import run_figure
+from capri.plots.run import Contest, contest_figure, run_figure
 from capri.plots.style import spread, to_bytes
 
 __all__ = [

@@ -1,5 +1,6 @@
 """The picture of a forecast: what will be lost, what can be told apart, what stands in the way."""
 
+from collections.abc import Sequence
 from math import inf
 from textwrap import fill
 
@@ -7,14 +8,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capri.forecast.result import VERDICTS, Forecast
-from capri.plots.style import COLOURS, REFERENCE, label_right, new_figure, prepare
+from capri.plots.results import Forecast
+from capri.plots.style import COLOURS, REFERENCE, draw_epochs, label_right, new_figure, prepare
 
 _BANDS = ("#D3EBDC", "#EAF5E4", "#FBF3DC", "#F8E1DB")
 
 
-def forecast_figure(forecast: Forecast) -> Figure:
-    """Left: regret against rounds. Middle: the gap that can be told apart. Right: noise share."""
+def forecast_figure(forecast: Forecast, verdicts: Sequence[tuple[float, str]]) -> Figure:
+    """Left: regret against rounds. Middle: the gap that can be told apart. Right: noise share.
+
+    ``verdicts`` names what a ratio means, each up to its limit, from small to large.
+    """
     figure = new_figure(16, 5.8, _headline(forecast), _footnote(forecast))
     figure.subplots_adjust(left=0.045, right=0.925, wspace=0.54)
     left, middle, right = figure.subplots(1, 3)
@@ -22,7 +26,7 @@ def forecast_figure(forecast: Forecast) -> Figure:
         axes.set_xscale("log")
         axes.set_xlim(_first_round(forecast), forecast.horizons[-1])
     colours = dict(zip(forecast.epsilons, _cycle(len(forecast.epsilons)), strict=True))
-    _draw_ratio(figure, left, forecast, colours)
+    _draw_ratio(figure, left, forecast, colours, verdicts)
     _draw_gap(figure, middle, forecast, colours)
     _draw_shares(figure, right, forecast, colours)
     for axes in (left, middle, right):
@@ -67,7 +71,13 @@ def _footnote(forecast: Forecast) -> str:
     )
 
 
-def _draw_ratio(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[float, str]) -> None:
+def _draw_ratio(
+    figure: Figure,
+    axes: Axes,
+    forecast: Forecast,
+    colours: dict[float, str],
+    verdicts: Sequence[tuple[float, str]],
+) -> None:
     prepare(
         axes,
         "Regret as a share of uniform play",
@@ -93,7 +103,7 @@ def _draw_ratio(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[fl
     low, high = min(0.09, min(values) / 1.6), max(values) * 1.25
     axes.set_ylim(low, high)
     below, bands = low, []
-    for (limit, name), colour in zip(VERDICTS, _BANDS, strict=True):
+    for (limit, name), colour in zip(verdicts, _BANDS, strict=True):
         top = min(limit, high)
         bands.append(axes.axhspan(below, top, color=colour, linewidth=0, zorder=0, label=name))
         below = top
@@ -131,10 +141,7 @@ def _draw_gap(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[floa
             continue
         rounds = [epoch.rounds for epoch in epochs]
         axes.plot(rounds, [epoch.width for epoch in epochs], color=colour, linestyle=":")
-        axes.plot(
-            rounds, [epoch.gap for epoch in epochs],
-            color=colour, linewidth=2, marker="o", markersize=4,
-        )  # fmt: skip
+        draw_epochs(axes, rounds, [epoch.gap for epoch in epochs], colour)
         labels.append((epochs[-1].gap, name_of(epsilon), colour))
     axes.axhline(gap, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
     _plain_ticks(axes)
@@ -154,10 +161,8 @@ def _draw_shares(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[f
         epochs = forecast.epochs_of(epsilon)
         if not epochs:
             continue
-        axes.plot(
-            [epoch.rounds for epoch in epochs], [epoch.noise_share for epoch in epochs],
-            color=colour, linewidth=2, marker="o", markersize=4,
-        )  # fmt: skip
+        rounds, shares = zip(*((epoch.rounds, epoch.noise_share) for epoch in epochs), strict=True)
+        draw_epochs(axes, rounds, shares, colour)
         labels.append((epochs[-1].noise_share, name_of(epsilon), colour))
     axes.set_ylim(-0.03, 1.12)  # room for labels of lines that end at 100 %
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

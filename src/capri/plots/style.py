@@ -12,7 +12,11 @@ from matplotlib.ticker import LogLocator, NullLocator
 from capri.arrays import FloatArray
 
 # Okabe and Ito: distinguishable with any colour vision, and in print by their lightness.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# The last six, for the rare picture of more lines, are as unlike these as there is room for.
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
+    "#332288", "#882255", "#999933", "#8C564B", "#117733", "#E7298A",
+)  # fmt: skip
 REFERENCE = "#444444"
 QUIET = "#666666"
 
@@ -83,6 +87,20 @@ def thinned(regret: FloatArray) -> tuple[FloatArray, FloatArray]:
     return rounds.astype(np.float64), np.concatenate([[0.0], regret])[rounds]
 
 
+def draw_epochs(axes: Axes, ends: Sequence[float], values: Sequence[float], colour: str) -> None:
+    """One dot an epoch, at the rounds played when it closed, joined by a line.
+
+    A last epoch that the horizon cut short stands alone: it learns from fewer rounds than those
+    before it, and closes so soon after them that a line to it would hook up or down, which looks
+    like a trend and is none.
+    """
+    x, y = np.asarray(ends, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    lengths = np.diff(x, prepend=0.0)
+    if len(x) > 1 and lengths[-1] < lengths[-2]:
+        x, y = np.insert(x, -1, np.nan), np.insert(y, -1, np.nan)
+    axes.plot(x, y, color=colour, linewidth=2, marker="o", markersize=4)
+
+
 def label_right(figure: Figure, axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
     """Write each label beside the end of its line, moved apart where lines end together."""
     labels = sorted(labels)
@@ -99,6 +117,11 @@ def label_right(figure: Figure, axes: Axes, labels: Sequence[tuple[float, str, s
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1,
                         "shrinkB": 2, "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+def label_width(labels: Sequence[str]) -> float:
+    """Inches to leave beside a panel for such labels: at 10 points, a letter is 0.085 wide."""
+    return max(1.9, 0.4 + 0.085 * max(map(len, labels)))
 
 
 def spread(positions: FloatArray, gap: float) -> FloatArray:

@@ -150,6 +150,18 @@ class Certificate:
         """The certificate as a page that opens anywhere."""
         return _page(self.to_text())
 
+    def __repr__(self) -> str:
+        return (
+            f"Certificate(({self.epsilon:g}, {self.delta:g})-differential privacy, {self.model} "
+            f"model; {self.privacy_unit}; {len(self.releases)} releases spent epsilon "
+            f"{self.spent['epsilon']:.6g}; .to_text() says all)"
+        )
+
+    def _repr_html_(self) -> str:
+        # Folded, and without the style of the page, which would spread to the whole notebook.
+        body = self.to_html().partition("</style>")[2].removesuffix("</html>\n")
+        return f"<details><summary>{escape(repr(self))}</summary>{body}</details>"
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write ``.json``, ``.html`` or Markdown, by the ending of the path."""
         target = Path(path)

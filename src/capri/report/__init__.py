@@ -1,5 +1,5 @@
 """Results to look at: ``capri report`` writes one page that opens anywhere, offline."""
 
-from capri.report.report import Report, read_report
+from capri.report.reader import Report, read_report
 
 __all__ = ["Report", "read_report"]

@@ -96,13 +96,33 @@ function sample(mark, dashes, quiet = mark.promise?.model === "perfect") {
     draw("path", { class: "dot", d: markPath(mark.shape, 39, 6, 3.4) }));
 }
 
-/** Move sorted positions apart, so that labels do not cover each other. */
-function spread(positions, gap, low, high) {
+/** Move sorted positions of labels apart, each as high as its size, so that none covers another. */
+function spread(positions, sizes, low, high) {
   const moved = [...positions];
-  for (let i = 0; i < moved.length; i++) moved[i] = Math.max(moved[i], i ? moved[i - 1] + gap : low);
+  const gap = (i) => (sizes[i] + sizes[i + 1]) / 2;
+  for (let i = 0; i < moved.length; i++) moved[i] = Math.max(moved[i], i ? moved[i - 1] + gap(i - 1) : low + sizes[0] / 2);
   for (let i = moved.length - 1; i >= 0; i--)
-    moved[i] = Math.min(moved[i], i === moved.length - 1 ? high : moved[i + 1] - gap);
+    moved[i] = Math.min(moved[i], i === moved.length - 1 ? high - sizes[i] / 2 : moved[i + 1] - gap(i));
   return moved;
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+
+/** The width in pixels of a text in a chart. */
+function textWidth(text) {
+  pen.font = `11.5px ${getComputedStyle(document.body).fontFamily}`;
+  return Math.ceil(pen.measureText(text).width);
+}
+
+/** A name in as many lines as it needs: broken after a space or a hyphen, or anywhere if need be. */
+function broken(name, room) {
+  const found = [""];
+  for (const part of name.split(/(?<=[\s,_-])/))
+    for (const piece of textWidth(part) > room ? part : [part]) {
+      if (textWidth((found[found.length - 1] + piece).trimEnd()) > room) found.push("");
+      found[found.length - 1] += piece;
+    }
+  return found;
 }
 
 /** Draw a chart into `host`, again whenever the width changes; returns a function that stops that. */
@@ -121,9 +141,13 @@ function chart(host, spec) {
 
 function paint(host, spec, width) {
   const { x, y, lines, dashes } = spec;
-  const height = Math.round(Math.min(340, Math.max(230, width * 0.62)));
   const named = width >= 400 && lines.length <= 14;
-  const plot = { left: 56, top: 10, right: width - (named ? 132 : 24), bottom: height - 40 };
+  const room = named ? Math.min(Math.max(...lines.map((line) => textWidth(line.name))), Math.round(width * 0.34)) : 4;
+  const names = new Map(lines.map((line) => [line.key, broken(line.name, room)]));
+  const size = (line) => 13 * names.get(line.key).length;
+  const tall = named ? lines.reduce((sum, line) => sum + size(line), 56) : 0;
+  const height = Math.round(Math.max(Math.min(340, Math.max(230, width * 0.62)), tall));
+  const plot = { left: 56, top: 10, right: width - room - 20, bottom: height - 40 };
   const toX = scale(...x.span, x.log, plot.left, plot.right);
   const toY = scale(...y.span, y.log, plot.bottom, plot.top);
   const inside = (value, axis) => value !== null && value !== undefined && (!axis.log || value > 0);
@@ -131,9 +155,14 @@ function paint(host, spec, width) {
   const svg = draw("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", tabindex: 0,
     "aria-label": `${spec.title}. ${lines.length} lines. Left and right arrow keys read values out.` });
 
-  for (const value of ticks(...x.span, x.log, Math.max(3, (plot.right - plot.left) / 80))) {
-    svg.append(draw("line", { class: "grid", x1: toX(value), x2: toX(value), y1: plot.top, y2: plot.bottom }),
-      draw("text", { class: "tick", x: toX(value), y: plot.bottom + 16, "text-anchor": "middle" }, tickLabel(value)));
+  // What was measured at a few values has a tick at each, and a number wherever it fits.
+  let free = 0;
+  for (const value of x.ticks ?? ticks(...x.span, x.log, Math.max(3, (plot.right - plot.left) / 80))) {
+    const half = textWidth(tickLabel(value)) / 2 + 2;
+    svg.append(draw("line", { class: "grid", x1: toX(value), x2: toX(value), y1: plot.top, y2: plot.bottom + 4 }));
+    if (toX(value) - half < free) continue;
+    free = toX(value) + half;
+    svg.append(draw("text", { class: "tick", x: toX(value), y: plot.bottom + 16, "text-anchor": "middle" }, tickLabel(value)));
   }
   for (const value of ticks(...y.span, y.log, 5)) {
     svg.append(draw("line", { class: "grid", x1: plot.left, x2: plot.right, y1: toY(value), y2: toY(value) }),
@@ -171,15 +200,19 @@ function paint(host, spec, width) {
   }
   if (named) {
     ends.sort((a, b) => a.at[1] - b.at[1]);
-    const places = spread(ends.map((end) => end.at[1]), 13, plot.top + 4, plot.bottom - 2);
+    const places = spread(ends.map((end) => end.at[1]), ends.map((end) => size(end.line)), plot.top - 4, plot.bottom + 4);
     ends.forEach(({ line, at }, i) => {
-      const short = line.name.length > 18 ? line.name.slice(0, 17) + "…" : line.name;
+      const left = plot.right + 17, top = places[i] + 10.5 - size(line) / 2;
       svg.append(draw("path", { class: "leader", d: `M${(at[0] + 5).toFixed(1)},${at[1].toFixed(1)}L${plot.right + 14},${places[i].toFixed(1)}` }),
-        draw("text", { class: `name${line.quiet ? " quiet" : ""}`, x: plot.right + 17, y: places[i] + 4 }, short, draw("title", {}, line.name)));
+        draw("text", { class: `name${line.quiet ? " quiet" : ""}`, x: left, y: top },
+          names.get(line.key).map((part, k) => draw("tspan", { x: left, y: top + 13 * k }, part))));
     });
   }
   const readout = make("div", { class: "readout", role: "status", hidden: "" });
-  host.replaceChildren(svg, readout);
+  // Without room beside the lines, their names stand below.
+  const key = named ? null : make("div", { class: "key" }, lines.map((line) =>
+    make("span", {}, sample(line.mark, dashes, line.quiet), line.name)));
+  host.replaceChildren(...[svg, readout, key].filter(Boolean));
   if (ends.length) readValues(svg, readout, { spec, plot, toX, toY, width, shown: ends.map((end) => end.line) });
 }
 

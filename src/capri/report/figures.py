@@ -2,14 +2,22 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capri.arrays import FloatArray
-from capri.plots.style import COLOURS, REFERENCE, label_right, log_axes, new_figure, prepare
+from capri.plots.style import (
+    COLOURS,
+    REFERENCE,
+    label_right,
+    label_width,
+    log_axes,
+    new_figure,
+    prepare,
+)
 from capri.report.marks import DASHES, Mark, marks
 from capri.report.summary import Mean, Player, Series, Summary
 
@@ -41,17 +49,17 @@ class _Axes:
     y: str
     log: bool
     note: str
+    measured: bool = False  # at the few values of x that were asked for: each has a tick
 
 
 _CURVES = _Axes(
     x="rounds played", y="cumulative regret", log=False, note="mean and two standard errors"
 )
 _EPSILON = _Axes(
-    x="epsilon", y="regret / uniform play", log=True, note="mean and two standard errors"
-)
-_HORIZON = _Axes(
-    x="rounds T", y="regret / uniform play", log=True, note="mean and two standard errors"
-)
+    x="epsilon", y="regret / uniform play", log=True, note="mean and two standard errors",
+    measured=True,
+)  # fmt: skip
+_HORIZON = replace(_EPSILON, x="rounds T")
 _NOISE = _Axes(
     x="rounds played when the epoch closed", y="noise", log=True,
     note="standard deviation of the noise on a release,\nor on each local report",
@@ -174,13 +182,14 @@ def _picture(summary: Summary, lines: Sequence[_Line], axes: _Axes, headline: st
     model = {line.player: players[line.player].promise["model"] for line in lines}
     models = [each for each in _TITLES if each in model.values() and each != "perfect"]
     models = models or ["perfect"]
-    width = 5.6 * len(models) + 0.6
+    margin = label_width([players[line.player].policy for line in lines])
+    width = (3.7 + margin) * len(models) + 0.6
     footnote = (
         "Seeded simulations. Dashes tell unlike promises apart; only lines of one kind promise "
         "the same."
     )
     figure = new_figure(width, 5.8, headline, footnote)
-    figure.subplots_adjust(left=0.95 / width, right=1 - 1.9 / width, wspace=0.7)
+    figure.subplots_adjust(left=0.95 / width, right=1 - margin / width, wspace=(margin + 0.7) / 3.7)
     panels = figure.subplots(1, len(models), sharex=True, sharey=True, squeeze=False)[0]
     for panel, each in zip(panels, models, strict=True):
         mine = [line for line in lines if model[line.player] in (each, "perfect")]
@@ -192,7 +201,7 @@ def _picture(summary: Summary, lines: Sequence[_Line], axes: _Axes, headline: st
         for line in mine:
             _draw(panel, line, players[line.player], drawn[line.player])
     panels[0].set_ylabel(axes.y, size=11)
-    _set_scales(panels, lines, log=axes.log)
+    _set_scales(panels, lines, axes)
     for panel, each in zip(panels, models, strict=True):
         labels = [
             (float(line.y[-1]), players[line.player].policy, _colour(players, drawn, line))
@@ -203,14 +212,16 @@ def _picture(summary: Summary, lines: Sequence[_Line], axes: _Axes, headline: st
     return figure
 
 
-def _set_scales(panels: Sequence[Axes], lines: Sequence[_Line], *, log: bool) -> None:
+def _set_scales(panels: Sequence[Axes], lines: Sequence[_Line], axes: _Axes) -> None:
     """The same for all panels, fixed here: labels are placed by them."""
     x, y = (np.concatenate([getattr(line, name) for line in lines]) for name in "xy")
     tops = [line.y + (0.0 if line.reach is None else line.reach) for line in lines]
     for panel in panels:
         panel.tick_params(labelleft=True)
-        if log:
+        if axes.log:
             log_axes(panel)
+            if axes.measured:
+                panel.set_xticks(np.unique(x))
             panel.set_xlim(x.min() / 1.05, x.max() * 1.05)
             panel.set_ylim(y[y > 0].min() / 1.2, y.max() * 1.2)
         else:

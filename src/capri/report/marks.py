@@ -25,17 +25,25 @@ class Mark:
 
 
 def marks(players: Sequence[Player]) -> list[Mark]:
-    """Colours differ within a trust model as long as they last, and beyond it where they can."""
+    """A policy has one colour under all its promises, and no other has it while colours last.
+
+    What uses no data is drawn in grey. Once colours run out they differ within a trust model first.
+    """
     promises = list(dict.fromkeys(player.promise["label"] for player in players))
     models = [player.promise["model"] for player in players]
     within = {model: Counter[int]() for model in models}
     overall = Counter[int]()
+    colours: dict[str, int] = {}
     found = {}
     # The first of every model, then the second: those that matter most get colours of their own.
     for place in sorted(range(len(players)), key=lambda i: models[:i].count(models[i])):
-        used = within[models[place]]
-        colour = min(range(len(COLOURS)), key=lambda each: (used[each], overall[each]))
-        dash = promises.index(players[place].promise["label"]) % len(DASHES)
+        player, used = players[place], within[models[place]]
+        dash = promises.index(player.promise["label"]) % len(DASHES)
+        if models[place] == "perfect":
+            found[place] = Mark(colour=0, dash=dash, shape=0)
+            continue
+        fresh = min(range(len(COLOURS)), key=lambda each: (used[each], overall[each]))
+        colour = colours.setdefault(player.policy, fresh)
         found[place] = Mark(colour=colour, dash=dash, shape=used[colour] % len(SHAPES))
         used[colour] += 1
         overall[colour] += 1

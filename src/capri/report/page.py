@@ -1,16 +1,27 @@
-"""One HTML file with everything in it. Nothing on the page asks for another file."""
+"""One HTML file with everything in it: the numbers as JSON, with as many digits as one can see.
+
+Nothing on the page asks for another file.
+"""
 
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from html import escape
 from importlib.resources import files
+from math import isfinite
 from typing import Any
+
+from capri.report.marks import DASHES, SHAPES, marks
+from capri.report.summary import Mean, Series, Summary
+
+# More than a screen or a reader can tell apart.
+_DIGITS = 5
 
 
 def page(studies: Sequence[dict[str, Any]], *, title: str) -> str:
-    """The page of some studies, each a :func:`~capri.report.document.document` with its texts.
+    """The page of some studies, each a :func:`document` with its texts.
 
     Data reach the page as JSON and its text as text nodes: a name that looks like HTML stays a
     name. The content policy allows this style and these scripts, and no request at all.
@@ -45,3 +56,108 @@ def _asset(name: str) -> str:
 def _digest(text: str) -> str:
     """What a content policy calls an inline element: the hash of its text."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def document(summary: Summary) -> dict[str, Any]:
+    """A summary in values that JSON can hold. Rounds and certificates are stored once."""
+    grids: list[list[float]] = []
+    certificates: list[Any] = []
+    return {
+        "cells": summary.cells,
+        "seconds": _short(summary.seconds),
+        "versions": list(summary.versions),
+        "dashes": DASHES,
+        "players": [
+            {
+                "policy": player.policy,
+                "label": player.label,
+                "promise": dict(player.promise),
+                "colour": mark.colour,
+                "dash": mark.dash,
+                "shape": SHAPES[mark.shape],
+            }
+            for player, mark in zip(summary.players, marks(summary.players), strict=True)
+        ],
+        "series": [_series(one, grids, certificates) for one in summary.series],
+        "grids": grids,
+        "certificates": certificates,
+        "pairs": [
+            [pair.first, pair.second, *_plain(list(asdict(pair.comparison).values()))]
+            for pair in summary.pairs
+        ],
+        "failures": _failures(summary.failures),
+    }
+
+
+def _series(one: Series, grids: list[list[float]], certificates: list[Any]) -> dict[str, Any]:
+    rounds, mean, error = one.curve
+    return {
+        "environment": one.environment,
+        "rounds": one.rounds,
+        "epsilon": one.epsilon,
+        "delta": one.delta,
+        "player": one.player,
+        "note": one.note,
+        "seeds": list(one.finals),
+        "regret": _mean(one.regret),
+        "ratio": _mean(one.ratio),
+        "simple": _mean(one.simple_regret),
+        "seconds": None if one.seconds is None else _short(one.seconds.mean),
+        "memory": one.peak_memory_bytes,
+        "grid": _place(grids, [int(each) for each in rounds]),
+        "curve": _numbers(mean),
+        "error": None if error is None else _numbers(error),
+        "epochs": [_plain(dict(epoch)) for epoch in one.epochs],
+        "active": _plain(one.active),
+        "certificate": (
+            None if one.certificate is None else _place(certificates, _plain(one.certificate))
+        ),
+    }
+
+
+def _failures(failures: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row for all cells of a policy and a problem that failed alike."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for failure in failures:
+        same = {name: failure[name] for name in ("policy", "environment", "error")}
+        lists: dict[str, Any] = {"rounds": [], "epsilon": [], "seed": []}
+        row = rows.setdefault(tuple(same.values()), same | lists | {"cells": 0})
+        row["cells"] += 1
+        for name in lists:
+            _place(row[name], failure[name])
+    return [_plain(row) for row in rows.values()]
+
+
+def _mean(mean: Mean | None) -> list[float | None] | None:
+    """Mean, standard error, smallest and largest."""
+    return None if mean is None else _numbers(asdict(mean).values())
+
+
+def _place(known: list[Any], value: Any) -> int:
+    if value not in known:
+        known.append(value)
+    return known.index(value)
+
+
+def _numbers(values: Iterable[float | None]) -> list[float | None]:
+    return [None if value is None else _short(value) for value in values]
+
+
+def _short(value: float) -> float | None:
+    if not isfinite(value):
+        return None
+    short = float(f"{value:.{_DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case str():
+            return value
+        case Sequence():
+            return [_plain(item) for item in value]
+        case float():
+            return _short(value)
+    return value

@@ -43,7 +43,7 @@ function showStudy(number) {
 }
 
 function heading({ study }) {
-  const failed = study.failures.length;
+  const failed = study.failures.reduce((sum, one) => sum + one.cells, 0);
   const seeds = unique(study.series.flatMap((one) => one.seeds)).length;
   const fact = (value, words, loud) => make("li", { class: loud ? "alarm" : null }, make("b", {}, value), ` ${words}`);
   return make("header", {},
@@ -243,7 +243,7 @@ function epsilonSection(view) {
   return section("epsilon", "Regret against epsilon",
     `Final regret as a share of uniform play (1 is no better than chance), log axes; level lines spend no budget. Points: mean and two standard errors. ${where(view, false)}.`,
     lines.length ? facets(view, lines, {
-      x: { label: "epsilon: smaller is more private", name: "epsilon", log: true }, y: { label: "regret / uniform", log: true },
+      x: { label: "epsilon: smaller is more private", name: "epsilon", log: true, ticks: view.epsilons }, y: { label: "regret / uniform", log: true },
     }, "Regret against epsilon", ["none"]) : empty());
 }
 
@@ -254,7 +254,7 @@ function horizonSection(view) {
   return section("horizon", "Regret against the horizon",
     `Final regret of runs planned for T rounds, as a share of uniform play, log axes. ${state.environment}${epsilons.length ? `, epsilon ${figure(state.epsilon)} where there is a budget` : ""}.`,
     lines.length ? facets(view, lines, {
-      x: { label: "rounds T", name: "T =", log: true }, y: { label: "regret / uniform", log: true },
+      x: { label: "rounds T", name: "T =", log: true, ticks: roundsOf(view) }, y: { label: "regret / uniform", log: true },
     }, "Regret against the horizon") : empty());
 }
 
@@ -296,7 +296,7 @@ function finalSection(view) {
     } }, mine.map(({ one, place }) => make("option", { value: place, selected: place === against ? "" : null }, study.players[one.player].policy))));
     return make("tbody", {},
       make("tr", { class: "group" }, make("th", { scope: "rowgroup", colspan: columns.length },
-        `${MODELS[promise.model].split(":")[0]}: ${terms(promise)}`, mine.length > 1 ? pick : null)),
+        make("span", {}, `${MODELS[promise.model].split(":")[0]}: ${terms(promise)}`, mine.length > 1 ? pick : null))),
       mine.map(({ one, place }) => make("tr", {}, nameCell(study, one, "policy"), cell(String(one.seeds.length)), cell(plusMinus(one.regret)),
         cell(`${figure(one.regret[2])} to ${figure(one.regret[3])}`), cell(plusMinus(one.ratio)), simple ? cell(plusMinus(one.simple)) : null,
         ...(mine.length > 1 ? versus(study, place, against) : [make("td", { class: "number soft", colspan: 2 }, "alone in this promise")]))));
@@ -429,9 +429,10 @@ function certificateDetails(study, { player, environment, rounds, certificate })
 function failureSection({ study }) {
   if (!study.failures.length) return null;
   return section("failures", "Failed cells", "The rest of the study is not affected. Run the study with --retry to play these again.",
-    table("Failed cells and their errors", [["policy"], ["problem"], ["T", 1], ["epsilon", 1], ["seed", 1], ["error"]],
-      make("tbody", {}, study.failures.map((one) => make("tr", {}, make("th", { scope: "row" }, one.policy), make("td", {}, one.environment),
-        cell(figure(one.rounds)), cell(figure(one.epsilon)), cell(String(one.seed)), make("td", {}, one.error || "unknown"))))));
+    table("Failed cells and their errors", [["policy"], ["cells", 1], ["error"], ["problem"], ["T"], ["epsilon"], ["seeds"]],
+      make("tbody", {}, study.failures.map((one) => make("tr", {}, make("th", { scope: "row" }, one.policy), cell(figure(one.cells)),
+        make("td", { class: "error" }, one.error || "unknown"), make("td", {}, one.environment),
+        [one.rounds, one.epsilon, one.seed].map((values) => make("td", {}, values.map(figure).join(", "))))))));
 }
 
 function studySection({ study }) {

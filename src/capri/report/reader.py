@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from capri.experiments import Results, read_results, result_folders
 from capri.experiments.worlds import holds_rows
-from capri.report.document import document
-from capri.report.page import page
+from capri.report.page import document, page
 from capri.report.summary import Summary, summarise
 
 if TYPE_CHECKING:
