@@ -36,6 +36,10 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "presets": ("learners.presets",),
     "problem": ("epoch.problem",),
     "random_functions": ("forecast.worlds",),
+    "rivals.batched_linear": ("rivals.linear.moments",),
+    "rivals.least_squares": ("rivals.linear.least_squares",),
+    "rivals.shariff_sheffet": ("rivals.linear.moments",),
+    "rivals.tree": ("rivals.linear.tree",),
     "storage": ("epoch.storage",),
     "typing": ("arrays",),
 }

@@ -18,23 +18,18 @@ from scipy.special import betaincinv
 from capri import Budget
 from capri.joint.audit import proven_mu
 from capri.privacy.calibration import analytic_multiplier
-from capri.rivals.adap_ucb import AdaPUCB
-from capri.rivals.batched_linear import BatchedLinear
-from capri.rivals.dubey import DubeyJoint, DubeyLocal
-from capri.rivals.exponential import exponential_law
-from capri.rivals.han import HanOLS, HanSGD, sphere_report
-from capri.rivals.kharkovskii import Kharkovskii, singular_floor, transformed
-from capri.rivals.kusner import Kusner
-from capri.rivals.ldp_ucb import LDPUCB, private_bits
-from capri.rivals.least_squares import WishartMoments, moments, packed_size
-from capri.rivals.private_catalogue import PRIVATE_RIVALS
-from capri.rivals.sajed_sheffet import SajedSheffet, private_means
-from capri.rivals.shariff_sheffet import ShariffSheffet
-from capri.rivals.tenenbaum import Tenenbaum, coins_needed, shuffled_sum
-from capri.rivals.tree import TreeSums, tree_levels
-from capri.rivals.usca import USCA
-from capri.rivals.zheng import Zheng
-from capri.rivals.zhou_tan import ZhouTan, private_rewards
+from capri.rivals.arms.elimination import SajedSheffet, Tenenbaum, coins_needed, shuffled_sum
+from capri.rivals.arms.rewards import private_means
+from capri.rivals.arms.ucb import LDPUCB, AdaPUCB, private_bits
+from capri.rivals.catalogue import PRIVATE_RIVALS
+from capri.rivals.kernel.kharkovskii import Kharkovskii, singular_floor, transformed
+from capri.rivals.kernel.release import USCA, Kusner, exponential_law
+from capri.rivals.linear.dubey import DubeyJoint, DubeyLocal
+from capri.rivals.linear.han import HanOLS, HanSGD, sphere_report
+from capri.rivals.linear.least_squares import WishartMoments, moments, packed_size
+from capri.rivals.linear.moments import BatchedLinear, ShariffSheffet, Zheng
+from capri.rivals.linear.tree import TreeSums, tree_levels
+from capri.rivals.linear.zhou_tan import ZhouTan, private_rewards
 from private_rivals import build
 
 ERROR = 1e-6
@@ -394,7 +389,7 @@ def test_a_whole_run_of_adap_ucb_keeps_its_claim() -> None:
         means = []
         for seed in range(20_000):
             policy = build(AdaPUCB, 1.0, simulation_seed=seed, horizon=20)
-            decisions = policy.act_many(np.repeat(policy._pool.rows[:1], 6, axis=0))
+            decisions = policy.act_many(np.repeat(policy.contexts.rows[:1], 6, axis=0))
             policy.update_many(decisions, [reward, 0, 0, 0, 0, 0])
             means.append(policy._means[0])
         return np.array(means)

@@ -8,7 +8,7 @@ from scipy.stats import chi2, norm
 
 from capri import Budget, ConfigurationError
 from capri.privacy.calibration import analytic_multiplier
-from capri.rivals.least_squares import (
+from capri.rivals.linear.least_squares import (
     MATRIX_SENSITIVITY,
     MOMENTS_SENSITIVITY,
     VECTOR_SENSITIVITY,

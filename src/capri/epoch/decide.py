@@ -1,14 +1,17 @@
 """Decisions, and drawing them from a public law."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from capri.arrays import FloatArray, IntArray
-from capri.errors import ConfigurationError
+from capri.errors import ConfigurationError, DataError, RewardIgnoredWarning, ShapeError
+from capri.spaces import as_numbers
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,60 @@ class RewardStatus(IntEnum):
 
     def __str__(self) -> str:
         return self.name.lower()
+
+
+# Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
+ACCEPTED, LATE, DUPLICATE, UNKNOWN = (int(status) for status in RewardStatus)
+
+
+def decision_rewards(
+    decisions: Decisions | Sequence[Decision | int], rewards: object
+) -> tuple[IntArray, FloatArray]:
+    """Numbers of some decisions and the finite reward of each. Errors never show a reward."""
+    ids = decision_ids(decisions)
+    values = as_numbers(rewards, "a reward must be a finite number")
+    if values.shape != ids.shape:
+        raise ShapeError(f"one reward per decision is needed: {len(ids)}, got {values.shape}")
+    if not np.isfinite(values).all():
+        raise DataError("a reward must be a finite number, got NaN or infinity")
+    return ids, values
+
+
+def reward_statuses(
+    ids: IntArray, awaited: NDArray[np.int8], first_id: int, origin: int = 0
+) -> IntArray:
+    """What each reward meets; of several for one decision the first counts.
+
+    ``awaited[i]`` is what a reward for decision ``first_id + i`` would meet; those for decisions
+    before it, from number ``origin`` on, come late.
+
+    >>> reward_statuses(np.array([7, 8, 8, 5, 9]), np.array([2, 0], dtype=np.int8), 7).tolist()
+    [2, 0, 2, 1, 3]
+    """
+    if len(ids) == 1 and 0 <= (first := int(ids[0]) - first_id) < len(awaited):
+        return awaited[first : first + 1].astype(np.int64)
+    place = ids - first_id
+    known = (place >= 0) & (place < len(awaited))
+    result = np.full(len(ids), UNKNOWN, dtype=np.int64)
+    result[known] = awaited[place[known]]
+    result[(ids >= origin) & (ids < first_id)] = LATE
+    if len(ids) > 1:
+        _, earliest = np.unique(ids, return_index=True)
+        repeated = np.ones(len(ids), dtype=np.bool_)
+        repeated[earliest] = False
+        result[repeated & (result == ACCEPTED)] = DUPLICATE
+    return result
+
+
+def warn_of_ignored(statuses: IntArray, stacklevel: int) -> None:
+    """A :class:`RewardIgnoredWarning` if a reward was late, repeated or for nobody."""
+    if statuses.any():
+        ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
+        warnings.warn(
+            f"ignored {' and '.join(ignored)} rewards: they changed nothing",
+            RewardIgnoredWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 class LawTable:

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from os import PathLike
@@ -15,7 +14,14 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.decide import Decision, Decisions, LawTable, RewardStatus, decision_ids
+from capri.epoch.decide import (
+    Decision,
+    Decisions,
+    LawTable,
+    RewardStatus,
+    decision_rewards,
+    warn_of_ignored,
+)
 from capri.epoch.plan import EpochRecord, Release
 from capri.epoch.problem import PrivacyModel, checked_problem
 from capri.epoch.storage import (
@@ -34,7 +40,6 @@ from capri.errors import (
     ConfigurationError,
     DataError,
     HorizonError,
-    RewardIgnoredWarning,
     ShapeError,
 )
 from capri.kernels import Kernel
@@ -43,6 +48,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, certify
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.privacy.promise import NOTHING, Promise
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
 from capri.spaces import (
@@ -178,6 +184,14 @@ class Capri:
         if self._streams.simulated:
             return f"simulation of {promise}: seeded noise, no privacy claim"
         return promise
+
+    @property
+    def promise(self) -> Promise:
+        """What a user is promised, to be compared; nothing for a run without budget."""
+        if self._problem.budget is None:
+            return NOTHING
+        unit = "one round" if self._problem.limit is None else "one user"
+        return Promise(model=self.model.value, kind="approximate", unit=unit)
 
     @property
     def model(self) -> PrivacyModel:
@@ -416,21 +430,10 @@ class Capri:
         return self._reward(decisions, rewards)
 
     def _reward(self, decisions: Decisions | Sequence[Decision | int], rewards: object) -> IntArray:
-        ids = decision_ids(decisions)
-        values = as_numbers(rewards, "a reward must be a finite number")
-        if values.shape != ids.shape:
-            raise ShapeError(f"one reward per decision is needed: {len(ids)}, got {values.shape}")
-        if not np.isfinite(values).all():
-            raise DataError("a reward must be a finite number, got NaN or infinity")
+        ids, values = decision_rewards(decisions, rewards)
         with self._lock:
             statuses = self._count(ids, values)
-        if statuses.any():
-            ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
-            warnings.warn(
-                f"ignored {' and '.join(ignored)} rewards: they changed nothing",
-                RewardIgnoredWarning,
-                stacklevel=3,  # the caller of update or update_many
-            )
+        warn_of_ignored(statuses, stacklevel=3)  # the caller of update or update_many
         return statuses
 
     def _count(self, ids: IntArray, values: FloatArray) -> IntArray:

@@ -40,6 +40,7 @@ from capri.local.certificate import certify_local
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate
 from capri.privacy.directions import RESOLUTION, direction_sum
+from capri.privacy.promise import Promise
 from capri.schedule import Schedule
 from capri.spaces import Contexts, as_contexts
 
@@ -136,6 +137,11 @@ class LocalCapri:
         if self.pure:
             return f"pure {epsilon:g}-local privacy of each user, made on the device"
         return f"({epsilon:g}, {delta:g})-local privacy of each user, made on the device"
+
+    @property
+    def promise(self) -> Promise:
+        """What a user is promised, to be compared."""
+        return Promise(model="local", kind="pure" if self.pure else "approximate")
 
     @property
     def pure(self) -> bool:

@@ -15,6 +15,7 @@ from capri.local.client import check_promise
 from capri.local.device import Device
 from capri.local.randomness import SimulatedRandomness
 from capri.privacy.budget import Budget
+from capri.privacy.promise import Promise
 from capri.spaces import as_contexts, as_numbers
 
 
@@ -49,6 +50,11 @@ class Fleet:
     def guarantee(self) -> str:
         """What real devices would be promised."""
         return f"simulation of {self._aggregator.guarantee}: seeded devices, no privacy claim"
+
+    @property
+    def promise(self) -> Promise:
+        """The aggregator's."""
+        return self._aggregator.promise
 
     @property
     def pure(self) -> bool:
