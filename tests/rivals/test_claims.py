@@ -105,15 +105,15 @@ def tree_findings(kind: type[Any], **options: Any) -> list[Finding]:
     belief, rng = policy._belief, np.random.default_rng(11)
     assert belief._tree._noise is not None, "premise: the rival's tree adds noise"
     proven = tree_attack(
-        lambda: belief.noise.draw(rng), belief._steps, belief._dimension, belief.noise.scale
+        lambda: belief.noise.draw(rng), belief.steps, belief.dimension, belief.noise.scale
     )
     return [(CLAIMED_MU, proven, 0.75 * CLAIMED_MU)]
 
 
 def summed_attack(belief: Any, trials: int = TRIALS) -> float:
     """One user's report (local), or a batch whose others contribute nothing (joint)."""
-    x, y = worst_rows(belief._dimension)
-    one, two, direction = worst_moments(belief._dimension)
+    x, y = worst_rows(belief.dimension)
+    one, two, direction = worst_moments(belief.dimension)
     middle = (one + two) / 2 @ direction
 
     def seen(world: int) -> np.ndarray:
@@ -292,7 +292,7 @@ def test_half_the_noise_in_a_tree_is_caught() -> None:
     policy = build(ShariffSheffet, BUDGET.epsilon, blocks=8)
     belief, rng = policy._belief, np.random.default_rng(21)
     broken = replace(belief.noise, scale=belief.noise.scale / 2)
-    assert tree_attack(lambda: broken.draw(rng), belief._steps, 5, broken.scale) > CLAIMED_MU
+    assert tree_attack(lambda: broken.draw(rng), belief.steps, 5, broken.scale) > CLAIMED_MU
 
 
 def test_a_tree_that_forgets_its_levels_is_caught() -> None:
@@ -300,7 +300,7 @@ def test_a_tree_that_forgets_its_levels_is_caught() -> None:
     belief = build(ShariffSheffet, BUDGET.epsilon, blocks=8)._belief
     rng = np.random.default_rng(22)
     broken = replace(belief.noise, scale=belief.noise.scale / np.sqrt(3))
-    assert tree_attack(lambda: broken.draw(rng), belief._steps, 5, broken.scale) > CLAIMED_MU
+    assert tree_attack(lambda: broken.draw(rng), belief.steps, 5, broken.scale) > CLAIMED_MU
 
 
 def test_half_the_noise_in_a_report_is_caught() -> None:
@@ -374,7 +374,7 @@ def test_gaussian_claims_are_tight(seed: int) -> None:
     belief = build(ShariffSheffet, BUDGET.epsilon, blocks=8, simulation_seed=seed)._belief
     rng = np.random.default_rng(31 + seed)
     proven = tree_attack(
-        lambda: belief.noise.draw(rng), belief._steps, 5, belief.noise.scale, trials=60_000
+        lambda: belief.noise.draw(rng), belief.steps, 5, belief.noise.scale, trials=60_000
     )
     assert 0.9 * CLAIMED_MU < proven <= CLAIMED_MU
     report = summed_attack(build(Zheng, BUDGET.epsilon, simulation_seed=seed)._belief, 60_000)

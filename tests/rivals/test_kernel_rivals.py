@@ -1,5 +1,6 @@
 """The rivals without privacy, against one another and against their formulas."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from capri.environments import random_rkhs
 from capri.kernels import Linear, Matern
 from capri.rivals import Rival, rival
 from capri.rivals.kernel.bkb import BKB
-from capri.rivals.kernel.gp_threds import bisect, leaves
+from capri.rivals.kernel.gp_threds import Region, bisect
 from capri.rivals.kernel.optimism import GPUCB
 from capri.rivals.kernel.shrinking import ActiveSet, BatchedExploration, batch_lengths
 from capri.rivals.kernel.square_cb import SquareCB
@@ -37,6 +38,14 @@ def actions_of(policy: Rival, rounds: int) -> list[int]:
         policy.update_many(decisions, WORLD.rewards(rng, context, decisions.action_index))
         actions.append(int(decisions.action_index[0]))
     return actions
+
+
+def leaves(region: Region) -> Iterator[Region]:
+    """The single actions below a node."""
+    if not region.halves:
+        yield region
+    for half in region.halves:
+        yield from leaves(half)
 
 
 def test_gp_ucb_plays_what_scikit_learn_would() -> None:

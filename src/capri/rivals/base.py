@@ -51,8 +51,8 @@ class Rival(Settings, ABC):
     ``budget=None`` is epsilon -> infinity. ``contexts`` are all that may come.
     """
 
-    # What it would promise with a budget; a run without one promises nothing.
-    promise: ClassVar[Promise]
+    # What it promises with a budget: nothing unless it says so. A run without one promises nothing.
+    promise: ClassVar[Promise] = NOTHING
     reference: ClassVar[str]
     # What it sees of a pair: its kernel, a feature row, or just the numbers of context and action.
     needs: ClassVar[Literal["kernel", "features", "arms"]]
@@ -169,7 +169,8 @@ class Rival(Settings, ABC):
             action, propensity = self._choose(context)
         else:
             action, propensity = np.empty(0, dtype=np.int64), np.empty(0)
-        return self._note(rows, context, action, propensity)
+        ids = self._batch.issue(context, action)
+        return self._decisions(ids, rows, action, propensity)
 
     @final
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
@@ -181,21 +182,16 @@ class Rival(Settings, ABC):
         asked = as_contexts(contexts, self.contexts.dimension)
         wanted = as_wanted(action_index, len(asked), self._actions.count)
         rows, context = self._requested(asked)
-        noted = [self._note(rows[:0], context[:0], context[:0], np.empty(0))]
-        kept = np.zeros(len(rows), dtype=np.bool_)
+        action, propensity = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows))
+        first = self._decided
         for place in range(len(rows)):
             one = slice(place, place + 1)
-            action, propensity = self._choose(context[one])
-            kept[place] = action[0] == wanted[place]
-            if kept[place]:
-                noted.append(self._note(rows[one], context[one], action, propensity))
-        return Decisions(
-            np.concatenate([each.id for each in noted]),
-            self._batch.number,
-            np.concatenate([each.action_index for each in noted]),
-            np.concatenate([each.action for each in noted]),
-            np.concatenate([each.propensity for each in noted]),
-        ), kept
+            action[one], propensity[one] = self._choose(context[one])
+            if action[place] == wanted[place]:
+                self._batch.issue(context[one], action[one])
+        kept = action == wanted
+        ids = np.arange(first, self._decided)
+        return self._decisions(ids, rows[kept], action[kept], propensity[kept]), kept
 
     def _requested(self, contexts: object) -> tuple[FloatArray, IntArray]:
         """Rows that may be decided for now, and their places in the pool; closes a full batch."""
@@ -214,11 +210,9 @@ class Rival(Settings, ABC):
             self._close()
         return rows, context
 
-    def _note(
-        self, rows: FloatArray, context: IntArray, action: IntArray, propensity: FloatArray
+    def _decisions(
+        self, ids: IntArray, rows: FloatArray, action: IntArray, propensity: FloatArray
     ) -> Decisions:
-        """Decisions of the open batch, numbered."""
-        ids = self._batch.issue(context, action)
         features = self._actions.features_of(rows, action)
         return Decisions(ids, self._batch.number, action, features, propensity)
 
@@ -252,6 +246,11 @@ class Rival(Settings, ABC):
     def _close(self) -> None:
         batch = self._batch
         self._open(self._learn(batch.context, batch.action, batch.reward))
+
+    def _uniformly(self, context: IntArray) -> tuple[IntArray, FloatArray]:
+        """Any action, each equally likely."""
+        count = self._actions.count
+        return self._draws.integers(count, size=len(context)), np.full(len(context), 1 / count)
 
     @property
     def _decided(self) -> int:

@@ -8,14 +8,13 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.checks import between, positive
 from capri.features import NUMERICAL_RANK, greedy_basis
-from capri.kernels import Kernel
-from capri.privacy.promise import NOTHING
-from capri.rivals.base import Rival, Width, checked_width
+from capri.rivals.base import Width, checked_width
+from capri.rivals.kernel.optimism import KernelRival
 from capri.rivals.kernel.posterior import WeightPosterior, optimistic
 
 
 @final
-class BKB(Rival):
+class BKB(KernelRival):
     """Budgeted kernelised bandits of Calandriello, Carratino, Lazaric, Valko and Rosasco (2019).
 
     Algorithm 1 of arXiv 1903.05594: lines 4-7 are :meth:`_choose`, lines 8-12 :meth:`_learn` and
@@ -43,12 +42,8 @@ class BKB(Rival):
     """
 
     name = "bkb"
-    promise = NOTHING
     reference = "Calandriello et al. 2019, arXiv 1903.05594"
-    needs = "kernel"
-    reach = 100_000
 
-    kernel: Kernel
     beta: Width = "practical"
     # In units of the reward bound, as is norm_bound; lambda = noise^2.
     noise: float = 0.06

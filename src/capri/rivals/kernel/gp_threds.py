@@ -1,6 +1,6 @@
 """GP-ThreDS: threshold domain shrinking by walks on a tree."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import final
 
@@ -8,10 +8,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.checks import positive
-from capri.kernels import Kernel
-from capri.privacy.promise import NOTHING
-from capri.rivals.base import Rival
-from capri.rivals.kernel.posterior import kernel_posterior
+from capri.rivals.kernel.optimism import KernelRival
 
 # An interval of values this narrow, in units of the reward bound, is not halved any more.
 _NARROWEST = 1e-6
@@ -36,7 +33,7 @@ def bisect(rows: FloatArray, actions: IntArray) -> Region:
 
 
 @final
-class GPThreDS(Rival):
+class GPThreDS(KernelRival):
     """Threshold domain shrinking (Salgia, Vakili & Zhao 2021), one search per context.
 
     arXiv 2010.13997. Algorithm 1 (GP-ThreDS) is :meth:`_search`: it holds an interval ``[a, b]``
@@ -60,12 +57,8 @@ class GPThreDS(Rival):
     """
 
     name = "gp-threds"
-    promise = NOTHING
     reference = "Salgia, Vakili & Zhao 2021, arXiv 2010.13997"
-    needs = "kernel"
-    reach = 100_000
 
-    kernel: Kernel
     beta: float = 1.5
     noise: float = 0.06  # in units of the reward bound
     depth: int = 2  # how far an epoch refines
@@ -73,8 +66,7 @@ class GPThreDS(Rival):
     def _start(self) -> int:
         self.beta = positive("beta", self.beta)
         self.depth = int(positive("depth", self.depth))
-        ridge = positive("noise", self.noise) ** 2
-        self._posterior = kernel_posterior(self.kernel, self._pairs, self._actions.count, ridge)
+        self._posterior = self._ridged(positive("noise", self.noise) ** 2)
         self._searches: dict[int, Generator[int, None, None]] = {}
         return 1
 
@@ -140,11 +132,3 @@ class GPThreDS(Rival):
             if width[best] < gap / 4:
                 return bool(mean[best] > threshold)
             yield int(node.actions[best])
-
-
-def leaves(region: Region) -> Iterator[Region]:
-    """The single actions below a node."""
-    if not region.halves:
-        yield region
-    for half in region.halves:
-        yield from leaves(half)

@@ -11,7 +11,7 @@ from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget
 from capri.privacy.promise import Promise
-from capri.rivals.kernel.optimism import PosteriorPlay
+from capri.rivals.kernel.optimism import KernelRival, PosteriorPlay
 from capri.rivals.kernel.posterior import Posterior, kernel_posterior
 
 
@@ -39,7 +39,7 @@ def transformed(
 
 
 @final
-class Kharkovskii(PosteriorPlay):
+class Kharkovskii(KernelRival, PosteriorPlay):
     """GP-UCB of a modeler who sees randomly projected inputs only.
 
     Reference: D. Kharkovskii, Z. Dai, B. K. H. Low, "Private Outsourced Bayesian Optimization",
@@ -70,10 +70,7 @@ class Kharkovskii(PosteriorPlay):
         unit="one input row",
     )
     reference = "Kharkovskii et al. 2020"
-    needs = "kernel"
-    reach = 100_000
 
-    kernel: Kernel
     columns: int | None = 20  # of the projection; None, without a budget only, projects nothing
     beta: float = 1.0
     noise: float = 0.06

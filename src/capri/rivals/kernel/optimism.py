@@ -7,9 +7,21 @@ from typing import final
 from capri.arrays import FloatArray, IntArray
 from capri.checks import between, positive
 from capri.kernels import Kernel
-from capri.privacy.promise import NOTHING
 from capri.rivals.base import Rival, Width, checked_width, chosen_width
 from capri.rivals.kernel.posterior import Posterior, kernel_posterior, optimistic
+
+
+class KernelRival(Rival, ABC):
+    """Sees the kernel of pairs."""
+
+    needs = "kernel"
+    reach = 100_000
+
+    kernel: Kernel
+
+    @final
+    def _ridged(self, ridge: float) -> Posterior:
+        return kernel_posterior(self.kernel, self._pairs, self._actions.count, ridge)
 
 
 class PosteriorPlay(Rival, ABC):
@@ -40,17 +52,8 @@ class PosteriorPlay(Rival, ABC):
         return 1
 
 
-class KernelOptimism(PosteriorPlay, ABC):
+class KernelOptimism(KernelRival, PosteriorPlay, ABC):
     """Optimism in the space of a kernel, which can also say what it holds for best."""
-
-    needs = "kernel"
-    reach = 100_000
-
-    kernel: Kernel
-
-    @final
-    def _ridged(self, ridge: float) -> Posterior:
-        return kernel_posterior(self.kernel, self._pairs, self._actions.count, ridge)
 
     @final
     def recommend(self, context: int) -> int:
@@ -78,7 +81,6 @@ class GPUCB(KernelOptimism):
     """
 
     name = "gp-ucb"
-    promise = NOTHING
     reference = "Srinivas et al. 2010, arXiv 0912.3995"
 
     beta: Width = "practical"
@@ -119,7 +121,6 @@ class IGPUCB(KernelOptimism):
     """
 
     name = "igp-ucb"
-    promise = NOTHING
     reference = "Chowdhury & Gopalan 2017, arXiv 1704.00445"
 
     # In units of the reward bound, as is norm_bound.
@@ -166,7 +167,6 @@ class KernelUCB(KernelOptimism):
     """
 
     name = "kernel-ucb"
-    promise = NOTHING
     reference = "Valko et al. 2013, arXiv 1309.6869"
 
     eta: Width = "practical"

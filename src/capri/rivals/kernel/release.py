@@ -9,11 +9,10 @@ from capri.arrays import FloatArray, IntArray
 from capri.checks import positive, whole
 from capri.errors import BudgetError, ConfigurationError
 from capri.features import LowRankFeatures, spectral_basis
-from capri.kernels import Kernel
 from capri.privacy.promise import Promise
 from capri.rivals.base import Rival
-from capri.rivals.kernel.optimism import PosteriorPlay
-from capri.rivals.kernel.posterior import Posterior, kernel_posterior
+from capri.rivals.kernel.optimism import KernelRival, PosteriorPlay
+from capri.rivals.kernel.posterior import Posterior
 
 # Pairs that the features of USCA are computed from, and how many features at most.
 _SAMPLE, _MAX_RANK = 2000, 100
@@ -51,7 +50,7 @@ def _learning_rounds(rival: Rival, explore: int | None, share: int) -> int:
 
 
 @final
-class USCA(Rival):
+class USCA(KernelRival):
     """Plays uniformly while it learns; then picks an action by the exponential mechanism.
 
     Reference: N. Pavlovic, S. Salgia, Q. Zhao, "Differentially Private Kernelized Contextual
@@ -79,10 +78,8 @@ class USCA(Rival):
     name = "usca"
     promise = Promise(model="joint", kind="pure")
     reference = "Pavlovic, Salgia & Zhao 2025"
-    needs = "kernel"
     reach = 10_000_000
 
-    kernel: Kernel
     explore: int | None = None  # rounds of uniform play, at most the horizon, before the picks
     ridge: float = 1.0
 
@@ -133,9 +130,7 @@ class USCA(Rival):
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         if self._table is not None:
             return np.asarray(self._table[context]), np.ones(len(context))
-        count = self._actions.count
-        action = self._draws.integers(count, size=len(context))
-        return action, np.full(len(context), 1 / count)
+        return self._uniformly(context)
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         if self._table is None:
@@ -159,7 +154,7 @@ def published_sensitivity(points: int, rounds: int, delta: float, similarity: fl
 
 
 @final
-class Kusner(PosteriorPlay):
+class Kusner(KernelRival, PosteriorPlay):
     """GP-UCB without noise; then one action is released by the exponential mechanism and played.
 
     Reference: M. Kusner, J. Gardner, R. Garnett, K. Weinberger, "Differentially Private Bayesian
@@ -189,10 +184,7 @@ class Kusner(PosteriorPlay):
         unit="one record of that data set",
     )
     reference = "Kusner et al. 2015"
-    needs = "kernel"
-    reach = 100_000
 
-    kernel: Kernel
     explore: int | None = None
     beta: float = 1.0  # the multiple of the standard deviation while exploring
     noise: float = 0.06
@@ -210,8 +202,7 @@ class Kusner(PosteriorPlay):
             )
         self._spread = positive("sensitivity", self.sensitivity)
         self._released: int | None = None
-        ridge = positive("noise", self.noise) ** 2
-        return kernel_posterior(self.kernel, self._pairs, self._actions.count, ridge)
+        return self._ridged(positive("noise", self.noise) ** 2)
 
     def _width(self) -> float:
         return self.beta

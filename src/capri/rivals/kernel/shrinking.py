@@ -9,9 +9,8 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.checks import between, positive, whole
 from capri.errors import ConfigurationError
-from capri.kernels import Kernel
-from capri.privacy.promise import NOTHING
-from capri.rivals.base import Rival, Width, chosen_width
+from capri.rivals.base import Width, chosen_width
+from capri.rivals.kernel.optimism import KernelRival
 from capri.rivals.kernel.posterior import GRID_PAIRS, GridPosterior, batch_posterior
 
 
@@ -53,13 +52,9 @@ def nonadaptive_width(beta: Width, norm: float, union: float) -> float:
     return chosen_width("beta", beta, practical=1.0, theory=norm + sqrt(2 * log(union)))
 
 
-class Shrinking(Rival, ABC):
+class Shrinking(KernelRival, ABC):
     """Plays actions that are left; after a batch, its posterior alone says which remain so."""
 
-    promise = NOTHING
-    needs = "kernel"
-
-    kernel: Kernel
     beta: Width = "practical"
     # In units of the reward bound, as is norm_bound.
     noise: float = 0.06
@@ -118,7 +113,6 @@ class BatchedExploration(Shrinking):
 
     name = "batched-exploration"
     reference = "Li & Scarlett 2022, arXiv 2110.07788"
-    reach = 100_000
 
     def _plan(self) -> tuple[int, int]:
         count = self.contexts.size * self._actions.count

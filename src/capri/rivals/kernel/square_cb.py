@@ -7,14 +7,12 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.checks import positive
-from capri.kernels import Kernel
-from capri.privacy.promise import NOTHING
-from capri.rivals.base import Rival, Width, checked_width
-from capri.rivals.kernel.posterior import kernel_posterior
+from capri.rivals.base import Width, checked_width
+from capri.rivals.kernel.optimism import KernelRival
 
 
 @final
-class SquareCB(Rival):
+class SquareCB(KernelRival):
     """SquareCB of Foster and Rakhlin (2020) with online kernel ridge regression as its oracle.
 
     Algorithm 1 of arXiv 2002.04926: line 5 is the mean of the posterior, line 6 the best action,
@@ -31,20 +29,15 @@ class SquareCB(Rival):
     """
 
     name = "squarecb"
-    promise = NOTHING
     reference = "Foster & Rakhlin 2020, arXiv 2002.04926"
-    needs = "kernel"
-    reach = 100_000
 
-    kernel: Kernel
     gamma: Width = "practical"
     noise: float = 0.06  # the root of the ridge, in units of the reward bound
 
     def _start(self) -> int:
         self.gamma = checked_width("gamma", self.gamma)
         self._ridge = positive("noise", self.noise) ** 2
-        actions = self._actions.count
-        self._posterior = kernel_posterior(self.kernel, self._pairs, actions, self._ridge)
+        self._posterior = self._ridged(self._ridge)
         self._gain = 0.0
         return 1
 

@@ -1,5 +1,6 @@
 """What linear rivals know: released moments, their solution and the width to play."""
 
+from dataclasses import dataclass
 from math import log, sqrt
 from typing import Protocol, final
 
@@ -29,7 +30,7 @@ class Belief(Protocol):
     """What is known of the weights, and the factor of ``|x|_{M^-1}`` in an upper bound."""
 
     solution: Solution
-    bonus: float
+    width: float
 
     def learn(self, features: FloatArray, targets: FloatArray) -> None:
         """Take in a batch: rows of norm at most 1, rewards within [-1, 1]."""
@@ -56,63 +57,71 @@ def bonus_width(
     return scale * (3 * sqrt(ridge) + 0.1 * sqrt(dimension * log(max(horizon, 2))))
 
 
-@final
-class TreeBelief:
-    """Moments of blocks of rounds, released through a tree (rewards already within [-1, 1]).
+@dataclass(kw_only=True, eq=False)
+class NoisyBelief:
+    """Moments with noise, for which ridge and width make up (rewards already within [-1, 1]).
 
-    A prefix of the tree is ``sum (x x^T, x y)`` plus noise; ``M`` is its matrix plus ``ridge``
-    times the identity, with ``ridge = plain + shift * (typical spectral norm of the noise)``, and
-    eigenvalues are kept above a tenth of it.
+    ``M`` is the noisy matrix plus ``ridge`` times the identity, with ``ridge = plain + shift *
+    (typical spectral norm of the noise)``; eigenvalues are kept above a tenth of it.
     """
 
-    def __init__(
-        self,
-        *,
-        dimension: int,
-        blocks: int,
-        horizon: int,
-        budget: Budget | None,
-        mechanism: str,
-        generator: np.random.Generator,
-        plain_ridge: float,
-        shift: float,
-        bonus: Width,
-    ) -> None:
-        # The sum after the last block is never used: it needs no node.
-        steps = max(1, blocks - 1)
-        levels = tree_levels(steps)
-        self.noise = noise_for(mechanism, dimension, budget, levels)
-        drawn = self.noise
-        self._tree = TreeSums(
-            steps,
-            shape=(packed_size(dimension),),
-            noise=None if drawn is None else lambda: drawn.draw(generator),
-        )
-        self._dimension = dimension
-        size = 0.0 if drawn is None else drawn.matrix_size(levels)
-        self.ridge = positive("ridge", plain_ridge) + positive("shift", shift) * size
-        self.bonus = bonus_width(
-            bonus,
+    dimension: int
+    horizon: int
+    budget: Budget | None
+    generator: np.random.Generator
+    plain_ridge: float
+    shift: float
+    bonus: Width
+
+    @final
+    def _solve(self, packed: FloatArray, matrix_size: float, vector_size: float) -> None:
+        """What follows from moments with noise of these typical sizes."""
+        self.ridge = positive("ridge", self.plain_ridge)
+        self.ridge += positive("shift", self.shift) * matrix_size
+        self.width = bonus_width(
+            self.bonus,
             ridge=self.ridge,
-            dimension=dimension,
-            horizon=horizon,
-            vector_size=0.0 if drawn is None else drawn.vector_size(levels),
+            dimension=self.dimension,
+            horizon=self.horizon,
+            vector_size=vector_size,
         )
-        self._steps = steps
-        self.solution = self._solved(np.zeros(packed_size(dimension)))
+        self.solution = solve(packed, self.dimension, ridge=self.ridge, floor=0.1 * self.ridge)
+
+
+@final
+@dataclass(kw_only=True, eq=False)
+class TreeBelief(NoisyBelief):
+    """Moments of blocks of rounds, released through a tree: a prefix is their sum plus noise."""
+
+    blocks: int
+    mechanism: str = "gaussian"
+
+    def __post_init__(self) -> None:
+        # The sum after the last block is never used: it needs no node.
+        self.steps = max(1, self.blocks - 1)
+        levels = tree_levels(self.steps)
+        self.noise = drawn = noise_for(self.mechanism, self.dimension, self.budget, levels)
+        size = packed_size(self.dimension)
+        self._tree = TreeSums(
+            self.steps,
+            shape=(size,),
+            noise=None if drawn is None else lambda: drawn.draw(self.generator),
+        )
+        self._sizes = (0.0, 0.0)
+        if drawn is not None:
+            self._sizes = drawn.matrix_size(levels), drawn.vector_size(levels)
+        self._solve(np.zeros(size), *self._sizes)
 
     def learn(self, features: FloatArray, targets: FloatArray) -> None:
         """Release the moments of a block; those of the last block are not needed."""
-        if self._tree.taken < self._steps:
-            self.solution = self._solved(self._tree.add(moments(features, targets)))
-
-    def _solved(self, packed: FloatArray) -> Solution:
-        return solve(packed, self._dimension, ridge=self.ridge, floor=0.1 * self.ridge)
+        if self._tree.taken < self.steps:
+            self._solve(self._tree.add(moments(features, targets)), *self._sizes)
 
 
 @final
-class SummedBelief:
-    """Moments ``(x x^T, x y) + Gaussian noise``, summed (rewards already within [-1, 1]).
+@dataclass(kw_only=True, eq=False)
+class SummedBelief(NoisyBelief):
+    """Moments ``(x x^T, x y) + Gaussian noise``, summed.
 
     Local model: every user adds noise before sending (``local=True``). Joint model: the curator
     adds it once to the sum of a batch; a user is in one batch, so each has the full budget. The
@@ -120,51 +129,25 @@ class SummedBelief:
     follows it, ``ridge_n = plain + shift s sqrt(2 d n)``, as does the bonus.
     """
 
-    def __init__(
-        self,
-        *,
-        dimension: int,
-        horizon: int,
-        budget: Budget | None,
-        generator: np.random.Generator,
-        plain_ridge: float,
-        shift: float,
-        bonus: Width,
-        local: bool,
-    ) -> None:
-        self.noise = GaussianMoments.calibrated(dimension, budget, levels=1)
-        self._dimension, self._horizon = dimension, horizon
-        self._generator = generator
-        self._plain, self._shift = positive("ridge", plain_ridge), positive("shift", shift)
-        self._choice = bonus
-        self._local = local
-        self._sum = np.zeros(packed_size(dimension))
+    local: bool
+
+    def __post_init__(self) -> None:
+        self.noise = GaussianMoments.calibrated(self.dimension, self.budget, levels=1)
+        self._sum = np.zeros(packed_size(self.dimension))
         self._draws = 0
-        self._solve()
+        self._solve(self._sum, 0.0, 0.0)
 
     def release(self, features: FloatArray, targets: FloatArray) -> FloatArray:
         """Noisy moments of a batch; ``n`` reports are simulated by one draw of ``sqrt(n)``."""
         total = moments(features, targets)
         if self.noise.scale > 0:
-            draws = len(features) if self._local else 1
-            total = total + sqrt(draws) * self.noise.draw(self._generator)
+            draws = len(features) if self.local else 1
+            total = total + sqrt(draws) * self.noise.draw(self.generator)
         return total
 
     def learn(self, features: FloatArray, targets: FloatArray) -> None:
         """Add the moments of a batch."""
         self._sum += self.release(features, targets)
-        self._draws += len(features) if self._local else 1
-        self._solve()
-
-    def _solve(self) -> None:
-        self.ridge = self._plain + self._shift * self.noise.matrix_size(self._draws)
-        self.bonus = bonus_width(
-            self._choice,
-            ridge=self.ridge,
-            dimension=self._dimension,
-            horizon=self._horizon,
-            vector_size=self.noise.vector_size(self._draws),
-        )
-        self.solution: Solution = solve(
-            self._sum, self._dimension, ridge=self.ridge, floor=0.1 * self.ridge
-        )
+        self._draws += len(features) if self.local else 1
+        noise = self.noise
+        self._solve(self._sum, noise.matrix_size(self._draws), noise.vector_size(self._draws))

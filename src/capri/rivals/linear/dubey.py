@@ -11,9 +11,10 @@ from capri.checks import whole
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel
 from capri.privacy.promise import Promise
+from capri.rivals.base import Width
 from capri.rivals.features import bounded
-from capri.rivals.linear.belief import Belief
-from capri.rivals.linear.moments import OptimisticLinear, block_lengths
+from capri.rivals.linear.belief import Belief, SummedBelief, TreeBelief
+from capri.rivals.linear.moments import NoisyMoments, block_lengths
 from capri.rivals.linear.quadrature import QuadratureFeatures
 
 # The published number of nodes grows as log T; more features than this drown in noise.
@@ -52,7 +53,7 @@ def leading(rows: FloatArray, count: int | None) -> FloatArray:
     return bounded(rows @ vectors[:, ::-1][:, : whole("principal", count)])
 
 
-class QuadratureUCB(OptimisticLinear, ABC):
+class QuadratureUCB(NoisyMoments, ABC):
     """GP-UCB on quadrature Fourier features, all of them or the leading ones."""
 
     needs = "kernel"
@@ -61,6 +62,7 @@ class QuadratureUCB(OptimisticLinear, ABC):
     nodes: int | None = None
     principal: int | None = None
     blocks: int = 64
+    bonus: Width = "practical"
 
     @final
     def _rows(self) -> object:
@@ -99,7 +101,7 @@ class DubeyJoint(QuadratureUCB):
     principal: int | None = 10
 
     def _believe(self, dimension: int, batches: int) -> Belief:
-        return self._tree(dimension, batches)
+        return TreeBelief(blocks=batches, **self._noisy(dimension, self.bonus))
 
 
 @final
@@ -123,4 +125,4 @@ class DubeyLocal(QuadratureUCB):
     reach = 1_000_000
 
     def _believe(self, dimension: int, batches: int) -> Belief:
-        return self._summed(dimension, local=True)
+        return SummedBelief(local=True, **self._noisy(dimension, self.bonus))

@@ -11,11 +11,11 @@ from capri.privacy.promise import Promise
 from capri.rivals.base import Rival
 from capri.rivals.linear.belief import Belief, SummedBelief
 from capri.rivals.linear.least_squares import feature_table, first_best, optimistic
-from capri.rivals.linear.moments import LinearRival, block_lengths
+from capri.rivals.linear.moments import FeatureBlocks, NoisyMoments
 
 
 @final
-class HanOLS(LinearRival):
+class HanOLS(FeatureBlocks, NoisyMoments):
     """Uniform warm-up, then greedy play on least squares from locally private moments.
 
     Reference: Y. Han, Z. Liang, Y. Wang, J. Zhang, "Generalized Linear Bandits with Local
@@ -35,37 +35,17 @@ class HanOLS(LinearRival):
     name = "han-ols"
     promise = Promise(model="local", kind="approximate")
     reference = "Han et al. 2021"
-    needs = "features"
-    reach = 1_000_000
 
-    features: FloatArray
     warm_up: int | None = None
-    blocks: int = 64
-    ridge: float = 0.1
-    shift: float = 2.0
-
-    def _rows(self) -> object:
-        return self.features
-
-    def _lengths(self) -> IntArray:
-        return block_lengths(self.horizon, self.blocks)
 
     def _believe(self, dimension: int, batches: int) -> Belief:
         self._warm_up = _warm_up(self.warm_up, self.horizon)
-        return SummedBelief(
-            dimension=dimension,
-            horizon=self.horizon,
-            budget=self.budget,
-            generator=self._noise,
-            plain_ridge=self.ridge,
-            shift=self.shift,
-            bonus=1.0,  # never played
-            local=True,
-        )
+        # Its bonus is never played.
+        return SummedBelief(local=True, **self._noisy(dimension, bonus=1.0))
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         if self._batch.first_id < self._warm_up:
-            return _uniform(context, self._actions.count, self._draws)
+            return self._uniformly(context)
         action = optimistic(self._features, context, self._belief.solution, 0.0)
         return action, np.ones(len(context))
 
@@ -144,7 +124,7 @@ class HanSGD(Rival):
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         if self._seen < self._warm_up:
-            return _uniform(context, self._actions.count, self._draws)
+            return self._uniformly(context)
         return first_best(self._features[context] @ self._mean), np.ones(len(context))
 
     def report(self, features: FloatArray, target: float) -> FloatArray:
@@ -169,9 +149,3 @@ class HanSGD(Rival):
 def _warm_up(rounds: int | None, horizon: int) -> int:
     """Rounds of uniform play: a tenth of the horizon unless said."""
     return max(1, horizon // 10) if rounds is None else whole("warm_up", rounds, least=0)
-
-
-def _uniform(
-    context: IntArray, actions: int, generator: np.random.Generator
-) -> tuple[IntArray, FloatArray]:
-    return generator.integers(actions, size=len(context)), np.full(len(context), 1 / actions)

@@ -4,7 +4,6 @@ from math import log, sqrt
 from typing import final
 
 from capri.checks import between, positive
-from capri.privacy.promise import NOTHING
 from capri.rivals.base import Width, chosen_width
 from capri.rivals.kernel.optimism import PosteriorPlay
 from capri.rivals.kernel.posterior import Posterior, WeightPosterior
@@ -29,7 +28,6 @@ class LinUCB(PosteriorPlay):
     """
 
     name = "linucb"
-    promise = NOTHING
     reference = "Li et al. 2010, arXiv 1003.0146; Abbasi-Yadkori et al. 2011"
     needs = "features"
     reach = 1_000_000

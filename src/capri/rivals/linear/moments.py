@@ -5,7 +5,7 @@ Here is also what such rivals share: features, batches whose lengths are known i
 
 from abc import ABC, abstractmethod
 from math import ceil
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class LinearRival(Rival, ABC):
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         belief = self._belief
-        action = optimistic(self._features, context, belief.solution, belief.bonus)
+        action = optimistic(self._features, context, belief.solution, belief.width)
         return action, np.ones(len(context))
 
     @final
@@ -76,43 +76,46 @@ class LinearRival(Rival, ABC):
         return int(next(self._coming, 1))
 
 
-class OptimisticLinear(LinearRival, ABC):
-    """With Gaussian or Wishart noise on both moments, which ridge and bonus follow."""
+class FeatureBlocks(LinearRival, ABC):
+    """On features that the user chose, in blocks of equal length."""
 
-    bonus: Width = "practical"
+    needs = "features"
+    reach = 1_000_000
+
+    features: FloatArray
+    blocks: int = 64
+
+    @final
+    def _rows(self) -> object:
+        return self.features
+
+    @final
+    def _lengths(self) -> IntArray:
+        return block_lengths(self.horizon, self.blocks)
+
+
+class NoisyMoments(LinearRival, ABC):
+    """With noise on both moments, which ridge and width follow."""
+
     ridge: float = 0.1
     shift: float = 2.0
 
     @final
-    def _tree(self, dimension: int, batches: int, mechanism: str = "gaussian") -> TreeBelief:
-        return TreeBelief(
-            dimension=dimension,
-            blocks=batches,
-            horizon=self.horizon,
-            budget=self.budget,
-            mechanism=mechanism,
-            generator=self._noise,
-            plain_ridge=self.ridge,
-            shift=self.shift,
-            bonus=self.bonus,
-        )
-
-    @final
-    def _summed(self, dimension: int, *, local: bool) -> SummedBelief:
-        return SummedBelief(
-            dimension=dimension,
-            horizon=self.horizon,
-            budget=self.budget,
-            generator=self._noise,
-            plain_ridge=self.ridge,
-            shift=self.shift,
-            bonus=self.bonus,
-            local=local,
-        )
+    def _noisy(self, dimension: int, bonus: Width) -> dict[str, Any]:
+        """What every :class:`~capri.rivals.linear.belief.NoisyBelief` is built from."""
+        return {
+            "dimension": dimension,
+            "horizon": self.horizon,
+            "budget": self.budget,
+            "generator": self._noise,
+            "plain_ridge": self.ridge,
+            "shift": self.shift,
+            "bonus": bonus,
+        }
 
 
 @final
-class ShariffSheffet(OptimisticLinear):
+class ShariffSheffet(FeatureBlocks, NoisyMoments):
     """LinUCB on noisy sums ``(sum x x^T, sum x y)`` released by the tree mechanism.
 
     Reference: R. Shariff, O. Sheffet, "Differentially Private Contextual Linear Bandits", NeurIPS
@@ -134,25 +137,17 @@ class ShariffSheffet(OptimisticLinear):
     name = "shariff-sheffet"
     promise = Promise(model="joint", kind="approximate")
     reference = "Shariff & Sheffet 2018"
-    needs = "features"
-    reach = 1_000_000
 
-    features: FloatArray
     mechanism: str = "gaussian"
-    blocks: int = 64
-
-    def _rows(self) -> object:
-        return self.features
-
-    def _lengths(self) -> IntArray:
-        return block_lengths(self.horizon, self.blocks)
+    bonus: Width = "practical"
 
     def _believe(self, dimension: int, batches: int) -> Belief:
-        return self._tree(dimension, batches, self.mechanism)
+        noisy = self._noisy(dimension, self.bonus)
+        return TreeBelief(blocks=batches, mechanism=self.mechanism, **noisy)
 
 
 @final
-class BatchedLinear(OptimisticLinear):
+class BatchedLinear(NoisyMoments):
     """LinUCB whose moments are released once per batch, with the full budget each.
 
     Ours, in the spirit of J. He, J. Zhang, R. Zhang, "A Reduction from Linear Contextual Bandit
@@ -176,6 +171,7 @@ class BatchedLinear(OptimisticLinear):
     features: FloatArray
     first_batch: int = 100
     growth: float = 1.5
+    bonus: Width = "practical"
 
     def _rows(self) -> object:
         return self.features
@@ -186,11 +182,11 @@ class BatchedLinear(OptimisticLinear):
         return growing_lengths(self.horizon, whole("first_batch", self.first_batch), self.growth)
 
     def _believe(self, dimension: int, batches: int) -> Belief:
-        return self._summed(dimension, local=False)
+        return SummedBelief(local=False, **self._noisy(dimension, self.bonus))
 
 
 @final
-class Zheng(OptimisticLinear):
+class Zheng(FeatureBlocks, NoisyMoments):
     """LinUCB decided on the user's device; the server sums noisy ``(x x^T, x y)``.
 
     Reference: K. Zheng, T. Cai, W. Huang, Z. Li, L. Wang, "Locally Differentially Private
@@ -209,17 +205,8 @@ class Zheng(OptimisticLinear):
     name = "zheng"
     promise = Promise(model="local", kind="approximate")
     reference = "Zheng et al. 2020"
-    needs = "features"
-    reach = 1_000_000
 
-    features: FloatArray
-    blocks: int = 64
-
-    def _rows(self) -> object:
-        return self.features
-
-    def _lengths(self) -> IntArray:
-        return block_lengths(self.horizon, self.blocks)
+    bonus: Width = "practical"
 
     def _believe(self, dimension: int, batches: int) -> Belief:
-        return self._summed(dimension, local=True)
+        return SummedBelief(local=True, **self._noisy(dimension, self.bonus))

@@ -10,7 +10,7 @@ from capri.privacy.promise import Promise
 from capri.rivals.base import Width
 from capri.rivals.linear.belief import Belief, bonus_width
 from capri.rivals.linear.least_squares import moments, packed_size, solve
-from capri.rivals.linear.moments import LinearRival, block_lengths
+from capri.rivals.linear.moments import FeatureBlocks
 
 # Only rewards are noisy: more exploration pays than where the matrix is noisy too.
 _PRACTICAL = 0.1
@@ -55,7 +55,7 @@ class TruncatedBelief:
             horizon=horizon,
             vector_size=0.0,
         )
-        self.bonus = width * (float(np.sqrt(self._moment)) if bonus == "theory" else 1.0)
+        self.width = width * (float(np.sqrt(self._moment)) if bonus == "theory" else 1.0)
         self._sum = np.zeros(packed_size(dimension))
         self._seen = 0
         self.solution = solve(self._sum, dimension, ridge=self._ridge)
@@ -70,7 +70,7 @@ class TruncatedBelief:
 
 
 @final
-class ZhouTan(LinearRival):
+class ZhouTan(FeatureBlocks):
     """GP-UCB in feature space on Laplace rewards, truncated at a growing level.
 
     Reference: X. Zhou, J. Tan, "Local Differential Privacy for Bayesian Optimization", AAAI 2021,
@@ -92,19 +92,10 @@ class ZhouTan(LinearRival):
     name = "zhou-tan"
     promise = Promise(model="local", kind="pure", protects="rewards only")
     reference = "Zhou & Tan 2021"
-    needs = "features"
-    reach = 1_000_000
 
-    features: FloatArray
     blocks: int = 256
     bonus: Width = "practical"
     ridge: float = 0.1
-
-    def _rows(self) -> object:
-        return self.features
-
-    def _lengths(self) -> IntArray:
-        return block_lengths(self.horizon, self.blocks)
 
     def _believe(self, dimension: int, batches: int) -> Belief:
         return TruncatedBelief(
