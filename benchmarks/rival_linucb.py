@@ -20,11 +20,10 @@ from common import DELTA
 
 import capri
 from capri.kernels import Kernel
-from capri.rivals.batched_linear import growing_lengths
 from capri.rivals.features import feature_rows
-from capri.rivals.least_squares import GaussianMoments, pack, packed_size, unpack
-from capri.rivals.shariff_sheffet import block_lengths
-from capri.rivals.tree import TreeSums, tree_levels
+from capri.rivals.linear.least_squares import GaussianMoments, pack, packed_size, unpack
+from capri.rivals.linear.moments import block_lengths, growing_lengths
+from capri.rivals.linear.tree import TreeSums, tree_levels
 
 BONUSES = (0.003, 0.01, 0.03, 0.1)
 SHIFTS = (0.5, 1.0, 2.0, 4.0)

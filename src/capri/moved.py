@@ -61,6 +61,10 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "regression.width": ("regression.decode",),
     "report.document": ("report.page",),
     "report.report": ("report.reader",),
+    "rivals.batched_linear": ("rivals.linear.moments",),
+    "rivals.least_squares": ("rivals.linear.least_squares",),
+    "rivals.shariff_sheffet": ("rivals.linear.moments",),
+    "rivals.tree": ("rivals.linear.tree",),
     "storage": ("epoch.storage",),
     "typing": ("arrays",),
 }

@@ -1,5 +1,7 @@
 """What every rival must do: to add a rival, register it in the catalogue."""
 
+import inspect
+import json
 import warnings
 from typing import Any
 
@@ -194,12 +196,14 @@ def test_missing_reward_counts_as_zero(name: str) -> None:
 def test_rewards_beyond_the_bound_are_cut(name: str) -> None:
     policy, twin = make(name, horizon=60), make(name, horizon=60)
     while policy.remaining:
+        played = []
         for each, size in ((policy, 1.0), (twin, 1e6)):
             decisions = each.act_many(ENVIRONMENT.contexts[draw(0, each.remaining)])
             signs = np.where(decisions.action_index % 2 == 0, size, -size)
             each.update_many(decisions, signs)
+            played.append(decisions.action_index)
         assert policy.remaining == twin.remaining
-        np.testing.assert_array_equal(policy._action, twin._action)
+        np.testing.assert_array_equal(*played)
 
 
 @every_rival
@@ -247,3 +251,25 @@ def test_a_budget_is_taken_by_those_who_spend_one_only(name: str) -> None:
         settings["features"] = np.full((30, 1), 1.0)
     with pytest.raises(capri.ConfigurationError, match="budget"):
         kind(**settings)
+
+
+@every_rival
+def test_params_are_plain_and_fixed(name: str) -> None:
+    policy = make(name, seed=4)
+    params = policy.params
+    assert params["policy"] == name
+    assert (params["horizon"], params["simulation_seed"]) == (HORIZON, 4)
+    assert json.loads(json.dumps(params)) == params
+    spends = BY_NAME[name].promise.model != "none"
+    assert params["epsilon"] == (2.0 if spends else None)
+    own = set(params) - {"policy", "epsilon", "delta"}
+    assert own <= set(inspect.signature(BY_NAME[name]).parameters)
+    for setting in (*own, "budget"):
+        with pytest.raises(AttributeError, match=f"{setting} is fixed"):
+            setattr(policy, setting, 1)
+    assert policy.params == params
+
+
+def test_nothing_is_known_of_a_stranger() -> None:
+    with pytest.raises(capri.ConfigurationError, match="no promise is known of object"):
+        promise_of(object())

@@ -18,23 +18,18 @@ from scipy.special import betaincinv
 from capri import Budget
 from capri.joint.audit import proven_mu
 from capri.privacy.calibration import analytic_multiplier
-from capri.rivals.adap_ucb import AdaPUCB
-from capri.rivals.batched_linear import BatchedLinear
-from capri.rivals.dubey import DubeyJoint, DubeyLocal
-from capri.rivals.exponential import exponential_law
-from capri.rivals.han import HanOLS, HanSGD, sphere_report
-from capri.rivals.kharkovskii import Kharkovskii, singular_floor, transformed
-from capri.rivals.kusner import Kusner
-from capri.rivals.ldp_ucb import LDPUCB, private_bits
-from capri.rivals.least_squares import WishartMoments, moments, packed_size
-from capri.rivals.private_catalogue import PRIVATE_RIVALS
-from capri.rivals.sajed_sheffet import SajedSheffet, private_means
-from capri.rivals.shariff_sheffet import ShariffSheffet
-from capri.rivals.tenenbaum import Tenenbaum, coins_needed, shuffled_sum
-from capri.rivals.tree import TreeSums, tree_levels
-from capri.rivals.usca import USCA
-from capri.rivals.zheng import Zheng
-from capri.rivals.zhou_tan import ZhouTan, private_rewards
+from capri.rivals.arms.elimination import SajedSheffet, Tenenbaum, coins_needed, shuffled_sum
+from capri.rivals.arms.rewards import private_means
+from capri.rivals.arms.ucb import LDPUCB, AdaPUCB, private_bits
+from capri.rivals.catalogue import PRIVATE_RIVALS
+from capri.rivals.kernel.kharkovskii import Kharkovskii, singular_floor, transformed
+from capri.rivals.kernel.release import USCA, Kusner, exponential_law
+from capri.rivals.linear.dubey import DubeyJoint, DubeyLocal
+from capri.rivals.linear.han import HanOLS, HanSGD, sphere_report
+from capri.rivals.linear.least_squares import WishartMoments, moments, packed_size
+from capri.rivals.linear.moments import BatchedLinear, ShariffSheffet, Zheng
+from capri.rivals.linear.tree import TreeSums, tree_levels
+from capri.rivals.linear.zhou_tan import ZhouTan, private_rewards
 from private_rivals import build
 
 ERROR = 1e-6
@@ -110,15 +105,15 @@ def tree_findings(kind: type[Any], **options: Any) -> list[Finding]:
     belief, rng = policy._belief, np.random.default_rng(11)
     assert belief._tree._noise is not None, "premise: the rival's tree adds noise"
     proven = tree_attack(
-        lambda: belief.noise.draw(rng), belief._steps, belief._dimension, belief.noise.scale
+        lambda: belief.noise.draw(rng), belief.steps, belief.dimension, belief.noise.scale
     )
     return [(CLAIMED_MU, proven, 0.75 * CLAIMED_MU)]
 
 
 def summed_attack(belief: Any, trials: int = TRIALS) -> float:
     """One user's report (local), or a batch whose others contribute nothing (joint)."""
-    x, y = worst_rows(belief._dimension)
-    one, two, direction = worst_moments(belief._dimension)
+    x, y = worst_rows(belief.dimension)
+    one, two, direction = worst_moments(belief.dimension)
     middle = (one + two) / 2 @ direction
 
     def seen(world: int) -> np.ndarray:
@@ -297,7 +292,7 @@ def test_half_the_noise_in_a_tree_is_caught() -> None:
     policy = build(ShariffSheffet, BUDGET.epsilon, blocks=8)
     belief, rng = policy._belief, np.random.default_rng(21)
     broken = replace(belief.noise, scale=belief.noise.scale / 2)
-    assert tree_attack(lambda: broken.draw(rng), belief._steps, 5, broken.scale) > CLAIMED_MU
+    assert tree_attack(lambda: broken.draw(rng), belief.steps, 5, broken.scale) > CLAIMED_MU
 
 
 def test_a_tree_that_forgets_its_levels_is_caught() -> None:
@@ -305,7 +300,7 @@ def test_a_tree_that_forgets_its_levels_is_caught() -> None:
     belief = build(ShariffSheffet, BUDGET.epsilon, blocks=8)._belief
     rng = np.random.default_rng(22)
     broken = replace(belief.noise, scale=belief.noise.scale / np.sqrt(3))
-    assert tree_attack(lambda: broken.draw(rng), belief._steps, 5, broken.scale) > CLAIMED_MU
+    assert tree_attack(lambda: broken.draw(rng), belief.steps, 5, broken.scale) > CLAIMED_MU
 
 
 def test_half_the_noise_in_a_report_is_caught() -> None:
@@ -379,7 +374,7 @@ def test_gaussian_claims_are_tight(seed: int) -> None:
     belief = build(ShariffSheffet, BUDGET.epsilon, blocks=8, simulation_seed=seed)._belief
     rng = np.random.default_rng(31 + seed)
     proven = tree_attack(
-        lambda: belief.noise.draw(rng), belief._steps, 5, belief.noise.scale, trials=60_000
+        lambda: belief.noise.draw(rng), belief.steps, 5, belief.noise.scale, trials=60_000
     )
     assert 0.9 * CLAIMED_MU < proven <= CLAIMED_MU
     report = summed_attack(build(Zheng, BUDGET.epsilon, simulation_seed=seed)._belief, 60_000)
@@ -394,7 +389,7 @@ def test_a_whole_run_of_adap_ucb_keeps_its_claim() -> None:
         means = []
         for seed in range(20_000):
             policy = build(AdaPUCB, 1.0, simulation_seed=seed, horizon=20)
-            decisions = policy.act_many(np.repeat(policy._pool.rows[:1], 6, axis=0))
+            decisions = policy.act_many(np.repeat(policy.contexts.rows[:1], 6, axis=0))
             policy.update_many(decisions, [reward, 0, 0, 0, 0, 0])
             means.append(policy._means[0])
         return np.array(means)

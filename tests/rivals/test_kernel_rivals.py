@@ -1,5 +1,6 @@
 """The rivals without privacy, against one another and against their formulas."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,12 @@ from capri import ConfigurationError, ShapeError
 from capri.environments import random_rkhs
 from capri.kernels import Linear, Matern
 from capri.rivals import Rival, rival
-from capri.rivals.active_set import ActiveSet
-from capri.rivals.batched_exploration import BatchedExploration, batch_lengths
-from capri.rivals.bkb import BKB
-from capri.rivals.gp_threds import bisect, leaves
-from capri.rivals.gp_ucb import GPUCB
-from capri.rivals.linucb import LinUCB
-from capri.rivals.square_cb import SquareCB
+from capri.rivals.kernel.bkb import BKB
+from capri.rivals.kernel.gp_threds import Region, bisect
+from capri.rivals.kernel.optimism import GPUCB
+from capri.rivals.kernel.shrinking import ActiveSet, BatchedExploration, batch_lengths
+from capri.rivals.kernel.square_cb import SquareCB
+from capri.rivals.linear.linucb import LinUCB
 
 KERNEL = Matern(nu=2.5, lengthscale=0.3)
 WORLD = random_rkhs(KERNEL, contexts=8, actions=6, seed=3)
@@ -38,6 +38,14 @@ def actions_of(policy: Rival, rounds: int) -> list[int]:
         policy.update_many(decisions, WORLD.rewards(rng, context, decisions.action_index))
         actions.append(int(decisions.action_index[0]))
     return actions
+
+
+def leaves(region: Region) -> Iterator[Region]:
+    """The single actions below a node."""
+    if not region.halves:
+        yield region
+    for half in region.halves:
+        yield from leaves(half)
 
 
 def test_gp_ucb_plays_what_scikit_learn_would() -> None:
@@ -264,7 +272,7 @@ def test_bad_features_of_linucb() -> None:
         "horizon": 3,
         "simulation_seed": 0,
     }
-    with pytest.raises(ShapeError, match="one row for each of 48 pairs, got 5"):
+    with pytest.raises(ShapeError, match="one row per pair, 8 contexts times 6 actions, got 5"):
         LinUCB(features=np.zeros((5, 2)), **common)
     with pytest.raises(ShapeError, match="norm at most 1, got 2"):
         LinUCB(features=np.full((48, 1), 2.0), **common)

@@ -8,7 +8,7 @@ from scipy.stats import chi2, norm
 
 from capri import Budget, ConfigurationError
 from capri.privacy.calibration import analytic_multiplier
-from capri.rivals.least_squares import (
+from capri.rivals.linear.least_squares import (
     MATRIX_SENSITIVITY,
     MOMENTS_SENSITIVITY,
     VECTOR_SENSITIVITY,
@@ -171,5 +171,5 @@ def test_indefinite_matrices_are_raised_to_the_floor() -> None:
 def test_noise_by_name() -> None:
     assert noise_for("gaussian", 3, None, 4) is None
     assert noise_for("wishart", 3, None, 4) is None
-    with pytest.raises(ConfigurationError, match="'gaussian' or 'wishart', got 'laplace'"):
+    with pytest.raises(ConfigurationError, match="'gaussian', 'wishart', got 'laplace'"):
         noise_for("laplace", 3, BUDGET, 4)

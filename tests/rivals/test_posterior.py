@@ -7,8 +7,8 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 from capri.features import greedy_basis
 from capri.kernels import RBF, Linear, Matern
-from capri.rivals import posterior as module
-from capri.rivals.posterior import (
+from capri.rivals.kernel import posterior as module
+from capri.rivals.kernel.posterior import (
     GridPosterior,
     WeightPosterior,
     batch_posterior,

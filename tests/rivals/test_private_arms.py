@@ -7,12 +7,17 @@ import pytest
 from scipy.stats import binom
 
 from capri import Budget, ConfigurationError
-from capri.rivals.adap_ucb import AdaPUCB
-from capri.rivals.arms import unit_rewards
+from capri.rivals.arms.elimination import (
+    SajedSheffet,
+    Tenenbaum,
+    coins_delta,
+    coins_needed,
+    phase_pulls,
+    shuffled_sum,
+)
+from capri.rivals.arms.rewards import unit_rewards
+from capri.rivals.arms.ucb import LDPUCB, AdaPUCB, from_bits, private_bits
 from capri.rivals.base import Rival
-from capri.rivals.ldp_ucb import LDPUCB, from_bits, private_bits
-from capri.rivals.sajed_sheffet import SajedSheffet, phase_pulls
-from capri.rivals.tenenbaum import Tenenbaum, coins_delta, coins_needed, shuffled_sum
 from private_rivals import HORIZON, build, history, played
 
 KINDS = [SajedSheffet, AdaPUCB, LDPUCB, Tenenbaum]
@@ -62,7 +67,7 @@ def test_elimination_keeps_what_is_within_two_widths_of_the_best(kind: type[Riva
         pulls = policy._turn.pulls
         count = min(policy.remaining, 4000)
         assert count == pulls * len(alive) or policy.remaining < pulls * len(alive)
-        decisions = policy.act_many(np.repeat(policy._pool.rows[:1], count, axis=0))
+        decisions = policy.act_many(np.repeat(policy.contexts.rows[:1], count, axis=0))
         action = decisions.action_index
         np.testing.assert_array_equal(np.bincount(action, minlength=6)[alive], pulls)
         assert set(action) == set(alive)
@@ -95,7 +100,7 @@ def test_adap_episodes_double_and_forget() -> None:
     lengths = []
     while policy.remaining:
         count = policy.remaining
-        decisions = policy.act_many(np.repeat(policy._pool.rows[:1], count, axis=0))
+        decisions = policy.act_many(np.repeat(policy.contexts.rows[:1], count, axis=0))
         arms = np.unique(decisions.action_index)
         if lengths and policy.remaining:
             assert len(arms) == 1

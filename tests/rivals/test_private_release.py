@@ -6,11 +6,15 @@ from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 
 from capri import Budget, BudgetError, ConfigurationError
 from capri.kernels import RBF, Linear
-from capri.rivals.exponential import draw_rows, exponential_law
-from capri.rivals.gp_ucb import GPUCB
-from capri.rivals.kharkovskii import Kharkovskii, singular_floor, transformed
-from capri.rivals.kusner import Kusner, published_sensitivity
-from capri.rivals.usca import USCA
+from capri.rivals.kernel.kharkovskii import Kharkovskii, singular_floor, transformed
+from capri.rivals.kernel.optimism import GPUCB
+from capri.rivals.kernel.release import (
+    USCA,
+    Kusner,
+    draw_rows,
+    exponential_law,
+    published_sensitivity,
+)
 from private_rivals import HORIZON, KERNEL, PAIRS, WORLD, build, history, played
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from capri import ConfigurationError
 from capri.kernels import RBF, Matern
-from capri.rivals.quadrature import QuadratureFeatures, published_error
+from capri.rivals.linear.quadrature import QuadratureFeatures, published_error
 
 
 def worst(nodes: int, dimension: int, lengthscale: float) -> float:

@@ -6,14 +6,11 @@ from scipy.special import gamma
 
 from capri import Budget, ConfigurationError
 from capri.rivals.base import Rival
-from capri.rivals.batched_linear import BatchedLinear, growing_lengths
-from capri.rivals.han import HanOLS, HanSGD, sphere_report, sphere_scale
-from capri.rivals.least_squares import GaussianMoments
-from capri.rivals.shariff_sheffet import block_lengths
-from capri.rivals.summed_belief import SummedBelief
-from capri.rivals.tree_belief import bonus_width
-from capri.rivals.zheng import Zheng
-from capri.rivals.zhou_tan import ZhouTan, private_rewards, truncated
+from capri.rivals.linear.belief import SummedBelief, bonus_width
+from capri.rivals.linear.han import HanOLS, HanSGD, sphere_report, sphere_scale
+from capri.rivals.linear.least_squares import GaussianMoments
+from capri.rivals.linear.moments import BatchedLinear, Zheng, block_lengths, growing_lengths
+from capri.rivals.linear.zhou_tan import ZhouTan, private_rewards, truncated
 from private_rivals import FEATURES, HORIZON, build, history, linucb, played, replay
 
 KINDS = [Zheng, BatchedLinear, HanOLS, HanSGD, ZhouTan]

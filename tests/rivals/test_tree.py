@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from capri import ConfigurationError
-from capri.rivals.tree import TreeSums, tree_levels
+from capri.rivals.linear.tree import TreeSums, tree_levels
 
 
 @given(st.integers(1, 200), st.integers(0, 2**32 - 1))

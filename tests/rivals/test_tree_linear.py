@@ -6,9 +6,9 @@ import pytest
 from capri import ConfigurationError
 from capri.kernels import Matern
 from capri.rivals.base import Rival
-from capri.rivals.dubey import DubeyJoint, DubeyLocal, quadrature_table
-from capri.rivals.shariff_sheffet import ShariffSheffet, block_lengths
-from capri.rivals.tree_belief import bonus_width
+from capri.rivals.linear.belief import bonus_width
+from capri.rivals.linear.dubey import DubeyJoint, DubeyLocal, quadrature_table
+from capri.rivals.linear.moments import ShariffSheffet, block_lengths
 from private_rivals import FEATURES, HORIZON, KERNEL, PAIRS, build, history, linucb, played, replay
 
 

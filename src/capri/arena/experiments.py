@@ -19,7 +19,8 @@ from capri.errors import ConfigurationError
 from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.memory import PeakMemory
-from capri.rivals import promise_of, usca
+from capri.rivals import promise_of
+from capri.rivals.kernel import release
 from capri.simulation import Policy, simulate
 from capri.spaces import VaryingActions
 from capri.streams import DUBEY_WORLD, USCA_WORLD
@@ -158,7 +159,7 @@ class Recommends(Protocol):
 
 def recommendation(policy: Policy, world: TabularEnvironment) -> FloatArray:
     """The law of the action a policy would keep after its run, in the only context there is."""
-    if isinstance(policy, usca.USCA):
+    if isinstance(policy, release.USCA):
         return np.asarray(policy.law()[0])
     if isinstance(policy, Capri):
         kept = int(policy.estimate(world.contexts)[0].argmax())

@@ -5,15 +5,12 @@ from dataclasses import replace
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.decide import RewardStatus, first_of_each
+from capri.epoch.decide import ACCEPTED, DUPLICATE, LATE, reward_statuses
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.privacy.gate import Gate, SumMechanism
 from capri.privacy.promise import PrivacyModel
-
-# Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
-_ACCEPTED, _LATE, _DUPLICATE, _UNKNOWN = (int(status) for status in RewardStatus)
 
 
 class OpenEpoch:
@@ -51,7 +48,7 @@ class OpenEpoch:
         self._pool_index = np.empty(plan.length, dtype=np.int64)
         self._action_index = np.empty(plan.length, dtype=np.int64)
         # What a reward for each decision would meet: accepted, duplicate, or late.
-        self._status = np.full(plan.length, _ACCEPTED, dtype=np.int8)
+        self._status = np.full(plan.length, ACCEPTED, dtype=np.int8)
         self._accumulator = np.zeros(plan.dimension, dtype=np.int64)
         self._encoder = Encoder(plan, problem)
 
@@ -80,9 +77,10 @@ class OpenEpoch:
 
     def reward(self, ids: IntArray, rewards: FloatArray) -> IntArray:
         """Add the rewards that are awaited; returns a :class:`RewardStatus` code for each."""
-        statuses = self._statuses(ids)
+        awaited = self._status[: self.issued]
+        statuses = reward_statuses(ids, awaited, self.first_id, self._origin)
         if statuses.any():
-            accepted = statuses == _ACCEPTED
+            accepted = statuses == ACCEPTED
             ids, rewards = ids[accepted], rewards[accepted]
         if len(ids):
             place: IntArray | slice = ids - self.first_id
@@ -92,7 +90,7 @@ class OpenEpoch:
             total = self._encoder.total(
                 self._contexts[place], self._pool_index[place], self._action_index[place], rewards
             )
-            self._status[place] = _DUPLICATE
+            self._status[place] = DUPLICATE
             # What is encoded is needed no more: forget it now rather than when the epoch closes.
             self._contexts[place] = 0.0
             self._pool_index[place] = self._action_index[place] = 0
@@ -102,24 +100,9 @@ class OpenEpoch:
             self._accumulator += total  # Alg. 1, line 15
         return statuses
 
-    def _statuses(self, ids: IntArray) -> IntArray:
-        """What each reward meets; of several for one decision the first counts."""
-        if len(ids) == 1 and 0 <= (first := int(ids[0]) - self.first_id) < self.issued:
-            return self._status[first : first + 1].astype(np.int64)
-        place = ids - self.first_id
-        known = (place >= 0) & (place < self.issued)
-        if known.all():
-            result = self._status[place].astype(np.int64)
-        else:
-            result = np.where(known, self._status[np.where(known, place, 0)], _UNKNOWN)
-            result[(ids >= self._origin) & (ids < self.first_id)] = _LATE
-        if len(ids) > 1:
-            result[~first_of_each(ids) & (result == _ACCEPTED)] = _DUPLICATE
-        return result
-
     def release(self) -> Release:
         """Pass the sum through the gate. A missing reward counts as a reward of 0."""
-        missing = np.flatnonzero(self._status[: self.issued] == _ACCEPTED)
+        missing = np.flatnonzero(self._status[: self.issued] == ACCEPTED)
         total = self._accumulator + self._encoder.total(
             self._contexts[missing],
             self._pool_index[missing],
@@ -144,7 +127,7 @@ class OpenEpoch:
     def forsake(self, issued: int) -> None:
         """Give up the first ``issued`` decisions: their rewards can no longer come."""
         self.issued, self._waiting = issued, 0
-        self._status[:issued] = _LATE
+        self._status[:issued] = LATE
 
     def state(self) -> dict[str, FloatArray | IntArray]:
         """Secret arrays of an open epoch. Only a simulation may store them."""
@@ -164,5 +147,5 @@ class OpenEpoch:
         self._pool_index[:issued] = arrays["open.pool_index"]
         self._action_index[:issued] = arrays["open.action_index"]
         self._status[:issued] = arrays["open.status"]
-        self._waiting = int((self._status[:issued] == _ACCEPTED).sum())
+        self._waiting = int((self._status[:issued] == ACCEPTED).sum())
         self._accumulator = arrays["open.accumulator"].astype(np.int64)

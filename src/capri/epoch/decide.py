@@ -7,8 +7,9 @@ from enum import IntEnum
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.arrays import FloatArray, IntArray
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, DataError, RewardIgnoredWarning, ShapeError
 from capri.spaces import ContextPool, as_numbers, context_chunks
@@ -89,10 +90,14 @@ class RewardStatus(IntEnum):
         return self.name.lower()
 
 
-def rewards_of(
+# Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
+ACCEPTED, LATE, DUPLICATE, UNKNOWN = (int(status) for status in RewardStatus)
+
+
+def decision_rewards(
     decisions: Decisions | Sequence[Decision | int], rewards: object
 ) -> tuple[IntArray, FloatArray]:
-    """Numbers of decisions and a finite reward for each. Errors never show one."""
+    """Numbers of some decisions and the finite reward of each. Errors never show a reward."""
     ids = decision_ids(decisions)
     values = as_numbers(rewards, "a reward must be a finite number")
     if values.shape != ids.shape:
@@ -102,23 +107,38 @@ def rewards_of(
     return ids, values
 
 
-def first_of_each(ids: IntArray) -> BoolArray:
-    """Which entries are the first of their number: of several rewards for one decision it counts.
+def reward_statuses(
+    ids: IntArray, awaited: NDArray[np.int8], first_id: int, origin: int = 0
+) -> IntArray:
+    """What each reward meets; of several for one decision the first counts.
 
-    >>> first_of_each(np.array([7, 8, 7]))
-    array([ True,  True, False])
+    ``awaited[i]`` is what a reward for decision ``first_id + i`` would meet; those for decisions
+    before it, from number ``origin`` on, come late.
+
+    >>> reward_statuses(np.array([7, 8, 8, 5, 9]), np.array([2, 0], dtype=np.int8), 7).tolist()
+    [2, 0, 2, 1, 3]
     """
-    first = np.zeros(len(ids), dtype=np.bool_)
-    first[np.unique(ids, return_index=True)[1]] = True
-    return first
+    if len(ids) == 1 and 0 <= (first := int(ids[0]) - first_id) < len(awaited):
+        return awaited[first : first + 1].astype(np.int64)
+    place = ids - first_id
+    known = (place >= 0) & (place < len(awaited))
+    result = np.full(len(ids), UNKNOWN, dtype=np.int64)
+    result[known] = awaited[place[known]]
+    result[(ids >= origin) & (ids < first_id)] = LATE
+    if len(ids) > 1:
+        _, earliest = np.unique(ids, return_index=True)
+        repeated = np.ones(len(ids), dtype=np.bool_)
+        repeated[earliest] = False
+        result[repeated & (result == ACCEPTED)] = DUPLICATE
+    return result
 
 
 def warn_of_ignored(statuses: IntArray, stacklevel: int) -> None:
-    """Tell the caller which rewards changed nothing."""
+    """A :class:`RewardIgnoredWarning` if a reward was late, repeated or for nobody."""
     if statuses.any():
-        names = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
+        ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
         warnings.warn(
-            f"ignored {' and '.join(names)} rewards: they changed nothing",
+            f"ignored {' and '.join(ignored)} rewards: they changed nothing",
             RewardIgnoredWarning,
             stacklevel=stacklevel + 1,
         )

@@ -19,7 +19,7 @@ from capri.epoch.decide import (
     Decision,
     Decisions,
     RewardStatus,
-    rewards_of,
+    decision_rewards,
     warn_of_ignored,
 )
 from capri.epoch.plan import EpochPlan
@@ -44,7 +44,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.promise import NOTHING, PrivacyModel, Promise
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
 from capri.spaces import Contexts, as_numbers, as_wanted
@@ -165,6 +165,14 @@ class Capri(PublicFace):
         if self._streams.simulated:
             return f"simulation of {promise}: seeded noise, no privacy claim"
         return promise
+
+    @property
+    def promise(self) -> Promise:
+        """What a user is promised, to be compared; nothing for a run without budget."""
+        if self._problem.budget is None:
+            return NOTHING
+        unit = "one round" if self._problem.limit is None else "one user"
+        return Promise(model=self.model.value, kind="approximate", unit=unit)
 
     @property
     def model(self) -> PrivacyModel:
@@ -412,7 +420,7 @@ class Capri(PublicFace):
         return self._reward(decisions, rewards)
 
     def _reward(self, decisions: Decisions | Sequence[Decision | int], rewards: object) -> IntArray:
-        ids, values = rewards_of(decisions, rewards)
+        ids, values = decision_rewards(decisions, rewards)
         with self._lock:
             self._check_process()
             if self._open is None:
@@ -422,8 +430,7 @@ class Capri(PublicFace):
                 statuses = self._open.reward(ids, values)
                 if self._open.complete:
                     self._close(self._open)
-        if statuses.any():
-            warn_of_ignored(statuses, stacklevel=3)  # the caller of update or update_many
+        warn_of_ignored(statuses, stacklevel=3)  # the caller of update or update_many
         return statuses
 
     # -- epochs -----------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from capri.local.bundle import make_bundle
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, certify_devices
 from capri.privacy.directions import DIRECTION_UNITS, direction_sum
-from capri.privacy.promise import Randomizer
+from capri.privacy.promise import Promise, Randomizer
 from capri.schedule import Schedule
 from capri.spaces import Contexts
 
@@ -136,6 +136,11 @@ class LocalCapri(PublicFace):
         if self.pure:
             return f"pure {epsilon:g}-local privacy of each user, made on the device"
         return f"({epsilon:g}, {delta:g})-local privacy of each user, made on the device"
+
+    @property
+    def promise(self) -> Promise:
+        """What a user is promised, to be compared."""
+        return Promise(model="local", kind="pure" if self.pure else "approximate")
 
     @property
     def pure(self) -> bool:

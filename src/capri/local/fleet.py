@@ -17,6 +17,7 @@ from capri.local.randomness import SimulatedRandomness
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.privacy.promise import Promise
 from capri.spaces import as_contexts, as_numbers
 
 
@@ -51,6 +52,11 @@ class Fleet:
     def guarantee(self) -> str:
         """What real devices would be promised."""
         return f"simulation of {self._aggregator.guarantee}: seeded devices, no privacy claim"
+
+    @property
+    def promise(self) -> Promise:
+        """The aggregator's."""
+        return self._aggregator.promise
 
     @property
     def pure(self) -> bool:

@@ -1,17 +1,22 @@
-"""Other ways to play, one file each, driven by :func:`capri.simulate` like CAPRI itself.
+"""Other ways to play, driven by :func:`capri.simulate` like CAPRI itself.
 
-``rival(name, environment, ...)`` builds any of them; ``RIVAL_NAMES`` lists them, and what each
-promises to its users is a field of its class (:class:`Promise`).
+``rival(name, environment, ...)`` builds any of them; ``RIVAL_NAMES`` lists them. What each promises
+to its users is a field of its class (:class:`Promise`), what it was given is in its ``params``.
+They are grouped by what they see of a pair: its kernel, a row of features, or an arm's number.
 """
 
-from capri.rivals.base import Promise, Rival
+from capri.privacy.promise import Promise
+from capri.rivals.base import Rival
 from capri.rivals.catalogue import RIVAL_NAMES, promise_of, reach_of, rival
+from capri.rivals.linear.moments import BatchedLinear, ShariffSheffet
 from capri.rivals.uniform import UniformPlay
 
 __all__ = [
     "RIVAL_NAMES",
+    "BatchedLinear",
     "Promise",
     "Rival",
+    "ShariffSheffet",
     "UniformPlay",
     "promise_of",
     "reach_of",

@@ -2,9 +2,10 @@
 
 A rival plays on finitely many pairs: a pool of contexts times the actions. It decides in *batches*
 within which decisions do not depend on rewards (a batch of 1 for the sequential ones) and learns
-when the rewards of a batch are in. This class keeps the books; a rival adds two methods, which see
-positions in the pool and never a context itself:
+when the rewards of a batch are in. This class keeps the books; a rival declares its own settings
+and adds three methods, which see positions in the pool and never a context itself:
 
+- ``_start()``: check the settings and get ready; returns the length of the first batch;
 - ``_choose(context)``: actions and their propensities, for the next decisions of the batch;
 - ``_learn(context, action, reward)``: take in a whole batch; returns the length of the next one.
 
@@ -12,26 +13,27 @@ Rivals exist to be compared with in simulation. Noise of the private ones is flo
 from a seed: it has the right law and protects nobody, and ``guarantee`` says so.
 """
 
-import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.decide import Decision, Decisions, RewardStatus, decision_ids
-from capri.epoch.plan import EpochRecord
-from capri.errors import (
-    ConfigurationError,
-    DataError,
-    HorizonError,
-    RewardIgnoredWarning,
-    ShapeError,
+from capri.checks import is_whole, positive, whole
+from capri.epoch.decide import (
+    Decision,
+    Decisions,
+    RewardStatus,
+    decision_rewards,
+    warn_of_ignored,
 )
+from capri.epoch.plan import EpochRecord
+from capri.errors import ConfigurationError, DataError, HorizonError
 from capri.privacy.budget import Budget
+from capri.privacy.promise import NOTHING, Promise
+from capri.rivals.batch import Batch
+from capri.rivals.settings import Settings
 from capri.spaces import (
     Actions,
     ContextPool,
@@ -43,40 +45,14 @@ from capri.spaces import (
 from capri.streams import RIVAL
 
 
-@dataclass(frozen=True, kw_only=True)
-class Promise:
-    """What a policy promises to a user. Only equal promises may be compared without a word.
+class Rival(Settings, ABC):
+    """A policy of the literature; drive it with :func:`capri.simulate`.
 
-    ``model`` is who is trusted, ``unit`` what one user is, ``protects`` which of their data,
-    ``kind`` whether a delta is involved.
-
-    >>> print(Promise(model="joint", kind="approximate", protects="contexts and rewards"))
-    joint, approximate, one round, contexts and rewards
+    ``budget=None`` is epsilon -> infinity. ``contexts`` are all that may come.
     """
 
-    model: Literal["none", "perfect", "joint", "local", "shuffle", "central"]
-    kind: Literal["none", "pure", "approximate"]
-    protects: str = "contexts and rewards"
-    unit: str = "one round"
-
-    def __str__(self) -> str:
-        if self.model == "none":
-            return "none"
-        if self.model == "perfect":
-            return "perfect: no data are used"
-        return f"{self.model}, {self.kind}, {self.unit}, {self.protects}"
-
-
-NOTHING = Promise(model="none", kind="none", protects="nothing")
-PERFECT = Promise(model="perfect", kind="pure")
-
-
-class Rival(ABC):
-    """A policy of the literature; drive it with :func:`capri.simulate`."""
-
-    # What the shell and tables call it.
-    name: ClassVar[str]
-    promise: ClassVar[Promise]
+    # What it promises with a budget: nothing unless it says so. A run without one promises nothing.
+    promise: ClassVar[Promise] = NOTHING
     reference: ClassVar[str]
     # What it sees of a pair: its kernel, a feature row, or just the numbers of context and action.
     needs: ClassVar[Literal["kernel", "features", "arms"]]
@@ -85,54 +61,18 @@ class Rival(ABC):
     # How many features the catalogue gives to a rival that needs some.
     feature_count: ClassVar[int] = 10
 
-    def __init__(
-        self,
-        *,
-        actions: object,
-        contexts: ContextPool,
-        horizon: int,
-        simulation_seed: int,
-        reward_bound: float = 1.0,
-        budget: Budget | None = None,
-        first_batch: int = 1,
-    ) -> None:
-        """``budget=None`` is epsilon -> infinity; ``first_batch`` the length of the first batch."""
-        if not isinstance(contexts, ContextPool):
-            raise ConfigurationError(
-                f"contexts must be a ContextPool, got {type(contexts).__name__}: "
-                "rivals play on finitely many contexts"
-            )
-        if budget is not None and not isinstance(budget, Budget):
-            raise ConfigurationError(
-                f"budget must be a capri.Budget, or None for no noise, got {type(budget).__name__}"
-            )
-        if budget is not None and self.promise.model in ("none", "perfect"):
-            raise ConfigurationError(f"{self.name} spends no budget, got {budget}: use budget=None")
-        self._actions = actions if isinstance(actions, Actions) else FixedActions(actions)  # type: ignore[arg-type]
-        self._pool = contexts
-        self._horizon = whole("horizon", horizon)
-        self._bound = positive("reward_bound", reward_bound)
-        self._budget = budget
-        if isinstance(simulation_seed, bool) or not isinstance(simulation_seed, int | np.integer):
-            raise ConfigurationError(
-                "a rival is for simulation only: simulation_seed must be a whole number, "
-                f"got {simulation_seed!r}"
-            )
-        if simulation_seed < 0:
-            raise ConfigurationError(f"simulation_seed must be 0 or more, got {simulation_seed}")
-        public, draws, noise = np.random.SeedSequence([int(simulation_seed), RIVAL]).spawn(3)
-        # Public randomness (random features), draws of actions, and privacy noise stay apart.
-        self._public = np.random.default_rng(public)
-        self._draws = np.random.default_rng(draws)
-        self._noise = np.random.default_rng(noise)
-        self._decided = 0
-        self._batches = 0
-        self._context = self._action = np.empty(0, dtype=np.int64)
-        self._reward = np.empty(0)
-        self._rewarded = np.empty(0, dtype=np.bool_)
-        self._open(first_batch)
+    actions: object
+    contexts: ContextPool
+    horizon: int
+    simulation_seed: int
+    reward_bound: float = 1.0
+    budget: Budget | None = None
 
     # -- what a rival adds ------------------------------------------------------------------------
+
+    @abstractmethod
+    def _start(self) -> int:
+        """Check the rival's own settings and get ready; returns the length of the first batch."""
 
     @abstractmethod
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
@@ -148,17 +88,54 @@ class Rival(ABC):
 
     # -- what all share ---------------------------------------------------------------------------
 
+    @final
+    def _begin(self) -> None:
+        if not isinstance(self.contexts, ContextPool):
+            raise ConfigurationError(
+                f"contexts must be a ContextPool, got {type(self.contexts).__name__}: "
+                "rivals play on finitely many contexts"
+            )
+        self._check_budget()
+        given = self.actions
+        self._actions = given if isinstance(given, Actions) else FixedActions(given)  # type: ignore[arg-type]
+        self.horizon = whole("horizon", self.horizon)
+        self.reward_bound = positive("reward_bound", self.reward_bound)
+        if not is_whole(self.simulation_seed):
+            raise ConfigurationError(
+                "a rival is for simulation only: simulation_seed must be a whole number, "
+                f"got {self.simulation_seed!r}"
+            )
+        seed = whole("simulation_seed", self.simulation_seed, least=0)
+        public, draws, noise = np.random.SeedSequence([seed, RIVAL]).spawn(3)
+        # Public randomness (random features), draws of actions, and privacy noise stay apart.
+        self._public = np.random.default_rng(public)
+        self._draws = np.random.default_rng(draws)
+        self._noise = np.random.default_rng(noise)
+        self._batch = Batch(number=0, first_id=0, length=0)
+        self._open(self._start())
+
+    def _check_budget(self) -> None:
+        budget = self.budget
+        if budget is not None and not isinstance(budget, Budget):
+            raise ConfigurationError(
+                f"budget must be a capri.Budget, or None for no noise, got {type(budget).__name__}"
+            )
+        if budget is not None and self.promise.model == "none":
+            raise ConfigurationError(f"{self.name} spends no budget, got {budget}: use budget=None")
+        if budget is None:
+            # This run's own promise, in front of that of the class.
+            vars(self)["promise"] = NOTHING
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.guarantee}; {self._decided} decisions)"
 
     @property
     def guarantee(self) -> str:
         """In one line, what this run says to its users. Always a simulation."""
-        if self.promise.model == "perfect":
-            return "perfect privacy: contexts and rewards are never used"
-        if self._budget is None or self.promise.model == "none":
+        if self.budget is None:
             return "no privacy: runs without noise"
-        return f"simulation of {spell(self.promise, self._budget)}: seeded noise, no privacy claim"
+        promise = self.promise.with_numbers(self.budget)
+        return f"simulation of {promise}: seeded noise, no privacy claim"
 
     @final
     @property
@@ -168,8 +145,9 @@ class Rival(ABC):
         Where rewards of a full batch are missing the next decision closes it, so one can be asked
         for: how long the next batch is depends on them.
         """
-        left = self._horizon - self._decided
-        return min(left, self._length - self._issued if self._issued < self._length else 1)
+        batch = self._batch
+        left = self.horizon - self._decided
+        return min(left, 1 if batch.full else batch.length - batch.issued)
 
     @final
     @property
@@ -191,7 +169,8 @@ class Rival(ABC):
             action, propensity = self._choose(context)
         else:
             action, propensity = np.empty(0, dtype=np.int64), np.empty(0)
-        return self._note(rows, context, action, propensity)
+        ids = self._batch.issue(context, action)
+        return self._decisions(ids, rows, action, propensity)
 
     @final
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
@@ -200,60 +179,42 @@ class Rival(ABC):
         For replaying a log; says which were kept. One context after the other, since what a rival
         chooses may depend on how many decisions went before.
         """
-        asked = as_contexts(contexts, self._pool.dimension)
+        asked = as_contexts(contexts, self.contexts.dimension)
         wanted = as_wanted(action_index, len(asked), self._actions.count)
         rows, context = self._requested(asked)
-        noted = [self._note(rows[:0], context[:0], context[:0], np.empty(0))]
-        kept = np.zeros(len(rows), dtype=np.bool_)
+        action, propensity = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows))
+        first = self._decided
         for place in range(len(rows)):
             one = slice(place, place + 1)
-            action, propensity = self._choose(context[one])
-            kept[place] = action[0] == wanted[place]
-            if kept[place]:
-                noted.append(self._note(rows[one], context[one], action, propensity))
-        return Decisions(
-            np.concatenate([each.id for each in noted]),
-            self._batches,
-            np.concatenate([each.action_index for each in noted]),
-            np.concatenate([each.action for each in noted]),
-            np.concatenate([each.propensity for each in noted]),
-        ), kept
+            action[one], propensity[one] = self._choose(context[one])
+            if action[place] == wanted[place]:
+                self._batch.issue(context[one], action[one])
+        kept = action == wanted
+        ids = np.arange(first, self._decided)
+        return self._decisions(ids, rows[kept], action[kept], propensity[kept]), kept
 
     def _requested(self, contexts: object) -> tuple[FloatArray, IntArray]:
         """Rows that may be decided for now, and their places in the pool; closes a full batch."""
-        rows = as_contexts(contexts, self._pool.dimension)
+        rows = as_contexts(contexts, self.contexts.dimension)
         count = len(rows)
         if count > self.remaining:
             raise HorizonError(
                 f"{count} decisions were asked for, {self.remaining} are possible now "
-                f"({self._horizon - self._decided} of {self._horizon} are left): "
+                f"({self.horizon - self._decided} of {self.horizon} are left): "
                 "ask for at most policy.remaining at once"
             )
-        context = self._pool.locate(rows)
+        context = self.contexts.locate(rows)
         if (context < 0).any():
             raise DataError("a context is not in the pool: a rival plays on its pool only")
-        if self._issued == self._length and count:
+        if self._batch.full and count:
             self._close()
         return rows, context
 
-    def _note(
-        self, rows: FloatArray, context: IntArray, action: IntArray, propensity: FloatArray
+    def _decisions(
+        self, ids: IntArray, rows: FloatArray, action: IntArray, propensity: FloatArray
     ) -> Decisions:
-        """Decisions of the open batch, numbered."""
-        first, count = self._issued, len(rows)
-        place = slice(first, first + count)
-        self._context[place] = context
-        self._action[place] = action
-        self._issued += count
-        self._decided += count
-        self._waiting += count
-        return Decisions(
-            np.arange(self._first_id + first, self._first_id + first + count),
-            self._batches,
-            action,
-            self._actions.features_of(rows, action),
-            propensity,
-        )
+        features = self._actions.features_of(rows, action)
+        return Decisions(ids, self._batch.number, action, features, propensity)
 
     @final
     def update(self, decision: Decision | int, reward: float) -> RewardStatus:
@@ -265,115 +226,46 @@ class Rival(ABC):
         self, decisions: Decisions | Sequence[Decision | int], rewards: object
     ) -> IntArray:
         """Add many rewards and return :class:`RewardStatus` codes; learns when a batch is full."""
-        ids = decision_ids(decisions)
-        values = as_numbers(rewards, "a reward must be a finite number")
-        if values.shape != ids.shape:
-            raise ShapeError(f"one reward per decision is needed: {len(ids)}, got {values.shape}")
-        if not np.isfinite(values).all():
-            raise DataError("a reward must be a finite number, got NaN or infinity")
-        statuses = self._statuses(ids)
-        ignored = statuses.any()
-        if ignored:
-            accepted = statuses == RewardStatus.ACCEPTED
-            ids, values = ids[accepted], values[accepted]
-        place = ids - self._first_id
-        self._reward[place] = np.clip(values, -self._bound, self._bound)
-        self._rewarded[place] = True
-        self._waiting -= len(ids)
-        if self._waiting == 0 and self._issued == self._length and len(ids):
+        ids, values = decision_rewards(decisions, rewards)
+        batch = self._batch
+        statuses = batch.take(ids, np.clip(values, -self.reward_bound, self.reward_bound))
+        if batch.complete and not statuses.all():  # one was accepted, and it was the last
             self._close()
-        if ignored:
-            names = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
-            warnings.warn(
-                f"ignored {' and '.join(names)} rewards: they changed nothing",
-                RewardIgnoredWarning,
-                stacklevel=2,
-            )
+        warn_of_ignored(statuses, stacklevel=2)
         return statuses
-
-    def _statuses(self, ids: IntArray) -> IntArray:
-        """What each reward meets; of several for one decision the first counts."""
-        place = ids - self._first_id
-        known = (place >= 0) & (place < self._issued)
-        if known.all():
-            result = np.where(self._rewarded[place], RewardStatus.DUPLICATE, RewardStatus.ACCEPTED)
-        else:
-            result = np.full(len(ids), int(RewardStatus.UNKNOWN))
-            result[(ids >= 0) & (place < 0)] = RewardStatus.LATE
-            result[known] = np.where(
-                self._rewarded[place[known]], RewardStatus.DUPLICATE, RewardStatus.ACCEPTED
-            )
-        if len(ids) > 1:
-            _, earliest = np.unique(ids, return_index=True)
-            repeated = np.ones(len(ids), dtype=np.bool_)
-            repeated[earliest] = False
-            result[repeated & (result == RewardStatus.ACCEPTED)] = RewardStatus.DUPLICATE
-        return result.astype(np.int64)
 
     def _open(self, length: int) -> None:
         """Start a batch; after the last decision of the horizon, an empty one."""
-        left = self._horizon - self._decided
         if length < 1:
             raise AssertionError(f"{self.name} planned a batch of {length} decisions")
-        self._length = min(int(length), left)
-        self._batches += 1
-        self._first_id = self._decided
-        self._issued = self._waiting = 0
-        if self._length == len(self._reward) == 1:
-            # Sequential play: the same places again, without new arrays.
-            self._reward[0] = 0.0
-            self._rewarded[0] = False
-            return
-        self._context = np.zeros(self._length, dtype=np.int64)
-        self._action = np.zeros(self._length, dtype=np.int64)
-        self._reward = np.zeros(self._length)
-        self._rewarded = np.zeros(self._length, dtype=np.bool_)
+        left = self.horizon - self._decided
+        self._batch = Batch(
+            number=self._batch.number + 1, first_id=self._decided, length=min(int(length), left)
+        )
 
     def _close(self) -> None:
-        self._open(self._learn(self._context, self._action, self._reward))
+        batch = self._batch
+        self._open(self._learn(batch.context, batch.action, batch.reward))
+
+    def _uniformly(self, context: IntArray) -> tuple[IntArray, FloatArray]:
+        """Any action, each equally likely."""
+        count = self._actions.count
+        return self._draws.integers(count, size=len(context)), np.full(len(context), 1 / count)
+
+    @property
+    def _decided(self) -> int:
+        """Decisions so far."""
+        return self._batch.next_id
+
+    @property
+    def _epsilon(self) -> float | None:
+        return None if self.budget is None else self.budget.epsilon
 
     @property
     def _pairs(self) -> FloatArray:
         """All pairs ``(c, x)`` as rows; pair ``context * actions + action``."""
-        pairs = self._actions.pairs(self._pool.rows)
+        pairs = self._actions.pairs(self.contexts.rows)
         return pairs.reshape(-1, pairs.shape[-1])
-
-
-def spell(promise: Promise, budget: Budget) -> str:
-    """The promise in words, with its numbers.
-
-    >>> budget = Budget(epsilon=1.0, delta=1e-5)
-    >>> spell(Promise(model="local", kind="pure", protects="rewards"), budget)
-    '1-local privacy of rewards, per one round'
-    """
-    numbers = f"{budget.epsilon:g}"
-    if promise.kind == "approximate":
-        numbers = f"({budget.epsilon:g}, {budget.delta:g})"
-    return f"{numbers}-{promise.model} privacy of {promise.protects}, per {promise.unit}"
-
-
-def whole(name: str, value: object, least: int = 1) -> int:
-    """A whole number of at least ``least``, or an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ConfigurationError(f"{name} must be a whole number of {least} or more, got {value!r}")
-    return int(value)
-
-
-def positive(name: str, value: object) -> float:
-    """A positive finite number, or an error that names it."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")
-    if not 0.0 < value < math.inf:
-        raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")
-    return float(value)
-
-
-def in_unit_interval(name: str, value: object) -> float:
-    """A number strictly between 0 and 1, or an error that names it."""
-    number = positive(name, value)
-    if number >= 1.0:
-        raise ConfigurationError(f"{name} must lie strictly between 0 and 1, got {value!r}")
-    return number
 
 
 Width = Literal["practical", "theory"] | float
@@ -386,3 +278,15 @@ def checked_width(name: str, value: object) -> Width:
     if isinstance(value, str):
         raise ConfigurationError(f"{name} must be 'practical', 'theory' or a number, got {value!r}")
     return positive(name, value)
+
+
+def chosen_width(name: str, value: object, *, practical: float, theory: float) -> float:
+    """The number that a width stands for.
+
+    >>> chosen_width("beta", "theory", practical=0.1, theory=3.0)
+    3.0
+    """
+    width = checked_width(name, value)
+    if isinstance(width, float):
+        return width
+    return theory if width == "theory" else practical

@@ -4,26 +4,50 @@ from typing import Any, TypeAlias
 
 from capri.environments import Environment, public_pool
 from capri.errors import ConfigurationError
-from capri.joint.policy import Capri
 from capri.kernels import Kernel
-from capri.local.fleet import Fleet
 from capri.privacy.budget import Budget
-from capri.rivals.base import NOTHING, PERFECT, Promise, Rival
-from capri.rivals.batched_exploration import BatchedExploration
-from capri.rivals.bkb import BKB
+from capri.privacy.promise import Promise
+from capri.rivals.arms.elimination import SajedSheffet, Tenenbaum
+from capri.rivals.arms.ucb import LDPUCB, AdaPUCB
+from capri.rivals.base import Rival
 from capri.rivals.features import feature_rows
-from capri.rivals.gp_threds import GPThreDS
-from capri.rivals.gp_ucb import GPUCB
-from capri.rivals.igp_ucb import IGPUCB
-from capri.rivals.kernel_ucb import KernelUCB
-from capri.rivals.linucb import LinUCB
-from capri.rivals.private_catalogue import PRIVATE_RIVALS
-from capri.rivals.reds import REDS
-from capri.rivals.square_cb import SquareCB
+from capri.rivals.kernel.bkb import BKB
+from capri.rivals.kernel.gp_threds import GPThreDS
+from capri.rivals.kernel.kharkovskii import Kharkovskii
+from capri.rivals.kernel.optimism import GPUCB, IGPUCB, KernelUCB
+from capri.rivals.kernel.release import USCA, Kusner
+from capri.rivals.kernel.shrinking import REDS, BatchedExploration
+from capri.rivals.kernel.square_cb import SquareCB
+from capri.rivals.linear.dubey import DubeyJoint, DubeyLocal
+from capri.rivals.linear.han import HanOLS, HanSGD
+from capri.rivals.linear.linucb import LinUCB
+from capri.rivals.linear.moments import BatchedLinear, ShariffSheffet, Zheng
+from capri.rivals.linear.zhou_tan import ZhouTan
 from capri.rivals.uniform import UniformPlay
 from capri.spaces import Actions, FixedActions
 
 # One line per rival: everything else is in the class. Kinds of promise stay together.
+PRIVATE_RIVALS: tuple[type[Rival], ...] = (
+    # joint
+    ShariffSheffet,
+    BatchedLinear,
+    DubeyJoint,
+    USCA,
+    SajedSheffet,
+    AdaPUCB,
+    # central: private release of an output
+    Kusner,
+    Kharkovskii,
+    # local
+    Zheng,
+    HanOLS,
+    HanSGD,
+    DubeyLocal,
+    ZhouTan,
+    LDPUCB,
+    # shuffle
+    Tenenbaum,
+)
 RIVALS: tuple[type[Rival], ...] = (
     GPUCB,
     IGPUCB,
@@ -106,22 +130,7 @@ def reach_of(name: str) -> int:
 
 def promise_of(policy: object) -> Promise:
     """What a policy promises, CAPRI and uniform play included; nothing for a run without budget."""
-    if isinstance(policy, UniformPlay):
-        return PERFECT
-    if isinstance(policy, Capri):
-        if policy._problem.budget is None:
-            return NOTHING
-        return Promise(
-            model=policy.model.value,
-            kind="approximate",
-            unit="one round" if policy._problem.limit is None else "one user",
-        )
-    if isinstance(policy, Fleet):
-        return Promise(model="local", kind="pure" if policy.pure else "approximate")
-    if isinstance(policy, Rival):
-        return (
-            NOTHING
-            if policy._budget is None and policy.promise.model != "perfect"
-            else policy.promise
-        )
-    raise ConfigurationError(f"no promise is known of {type(policy).__name__}")
+    promise = getattr(policy, "promise", None)
+    if not isinstance(promise, Promise):
+        raise ConfigurationError(f"no promise is known of {type(policy).__name__}")
+    return promise

@@ -11,6 +11,7 @@ from math import prod, sqrt
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.checks import whole
 from capri.errors import ConfigurationError
 from capri.features import spectral_basis
 from capri.kernels import RBF, Kernel, Matern
@@ -49,8 +50,7 @@ def feature_rows(
         case "fourier" | "kernel":
             if kernel is None:
                 raise ConfigurationError(f"{name} features need a kernel, got none")
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ConfigurationError(f"count must be 1 or more features, got {count!r}")
+            whole("count", count)
             generator = np.random.default_rng(0) if generator is None else generator
             if name == "fourier":
                 return bounded(random_fourier(kernel, pairs, count, generator))
@@ -70,8 +70,7 @@ def polynomial(pairs: FloatArray, degree: int) -> FloatArray:
     >>> polynomial(np.array([[2.0, 3.0]]), 2)
     array([[1., 2., 3., 4., 6., 9.]])
     """
-    if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
-        raise ConfigurationError(f"degree must be a whole number of 1 or more, got {degree!r}")
+    whole("degree", degree)
     columns = [np.ones(len(pairs))]
     for total in range(1, degree + 1):
         for chosen in combinations_with_replacement(range(pairs.shape[1]), total):

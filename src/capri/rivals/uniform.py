@@ -1,19 +1,22 @@
 """Uniform play: the yardstick that every regret is divided by."""
 
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.checks import whole
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
-from capri.errors import ConfigurationError, HorizonError
+from capri.errors import HorizonError
+from capri.privacy.promise import PERFECT, Promise
 from capri.privacy.randomness import Streams
+from capri.rivals.settings import Settings
 from capri.spaces import Actions, FixedActions, as_contexts, as_numbers, as_rows, as_wanted
 
 
 @final
-class UniformPlay:
+class UniformPlay(Settings):
     """Plays every action with equal probability, whatever the context, and learns nothing.
 
     >>> policy = UniformPlay(actions=[[0.0], [1.0]], horizon=3, simulation_seed=0)
@@ -24,27 +27,27 @@ class UniformPlay:
     """
 
     name = "uniform"
-    reference = "the yardstick of every study"
-    guarantee = "perfect privacy: contexts and rewards are never used"
+    promise: ClassVar[Promise] = PERFECT
+    reference: ClassVar[str] = "the yardstick of every study"
+    guarantee: ClassVar[str] = "perfect privacy: contexts and rewards are never used"
 
-    def __init__(
-        self, *, actions: object, horizon: int, simulation_seed: int | None = None
-    ) -> None:
-        if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
-            raise ConfigurationError(
-                f"horizon must be a whole number of 1 or more, got {horizon!r}"
-            )
+    actions: object
+    horizon: int
+    simulation_seed: int | None = None
+
+    def _begin(self) -> None:
+        self.horizon = whole("horizon", self.horizon)
+        given = self.actions
         self._actions = (
-            actions if isinstance(actions, Actions) else FixedActions(as_rows(actions, "actions"))
+            given if isinstance(given, Actions) else FixedActions(as_rows(given, "actions"))
         )
-        self._horizon = int(horizon)
         self._decided = 0
-        self._streams = Streams(simulation_seed)
+        self._streams = Streams(self.simulation_seed)
 
     @property
     def remaining(self) -> int:
         """Decisions left."""
-        return self._horizon - self._decided
+        return self.horizon - self._decided
 
     @property
     def epochs(self) -> tuple[EpochRecord, ...]:
@@ -73,7 +76,7 @@ class UniformPlay:
         rows = as_contexts(rows, rows.shape[-1] if rows.ndim == 2 else 1)
         if len(rows) > self.remaining:
             raise HorizonError(
-                f"{len(rows)} decisions were asked for, {self.remaining} of {self._horizon} "
+                f"{len(rows)} decisions were asked for, {self.remaining} of {self.horizon} "
                 "are left: build the policy with a longer horizon"
             )
         return rows
@@ -84,10 +87,5 @@ class UniformPlay:
     def _note(self, rows: FloatArray, chosen: IntArray) -> Decisions:
         ids = np.arange(self._decided, self._decided + len(rows))
         self._decided += len(rows)
-        return Decisions(
-            ids,
-            1,
-            chosen,
-            self._actions.features_of(rows, chosen),
-            np.full(len(rows), 1.0 / self._actions.count),
-        )
+        features = self._actions.features_of(rows, chosen)
+        return Decisions(ids, 1, chosen, features, np.full(len(rows), 1.0 / self._actions.count))

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc
 
 from capri.arrays import FloatArray, IntArray
+from capri.checks import one_of
 from capri.errors import ConfigurationError, ShapeError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import analytic_multiplier
@@ -291,8 +292,7 @@ def noise_for(
     kind: str, dimension: int, budget: Budget | None, levels: int
 ) -> "GaussianMoments | WishartMoments | None":
     """The noise of a node by name, or None without a budget."""
-    if kind not in ("gaussian", "wishart"):
-        raise ConfigurationError(f"mechanism must be 'gaussian' or 'wishart', got {kind!r}")
+    one_of("mechanism", kind, ("gaussian", "wishart"))
     if budget is None:
         return None
     if kind == "wishart":
@@ -335,5 +335,8 @@ def feature_table(features: object, contexts: int, actions: int) -> FloatArray:
         )
     longest = float(np.linalg.norm(rows, axis=1).max())
     if longest > 1 + 1e-9:
-        raise ConfigurationError(f"features must have norm at most 1, got {longest:.6g}")
+        raise ShapeError(
+            f"features must have norm at most 1, got {longest:.6g}: "
+            "scale them with capri.rivals.features.bounded"
+        )
     return rows.reshape(contexts, actions, rows.shape[1])

@@ -6,16 +6,16 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.privacy.budget import Budget
-from capri.rivals.base import Promise, Rival, positive, whole
-from capri.rivals.least_squares import feature_table, first_best, optimistic
-from capri.rivals.shariff_sheffet import block_lengths
-from capri.rivals.summed_belief import SummedBelief
-from capri.spaces import ContextPool
+from capri.checks import positive, whole
+from capri.privacy.promise import Promise
+from capri.rivals.base import Rival
+from capri.rivals.linear.belief import Belief, SummedBelief
+from capri.rivals.linear.least_squares import feature_table, first_best, optimistic
+from capri.rivals.linear.moments import FeatureBlocks, NoisyMoments
 
 
 @final
-class HanOLS(Rival):
+class HanOLS(FeatureBlocks, NoisyMoments):
     """Uniform warm-up, then greedy play on least squares from locally private moments.
 
     Reference: Y. Han, Z. Liang, Y. Wang, J. Zhang, "Generalized Linear Bandits with Local
@@ -35,59 +35,19 @@ class HanOLS(Rival):
     name = "han-ols"
     promise = Promise(model="local", kind="approximate")
     reference = "Han et al. 2021"
-    needs = "features"
-    reach = 1_000_000
 
-    def __init__(
-        self,
-        *,
-        features: FloatArray,
-        actions: object,
-        contexts: ContextPool,
-        horizon: int,
-        simulation_seed: int,
-        reward_bound: float = 1.0,
-        budget: Budget | None = None,
-        warm_up: int | None = None,
-        blocks: int = 64,
-        ridge: float = 0.1,
-        shift: float = 2.0,
-    ) -> None:
-        lengths = block_lengths(whole("horizon", horizon), whole("blocks", blocks))
-        super().__init__(
-            actions=actions,
-            contexts=contexts,
-            horizon=horizon,
-            simulation_seed=simulation_seed,
-            reward_bound=reward_bound,
-            budget=budget,
-            first_batch=int(lengths[0]),
-        )
-        self._features = feature_table(features, self._pool.size, self._actions.count)
-        self._lengths = iter(lengths[1:])
-        self._warm_up = _warm_up(warm_up, self._horizon)
-        self._seen = 0
-        self._belief = SummedBelief(
-            dimension=self._features.shape[2],
-            horizon=self._horizon,
-            budget=budget,
-            generator=self._noise,
-            plain_ridge=ridge,
-            shift=shift,
-            bonus=1.0,  # never played
-            local=True,
-        )
+    warm_up: int | None = None
+
+    def _believe(self, dimension: int, batches: int) -> Belief:
+        self._warm_up = _warm_up(self.warm_up, self.horizon)
+        # Its bonus is never played.
+        return SummedBelief(local=True, **self._noisy(dimension, bonus=1.0))
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
-        if self._seen < self._warm_up:
-            return _uniform(context, self._actions.count, self._draws)
+        if self._batch.first_id < self._warm_up:
+            return self._uniformly(context)
         action = optimistic(self._features, context, self._belief.solution, 0.0)
         return action, np.ones(len(context))
-
-    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        self._belief.learn(self._features[context, action], reward / self._bound)
-        self._seen += len(context)
-        return int(next(self._lengths, 1))
 
 
 def sphere_scale(dimension: int, epsilon: float) -> float:
@@ -143,32 +103,15 @@ class HanSGD(Rival):
     needs = "features"
     reach = 100_000
 
-    def __init__(
-        self,
-        *,
-        features: FloatArray,
-        actions: object,
-        contexts: ContextPool,
-        horizon: int,
-        simulation_seed: int,
-        reward_bound: float = 1.0,
-        budget: Budget | None = None,
-        warm_up: int | None = None,
-        step: float = 3.0,
-        radius: float = 2.0,
-    ) -> None:
-        super().__init__(
-            actions=actions,
-            contexts=contexts,
-            horizon=horizon,
-            simulation_seed=simulation_seed,
-            reward_bound=reward_bound,
-            budget=budget,
-        )
-        self._features = feature_table(features, self._pool.size, self._actions.count)
-        self._warm_up = _warm_up(warm_up, self._horizon)
-        self._step, self._radius = positive("step", step), positive("radius", radius)
-        self._epsilon = None if budget is None else budget.epsilon
+    features: FloatArray
+    warm_up: int | None = None
+    step: float = 3.0
+    radius: float = 2.0
+
+    def _start(self) -> int:
+        self._features = feature_table(self.features, self.contexts.size, self._actions.count)
+        self._warm_up = _warm_up(self.warm_up, self.horizon)
+        self.step, self.radius = positive("step", self.step), positive("radius", self.radius)
         dimension = self._features.shape[2]
         # A gradient's length is at most 2; a report's length is known.
         self._longest = 2.0
@@ -177,10 +120,11 @@ class HanSGD(Rival):
         self._seen = 0
         self._theta = np.zeros(dimension)
         self._mean = np.zeros(dimension)
+        return 1
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         if self._seen < self._warm_up:
-            return _uniform(context, self._actions.count, self._draws)
+            return self._uniformly(context)
         return first_best(self._features[context] @ self._mean), np.ones(len(context))
 
     def report(self, features: FloatArray, target: float) -> FloatArray:
@@ -194,9 +138,9 @@ class HanSGD(Rival):
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         self._seen += 1
         row = self._features[context[0], action[0]]
-        step = self._step * self._radius / (self._longest * sqrt(self._seen))
-        theta = self._theta - step * self.report(row, float(reward[0]) / self._bound)
-        theta *= min(1.0, self._radius / max(float(np.linalg.norm(theta)), 1e-300))
+        step = self.step * self.radius / (self._longest * sqrt(self._seen))
+        theta = self._theta - step * self.report(row, float(reward[0]) / self.reward_bound)
+        theta *= min(1.0, self.radius / max(float(np.linalg.norm(theta)), 1e-300))
         self._theta = theta
         self._mean += (theta - self._mean) / self._seen
         return 1
@@ -205,9 +149,3 @@ class HanSGD(Rival):
 def _warm_up(rounds: int | None, horizon: int) -> int:
     """Rounds of uniform play: a tenth of the horizon unless said."""
     return max(1, horizon // 10) if rounds is None else whole("warm_up", rounds, least=0)
-
-
-def _uniform(
-    context: IntArray, actions: int, generator: np.random.Generator
-) -> tuple[IntArray, FloatArray]:
-    return generator.integers(actions, size=len(context)), np.full(len(context), 1 / actions)

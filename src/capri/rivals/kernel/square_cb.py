@@ -1,18 +1,18 @@
 """SquareCB: play in inverse proportion to the estimated gap."""
 
 from math import sqrt
-from typing import Any, ClassVar, Literal, final
+from typing import final
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.kernels import Kernel
-from capri.rivals.base import NOTHING, Promise, Rival, Width, checked_width, positive
-from capri.rivals.posterior import kernel_posterior
+from capri.checks import positive
+from capri.rivals.base import Width, checked_width
+from capri.rivals.kernel.optimism import KernelRival
 
 
 @final
-class SquareCB(Rival):
+class SquareCB(KernelRival):
     """SquareCB of Foster and Rakhlin (2020) with online kernel ridge regression as its oracle.
 
     Algorithm 1 of arXiv 2002.04926: line 5 is the mean of the posterior, line 6 the best action,
@@ -28,31 +28,23 @@ class SquareCB(Rival):
     plays; needs ``gamma`` large at the end, small at the start.
     """
 
-    name: ClassVar[str] = "squarecb"
-    promise: ClassVar[Promise] = NOTHING
-    reference: ClassVar[str] = "Foster & Rakhlin 2020, arXiv 2002.04926"
-    needs: ClassVar[Literal["kernel", "features", "arms"]] = "kernel"
-    reach: ClassVar[int] = 100_000
+    name = "squarecb"
+    reference = "Foster & Rakhlin 2020, arXiv 2002.04926"
 
-    def __init__(
-        self,
-        *,
-        kernel: Kernel,
-        gamma: Width = "practical",
-        noise: float = 0.06,
-        **setting: Any,
-    ) -> None:
-        """``noise`` is the root of the ridge, in units of the reward bound."""
-        super().__init__(**setting)
-        self._gamma = checked_width("gamma", gamma)
-        self._ridge = positive("noise", noise) ** 2
-        self._posterior = kernel_posterior(kernel, self._pairs, self._actions.count, self._ridge)
+    gamma: Width = "practical"
+    noise: float = 0.06  # the root of the ridge, in units of the reward bound
+
+    def _start(self) -> int:
+        self.gamma = checked_width("gamma", self.gamma)
+        self._ridge = positive("noise", self.noise) ** 2
+        self._posterior = self._ridged(self._ridge)
         self._gain = 0.0
+        return 1
 
     def _learning_rate(self) -> float:
-        if self._gamma == "theory":
-            return sqrt(self._actions.count * self._horizon / (2 * self._gain + 2.0))
-        scale = self._gamma if isinstance(self._gamma, float) else 60.0
+        if self.gamma == "theory":
+            return sqrt(self._actions.count * self.horizon / (2 * self._gain + 2.0))
+        scale = self.gamma if isinstance(self.gamma, float) else 60.0
         return scale * sqrt(self._actions.count * (self._decided + 1))
 
     def _law(self, mean: FloatArray) -> FloatArray:
@@ -74,5 +66,5 @@ class SquareCB(Rival):
         place, chosen = int(context[0]), int(action[0])
         variance = float(self._posterior.at(place)[1][chosen])
         self._gain += 0.5 * float(np.log1p(variance / self._ridge))
-        self._posterior.observe(place, chosen, float(reward[0]) / self._bound)
+        self._posterior.observe(place, chosen, float(reward[0]) / self.reward_bound)
         return 1

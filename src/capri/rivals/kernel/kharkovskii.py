@@ -1,16 +1,18 @@
 """Outsourced optimisation of randomly projected inputs: Kharkovskii et al. (2020)."""
 
 from math import log, sqrt
-from typing import Any, ClassVar, Literal, final
+from typing import final
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import FloatArray
+from capri.checks import positive, whole
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget
-from capri.rivals.base import Promise, Rival, positive, whole
-from capri.rivals.posterior import kernel_posterior, optimistic
+from capri.privacy.promise import Promise
+from capri.rivals.kernel.optimism import KernelRival, PosteriorPlay
+from capri.rivals.kernel.posterior import Posterior, kernel_posterior
 
 
 def singular_floor(budget: Budget, columns: int) -> float:
@@ -37,7 +39,7 @@ def transformed(
 
 
 @final
-class Kharkovskii(Rival):
+class Kharkovskii(KernelRival, PosteriorPlay):
     """GP-UCB of a modeler who sees randomly projected inputs only.
 
     Reference: D. Kharkovskii, Z. Dai, B. K. H. Low, "Private Outsourced Bayesian Optimization",
@@ -60,46 +62,37 @@ class Kharkovskii(Rival):
     well it is GP-UCB.
     """
 
-    name: ClassVar[str] = "kharkovskii"
-    promise: ClassVar[Promise] = Promise(
+    name = "kharkovskii"
+    promise = Promise(
         model="central",
         kind="approximate",
         protects="inputs, not rewards (the claim fails for more rows than columns)",
         unit="one input row",
     )
-    reference: ClassVar[str] = "Kharkovskii et al. 2020"
-    needs: ClassVar[Literal["kernel", "features", "arms"]] = "kernel"
-    reach: ClassVar[int] = 100_000
+    reference = "Kharkovskii et al. 2020"
 
-    def __init__(
-        self,
-        *,
-        kernel: Kernel,
-        budget: Budget | None = None,
-        columns: int | None = 20,
-        beta: float = 1.0,
-        noise: float = 0.06,
-        **setting: Any,
-    ) -> None:
-        """``columns`` of the projection; None, without a budget only, projects nothing."""
-        super().__init__(budget=budget, **setting)
+    columns: int | None = 20  # of the projection; None, without a budget only, projects nothing
+    beta: float = 1.0
+    noise: float = 0.06
+
+    def _prior(self) -> Posterior:
+        kernel = self.kernel
         if not isinstance(kernel, RBF | Matern) or isinstance(kernel.lengthscale, tuple):
             raise ConfigurationError(
                 "projected inputs need an RBF or Matern kernel with one lengthscale, "
                 f"got {kernel!r}"
             )
-        self._width = positive("beta", beta)
+        self.beta = positive("beta", self.beta)
         inputs: FloatArray
         told: Kernel
-        if columns is None:
-            if budget is not None:
+        if self.columns is None:
+            if self.budget is not None:
                 raise ConfigurationError("a budget needs a projection: give columns, got None")
             inputs, told = self._pairs, kernel
         else:
-            inputs, told = self._outsourced(kernel, whole("columns", columns))
-        self._posterior = kernel_posterior(
-            told, inputs, self._actions.count, positive("noise", noise) ** 2
-        )
+            inputs, told = self._outsourced(kernel, whole("columns", self.columns))
+        ridge = positive("noise", self.noise) ** 2
+        return kernel_posterior(told, inputs, self._actions.count, ridge)
 
     def _outsourced(self, kernel: RBF | Matern, columns: int) -> tuple[FloatArray, Kernel]:
         """What the curator hands over, and the kernel the modeler uses for it."""
@@ -108,7 +101,7 @@ class Kharkovskii(Rival):
         # Centred, and one public scale so that every row has norm at most 1/2.
         scale = 1 / float(np.linalg.norm(np.maximum(high - low, 1e-300)))
         inputs = scale * (pairs - (low + high) / 2)
-        floor = 0.0 if self._budget is None else singular_floor(self._budget, columns)
+        floor = 0.0 if self.budget is None else singular_floor(self.budget, columns)
         projected = transformed(inputs, columns, floor, self._noise)
         side = scale * float(np.mean(high - low))
         typical = sqrt(len(pairs) / 12) * side
@@ -118,9 +111,5 @@ class Kharkovskii(Rival):
             return projected, RBF(lengthscale=longer, variance=kernel.variance)
         return projected, Matern(nu=kernel.nu, lengthscale=longer, variance=kernel.variance)
 
-    def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
-        return optimistic(self._posterior, context, self._width)
-
-    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        self._posterior.observe(int(context[0]), int(action[0]), float(reward[0]) / self._bound)
-        return 1
+    def _width(self) -> float:
+        return self.beta

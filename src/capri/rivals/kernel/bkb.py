@@ -1,27 +1,20 @@
 """BKB: GP-UCB on a small random dictionary."""
 
 from math import log, sqrt
-from typing import Any, ClassVar, Literal, final
+from typing import final
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.checks import between, positive
 from capri.features import NUMERICAL_RANK, greedy_basis
-from capri.kernels import Kernel
-from capri.rivals.base import (
-    NOTHING,
-    Promise,
-    Rival,
-    Width,
-    checked_width,
-    in_unit_interval,
-    positive,
-)
-from capri.rivals.posterior import WeightPosterior, optimistic
+from capri.rivals.base import Width, checked_width
+from capri.rivals.kernel.optimism import KernelRival
+from capri.rivals.kernel.posterior import WeightPosterior, optimistic
 
 
 @final
-class BKB(Rival):
+class BKB(KernelRival):
     """Budgeted kernelised bandits of Calandriello, Carratino, Lazaric, Valko and Rosasco (2019).
 
     Algorithm 1 of arXiv 1903.05594: lines 4-7 are :meth:`_choose`, lines 8-12 :meth:`_learn` and
@@ -48,44 +41,35 @@ class BKB(Rival):
     Limits: theory's ``q`` is in the hundreds, which on finite spaces keeps every pair.
     """
 
-    name: ClassVar[str] = "bkb"
-    promise: ClassVar[Promise] = NOTHING
-    reference: ClassVar[str] = "Calandriello et al. 2019, arXiv 1903.05594"
-    needs: ClassVar[Literal["kernel", "features", "arms"]] = "kernel"
-    reach: ClassVar[int] = 100_000
+    name = "bkb"
+    reference = "Calandriello et al. 2019, arXiv 1903.05594"
 
-    def __init__(
-        self,
-        *,
-        kernel: Kernel,
-        beta: Width = "practical",
-        noise: float = 0.06,
-        oversampling: float = 5.0,
-        patience: float = 0.5,
-        norm_bound: float = 1.0,
-        failure: float = 0.1,
-        **setting: Any,
-    ) -> None:
-        """``noise`` and ``norm_bound`` are in units of the reward bound; ``lambda = noise^2``."""
-        super().__init__(**setting)
-        self._beta = checked_width("beta", beta)
-        self._ridge = positive("noise", noise) ** 2
-        self._oversampling = (
-            oversampling if oversampling == float("inf") else positive("oversampling", oversampling)
-        )
-        self._patience = 0.0 if patience == 0 else positive("patience", patience)
-        self._norm = positive("norm_bound", norm_bound)
-        self._log = log(1 / in_unit_interval("failure", failure))
-        self._kernel = kernel
+    beta: Width = "practical"
+    # In units of the reward bound, as is norm_bound; lambda = noise^2.
+    noise: float = 0.06
+    oversampling: float = 5.0
+    patience: float = 0.5
+    norm_bound: float = 1.0
+    failure: float = 0.1
+
+    def _start(self) -> int:
+        self.beta = checked_width("beta", self.beta)
+        self._ridge = positive("noise", self.noise) ** 2
+        if self.oversampling != float("inf"):
+            self.oversampling = positive("oversampling", self.oversampling)
+        if self.patience != 0:
+            self.patience = positive("patience", self.patience)
+        self._norm = positive("norm_bound", self.norm_bound)
+        self._log = log(1 / between("failure", self.failure, 0, 1, open_ends=True))
         self._rows = self._pairs
-        self._diagonal = kernel.diagonal(self._rows)
         self._counts = np.zeros(len(self._rows))
         self._sums = np.zeros(len(self._rows))
         self._gain = self._gain_then = 0.0
         self._dictionary = np.empty(0, dtype=np.int64)
-        self._posterior = WeightPosterior(
-            np.zeros((len(self._rows), 1)), self._actions.count, self._ridge, self._diagonal
-        )
+        diagonal = self.kernel.diagonal(self._rows)
+        empty = np.zeros((len(self._rows), 1))
+        self._posterior = WeightPosterior(empty, self._actions.count, self._ridge, diagonal)
+        return 1
 
     @property
     def dictionary_size(self) -> int:
@@ -93,9 +77,9 @@ class BKB(Rival):
         return len(self._dictionary)
 
     def _width(self) -> float:
-        if isinstance(self._beta, float):
-            return self._beta
-        if self._beta == "practical":
+        if isinstance(self.beta, float):
+            return self.beta
+        if self.beta == "practical":
             return 1.0
         # R / sqrt(lambda) = 1; their sigma is ours over sqrt(lambda), and so is their B term.
         return 2 * sqrt(self._gain + self._log) + (1 + sqrt(2)) * self._norm
@@ -104,17 +88,17 @@ class BKB(Rival):
         return optimistic(self._posterior, context, self._width())
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        place, chosen, value = int(context[0]), int(action[0]), float(reward[0]) / self._bound
+        place, chosen, value = int(context[0]), int(action[0]), float(reward[0]) / self.reward_bound
         pair = place * self._actions.count + chosen
         variance = float(self._posterior.of(np.array([pair]))[1][0])
         self._gain += 0.5 * log(1 + variance / self._ridge)
         self._counts[pair] += 1
         self._sums[pair] += value
-        if self._gain > (1 + self._patience) * self._gain_then:
+        if self._gain > (1 + self.patience) * self._gain_then:
             self._resample()
             return 1
         self._posterior.observe(place, chosen, value)
-        if self._public.random() < self._oversampling * variance / self._ridge:
+        if self._public.random() < self.oversampling * variance / self._ridge:
             self._enter(pair)
         return 1
 
@@ -126,7 +110,7 @@ class BKB(Rival):
         rest = float(self._posterior.residual[pair])
         if rest <= NUMERICAL_RANK:
             return
-        column = self._kernel(self._rows, self._rows[pair : pair + 1])[:, 0]
+        column = self.kernel(self._rows, self._rows[pair : pair + 1])[:, 0]
         column -= self._posterior.rows @ self._posterior.rows[pair]
         self._posterior.extend(column / sqrt(rest), self._counts, self._sums)
         self._dictionary = np.append(self._dictionary, pair)
@@ -134,17 +118,17 @@ class BKB(Rival):
     def _resample(self) -> None:
         """Draw a dictionary from the past pairs and embed all pairs with it."""
         seen = np.flatnonzero(self._counts)
-        if self._oversampling == float("inf"):
+        if self.oversampling == float("inf"):
             chosen = seen
         else:
             variance = np.maximum(self._posterior.of(seen)[1], 0.0)
-            share = np.minimum(self._oversampling * variance / self._ridge, 1.0)
+            share = np.minimum(self.oversampling * variance / self._ridge, 1.0)
             entering = 1.0 - (1.0 - share) ** self._counts[seen]
             chosen = seen[self._public.random(len(seen)) < entering]
             if len(chosen) == 0:
                 chosen = seen[-1:]
         self._dictionary = chosen
-        basis = greedy_basis(self._kernel, self._rows[chosen], tolerance=0.0, max_rank=len(chosen))
+        basis = greedy_basis(self.kernel, self._rows[chosen], tolerance=0.0, max_rank=len(chosen))
         embedded = basis.coordinates(self._rows)
         residual = basis.residual(self._rows, embedded)
         self._posterior = WeightPosterior(embedded, self._actions.count, self._ridge, residual)

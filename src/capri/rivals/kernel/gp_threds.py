@@ -1,15 +1,14 @@
 """GP-ThreDS: threshold domain shrinking by walks on a tree."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from typing import final
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.kernels import Kernel
-from capri.rivals.base import NOTHING, Promise, Rival, positive
-from capri.rivals.posterior import kernel_posterior
+from capri.checks import positive
+from capri.rivals.kernel.optimism import KernelRival
 
 # An interval of values this narrow, in units of the reward bound, is not halved any more.
 _NARROWEST = 1e-6
@@ -34,7 +33,7 @@ def bisect(rows: FloatArray, actions: IntArray) -> Region:
 
 
 @final
-class GPThreDS(Rival):
+class GPThreDS(KernelRival):
     """Threshold domain shrinking (Salgia, Vakili & Zhao 2021), one search per context.
 
     arXiv 2010.13997. Algorithm 1 (GP-ThreDS) is :meth:`_search`: it holds an interval ``[a, b]``
@@ -57,28 +56,19 @@ class GPThreDS(Rival):
     stays lost.
     """
 
-    name: ClassVar[str] = "gp-threds"
-    promise: ClassVar[Promise] = NOTHING
-    reference: ClassVar[str] = "Salgia, Vakili & Zhao 2021, arXiv 2010.13997"
-    needs: ClassVar[Literal["kernel", "features", "arms"]] = "kernel"
-    reach: ClassVar[int] = 100_000
+    name = "gp-threds"
+    reference = "Salgia, Vakili & Zhao 2021, arXiv 2010.13997"
 
-    def __init__(
-        self,
-        *,
-        kernel: Kernel,
-        beta: float = 1.5,
-        noise: float = 0.06,
-        depth: int = 2,
-        **setting: Any,
-    ) -> None:
-        """``noise`` is in units of the reward bound; ``depth`` is how far an epoch refines."""
-        super().__init__(**setting)
-        self._beta = positive("beta", beta)
-        self._depth = int(positive("depth", depth))
-        ridge = positive("noise", noise) ** 2
-        self._posterior = kernel_posterior(kernel, self._pairs, self._actions.count, ridge)
+    beta: float = 1.5
+    noise: float = 0.06  # in units of the reward bound
+    depth: int = 2  # how far an epoch refines
+
+    def _start(self) -> int:
+        self.beta = positive("beta", self.beta)
+        self.depth = int(positive("depth", self.depth))
+        self._posterior = self._ridged(positive("noise", self.noise) ** 2)
         self._searches: dict[int, Generator[int, None, None]] = {}
+        return 1
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         where = int(context[0])
@@ -88,19 +78,20 @@ class GPThreDS(Rival):
         return np.array([next(search)]), np.ones(1)
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        self._posterior.observe(int(context[0]), int(action[0]), float(reward[0]) / self._bound)
+        value = float(reward[0]) / self.reward_bound
+        self._posterior.observe(int(context[0]), int(action[0]), value)
         return 1
 
     def _search(self, context: int) -> Generator[int, None, None]:
         """Yields the action to play; the posterior has its reward when the search goes on."""
-        rows = self._actions.pairs(self._pool.rows[context : context + 1])[0]
+        rows = self._actions.pairs(self.contexts.rows[context : context + 1])[0]
         regions = [bisect(rows, np.arange(self._actions.count))]
         low, high = -1.0, 1.0
         while True:
             threshold, gap = (low + high) / 2, max(high - low, _NARROWEST)
             found: list[Region] = []
             for region in regions:
-                found += yield from self._walk(context, region, threshold, gap, self._depth)
+                found += yield from self._walk(context, region, threshold, gap, self.depth)
             if found:
                 regions, low = found, threshold
             else:
@@ -132,7 +123,7 @@ class GPThreDS(Rival):
         """Whether the largest value in a node is above the threshold, by playing in it."""
         while True:
             mean, variance = self._posterior.at(context)
-            mean, width = mean[node.actions], self._beta * np.sqrt(variance[node.actions])
+            mean, width = mean[node.actions], self.beta * np.sqrt(variance[node.actions])
             best = int((mean + width).argmax())
             if (mean - width).max() > threshold:
                 return True
@@ -141,11 +132,3 @@ class GPThreDS(Rival):
             if width[best] < gap / 4:
                 return bool(mean[best] > threshold)
             yield int(node.actions[best])
-
-
-def leaves(region: Region) -> Iterator[Region]:
-    """The single actions below a node."""
-    if not region.halves:
-        yield region
-    for half in region.halves:
-        yield from leaves(half)

@@ -1,0 +1,1 @@
+"""Rivals that see the numbers of actions and no context."""

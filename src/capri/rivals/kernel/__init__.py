@@ -1,0 +1,1 @@
+"""Rivals that see the kernel of a pair."""

@@ -1,0 +1,1 @@
+"""Rivals that see a row of features of a pair."""
