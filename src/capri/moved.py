@@ -14,6 +14,11 @@ from types import ModuleType
 from typing import Any
 
 _HOMES: dict[str, tuple[str, ...]] = {
+    "arena": ("experiments.arena", "cli.arena"),
+    "arena.contest": ("experiments.arena",),
+    "arena.experiments": ("experiments.arena", "environments.published", "experiments.play"),
+    "arena.problems": ("experiments.arena",),
+    "arena.table": ("cli.arena",),
     "audit": ("joint.audit",),
     "certificate": ("privacy.certificate",),
     "conduct": ("epoch.play",),
@@ -49,7 +54,7 @@ class _OldPaths(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if fullname.removeprefix("capri.") not in _HOMES:
             return None
-        return ModuleSpec(fullname, self)
+        return ModuleSpec(fullname, self, is_package=True)  # so that old modules below it are found
 
     def exec_module(self, module: ModuleType) -> None:
         """Warn once, and look names up when they are asked for."""

@@ -1,16 +1,41 @@
 """Options that more than one command takes, and lists of numbers."""
 
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from capri.errors import ConfigurationError
 
+
+def whole(least: float = -inf) -> Callable[[Any], int]:
+    """A parser of whole numbers of at least so much; 1e4 is one, as in lists of numbers.
+
+    >>> whole(2)("1e4")
+    10000
+    """
+
+    def integer(value: Any) -> int:
+        try:
+            number = Decimal(str(value))  # exact, unlike floats, for large seeds
+            if number % 1 == 0 and number >= least:
+                return int(number)
+        except InvalidOperation:
+            pass  # no number, or one beyond all use
+        wanted = "a whole number" + (f" of {least:g} or more" if least > -inf else "")
+        raise typer.BadParameter(f"{value} is not {wanted}.")
+
+    return integer
+
+
 # The first is the default.
 PRESETS = ("practical", "paper")
 
 POLICY_PANEL = "Policy and privacy"
+WHOLE = "INTEGER"
 
 Preset = Annotated[
     str,
@@ -19,7 +44,8 @@ Preset = Annotated[
     ),
 ]
 Epsilon = Annotated[
-    float, typer.Option(help="Budget: smaller is more private.", rich_help_panel=POLICY_PANEL)
+    float,
+    typer.Option(help="Budget: smaller is more private.", rich_help_panel=POLICY_PANEL),
 ]
 Delta = Annotated[
     float, typer.Option(help="Budget: the slack beside epsilon.", rich_help_panel=POLICY_PANEL)
@@ -32,7 +58,9 @@ Model = Annotated[
         rich_help_panel=POLICY_PANEL,
     ),
 ]
-Rounds = Annotated[int, typer.Option(help="Rounds to play.", min=2)]
+Rounds = Annotated[int, typer.Option(help="Rounds to play.", metavar=WHOLE, parser=whole(2))]
+Seeds = Annotated[int, typer.Option(help="How many seeds to play.", metavar=WHOLE, parser=whole(1))]
+FirstSeed = Annotated[int, typer.Option(help="The first seed.", metavar=WHOLE, parser=whole(0))]
 Json = Annotated[
     str | None,
     typer.Option(help="Write results to this file; - is the standard output.", metavar="PATH"),

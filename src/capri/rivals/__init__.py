@@ -5,10 +5,11 @@ promises to its users is a field of its class (:class:`Promise`).
 """
 
 from capri.rivals.base import Promise, Rival
-from capri.rivals.catalogue import RIVAL_NAMES, promise_of, reach_of, rival
+from capri.rivals.catalogue import BY_NAME, RIVAL_NAMES, promise_of, reach_of, rival
 from capri.rivals.uniform import UniformPlay
 
 __all__ = [
+    "BY_NAME",
     "RIVAL_NAMES",
     "Promise",
     "Rival",
