@@ -78,7 +78,10 @@ def write_atomically(path: Path, content: bytes, *, confidential: bool = False) 
             return
         partial = _partial(path, 0o600 if confidential else 0o666)
         try:
-            partial.write_bytes(content)
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())  # or a power cut could leave the new name without content
             partial.replace(path.resolve())
         finally:
             partial.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from capri.experiments import Here, Pool, Study, Watcher, read_results, run_study, study_from_text
-from capri.experiments.events import Event, Finished, Going
+from capri.experiments.backends import Event, Finished, Going
 from small_studies import SMALL, cells_of, results_of, small
 
 CAPRI_RUN = [sys.executable, "-m", "capri", "run"]

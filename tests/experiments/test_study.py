@@ -9,7 +9,7 @@ import pytest
 from capri.errors import ConfigurationError
 from capri.experiments import load_study, shipped_studies, study_from_dict, study_from_text
 from capri.experiments.cells import code_digest
-from capri.experiments.toml_writer import to_toml
+from capri.experiments.toml import to_toml
 from small_studies import SMALL, small
 
 

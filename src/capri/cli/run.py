@@ -10,7 +10,7 @@ from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from capri.experiments import Results, Study
-    from capri.experiments.events import Backend
+    from capri.experiments.backends import Backend
 
 CELLS_FAILED = 1
 
@@ -58,7 +58,7 @@ def run(
         return
     if study is None:
         raise ConfigurationError("say which study to run: a TOML file or a name from --list")
-    from capri.cli.study_progress import StudyProgress
+    from capri.cli.progress import StudyProgress
     from capri.experiments import load_study, read_results, run_study
     from capri.experiments.study import with_seeds
 
@@ -70,7 +70,7 @@ def run(
         typer.echo(f"{wanted.name}: {cells} cells")
         return
     if parquet:
-        from capri.experiments.extras import need
+        from capri.checks import need
 
         need("--parquet", "pandas", "pyarrow")
     backend = _backend(workers, cluster)

@@ -9,10 +9,10 @@ from typing import Any
 
 from capri.errors import ConfigurationError
 from capri.experiments.cells import Cell
-from capri.experiments.given import Given, Source
 from capri.experiments.play import Record, play
 from capri.experiments.players import CAPRI, Player, read_player
 from capri.experiments.study import Study, load_study
+from capri.experiments.toml import Given, Source
 from capri.experiments.worlds import World
 from capri.memory import PeakMemory
 from capri.rivals import BY_NAME, RIVAL_NAMES, Promise

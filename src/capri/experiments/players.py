@@ -8,7 +8,7 @@ import numpy as np
 
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
 from capri.errors import CapriError, ConfigurationError
-from capri.experiments.given import Given
+from capri.experiments.toml import Given
 from capri.experiments.worlds import Told, build_kernel, read_kernel
 from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern

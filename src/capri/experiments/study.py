@@ -11,9 +11,8 @@ from typing import Any, final
 
 from capri.errors import ConfigurationError
 from capri.experiments.cells import Cell, code_digest
-from capri.experiments.given import Given, Source, is_whole
 from capri.experiments.players import Player, read_epsilons, read_player
-from capri.experiments.toml_writer import to_toml
+from capri.experiments.toml import Given, Source, is_whole, to_toml
 from capri.experiments.worlds import DIGEST, World, read_world
 from capri.privacy.budget import Budget
 

@@ -19,7 +19,7 @@ from capri.environments import (
 )
 from capri.environments.published import DUBEY_LENGTHSCALE, dubey_world, usca_world
 from capri.errors import CapriError, ConfigurationError
-from capri.experiments.given import Given
+from capri.experiments.toml import Given
 from capri.kernels import KERNEL_NAMES, RBF, Kernel, Matern, kernel_by_name
 from capri.kernels import from_dict as kernel_from_dict
 from capri.spaces import Actions, VaryingActions
