@@ -129,7 +129,7 @@ class StudyProgress(_Shown, Watcher):
         self._shown = Live(Group(self._cells, self._running), console=self.console, transient=True)
         self._bars: dict[str, TaskID] = {}
         self._active: set[str] = set()
-        self._failures: Counter[str] = Counter()
+        self._failures: Counter[tuple[str, str, str]] = Counter()
         self._task = self._cells.add_task("", total=1, running=0, failed="", left="")
 
     def begin(self, outlook: Outlook, workers: int) -> None:
@@ -164,10 +164,10 @@ class StudyProgress(_Shown, Watcher):
         if cell.hash in self._bars:
             self._running.remove_task(self._bars.pop(cell.hash))
         if event.record["status"] == "failed":
-            error = event.record["error"]
-            self._failures[error] += 1
-            if self._failures[error] == 1:  # the same again is counted, not shown
-                self._say(f"failed: {cell}: {error}")
+            kind = (cell.policy, cell.environment, event.record["error"])
+            self._failures[kind] += 1
+            if self._failures[kind] == 1:  # the same again is counted, not shown
+                self._say(f"failed: {cell}: {event.record['error']}")
         self._clock.finished(cell.group, event.record["measured"]["seconds"])
         failed = self._failures.total()
         self._cells.update(

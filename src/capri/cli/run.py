@@ -87,15 +87,31 @@ def run(
         from capri.experiments.frames import to_parquet
 
         to_parquet(folder, folder / "records.parquet")
-    failed = summary.failed + summary.kept_failed
     if summary.stopped:
         typer.echo(_stopped(folder), err=True)
         raise typer.Exit(INTERRUPTED)
     typer.echo(f"Results: {folder}", err=True)
+    failed = summary.failed + summary.kept_failed
     if failed:
-        typer.echo(f"{failed} cells failed: see their errors above or in the records, and play "
-                   "them again with --retry", err=True)  # fmt: skip
+        for line in _failures(results):
+            typer.echo(line, err=True)
+        typer.echo(f"{failed} cells failed: play them again with --retry", err=True)
         raise typer.Exit(CELLS_FAILED)
+
+
+def _failures(results: "Results") -> list[str]:
+    """A line for every different error: how many cells of which policy on what failed so."""
+    from collections import Counter
+
+    found = Counter(
+        (record["policy"], record["environment"], record["error"])
+        for record in results.records
+        if record["status"] == "failed"
+    )
+    return [
+        f"failed: {policy} on {environment}, {count} cells: {error}"
+        for (policy, environment, error), count in found.items()
+    ]
 
 
 def _list() -> None:

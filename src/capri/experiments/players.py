@@ -9,7 +9,7 @@ import numpy as np
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
 from capri.errors import CapriError, ConfigurationError
 from capri.experiments.toml import Given
-from capri.experiments.worlds import Told, build_kernel, read_kernel
+from capri.experiments.worlds import Told, World, build_kernel, holds_rows, read_kernel
 from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
@@ -131,6 +131,22 @@ def _check_options(
     except (CapriError, TypeError, ValueError) as problem:
         blamed = next((key for key in options if key in str(problem)), next(iter(options)))
         raise inner.error(blamed, str(problem)) from None
+
+
+def misfit(player: Player, world: World) -> str | None:
+    """Why a player cannot play on a world, as far as that shows without building either.
+
+    The rest shows when a cell is played, and is recorded as its failure.
+    """
+    if player.settings.get("law_error") and (holds_rows(world.name) or world.name == "dubey-2021"):
+        return f"law_error needs a context law that is known: {world.label} has none"
+    if player.name in BY_NAME and holds_rows(world.name) and not world.options.get("prototypes"):
+        return (
+            f"{player.name} plays on a pool of known contexts only, and {world.label} has users with "
+            "contexts of their own: give that environment prototypes = 50, so that users come as "
+            f"the nearest of 50 public ones, or leave {player.name} out"
+        )
+    return None
 
 
 def own_options(name: str) -> tuple[str, ...]:

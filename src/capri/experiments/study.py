@@ -11,7 +11,7 @@ from typing import Any, final
 
 from capri.errors import ConfigurationError
 from capri.experiments.cells import Cell, code_digest
-from capri.experiments.players import Player, read_epsilons, read_player
+from capri.experiments.players import Player, misfit, read_epsilons, read_player
 from capri.experiments.toml import Given, Source, is_whole, to_toml
 from capri.experiments.worlds import DIGEST, World, read_world
 from capri.privacy.budget import Budget
@@ -187,6 +187,11 @@ def _read(given: Given, text: str) -> Study:
                 raise given.error_at(
                     (key, number), f"two {key} are called {label!r}: give each a label of its own"
                 )
+    for number, player in enumerate(players):
+        for world in worlds:
+            problem = misfit(player, world)
+            if problem and given.thorough:
+                raise given.error_at(("policies", number), problem)
     return Study(
         name=name,
         title=title,
