@@ -149,7 +149,7 @@ def test_dubeys_world_is_as_published() -> None:
     assert world.contexts.shape == (400, 50)
     pairs = SETUPS["dubey-2021"][1].actions.pairs(world.contexts)  # type: ignore[union-attr]
     assert pairs.shape == (400, 25, 2)
-    means = world.inner.means
+    means = world.means
     assert means.min() >= 0
     assert 0.9 < means.max() <= 1.0
     context, action = np.zeros(40_000, dtype=np.int64), np.full(40_000, 3)

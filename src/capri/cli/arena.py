@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from capri.cli.options import POLICY_PANEL, Delta, FirstSeed, Json, Seeds, numbers, whole_numbers
+from capri.cli.options import (
+    Delta,
+    FirstSeed,
+    Json,
+    Seeds,
+    flag,
+    numbers,
+    of_policy,
+    option,
+    whole_numbers,
+)
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -20,56 +30,31 @@ if TYPE_CHECKING:
 PROBLEMS = "rbf, matern52, hartmann4"
 EXPERIMENTS = "dubey-2021, usca-2025"
 
-HEADER = (
-    "policy",
-    "trusts",
-    "kind",
-    "protects",
-    "unit",
-    "epsilon",
-    "regret / uniform",
-    "seconds",
-    "extra MB",
-)
+HEADER = ("policy", "trusts", "kind", "protects", "unit", "epsilon", "regret / uniform", "seconds",
+          "extra MB")  # fmt: skip
 # Who is trusted, from nobody to everybody.
 _ORDER = {"perfect": 0, "local": 1, "shuffle": 2, "joint": 3, "central": 4, "none": 5}
 
 
 def arena(
     problems: Annotated[
-        str, typer.Option(help=f"Problems, with commas: {PROBLEMS}.", metavar="NAMES")
+        str, option(f"Problems, with commas: {PROBLEMS}.", "NAMES")
     ] = "rbf,matern52,hartmann4",
     policies: Annotated[
         str,
-        typer.Option(
-            help="Players, with commas: all, capri-joint, capri-local or any rival.",
-            metavar="NAMES",
-            rich_help_panel=POLICY_PANEL,
-        ),
+        of_policy("Players, with commas: all, capri-joint, capri-local or any rival.", "NAMES"),
     ] = "all",
-    epsilon: Annotated[
-        str,
-        typer.Option(
-            help="Budgets with commas; inf is no noise.",
-            metavar="NUMBERS",
-            rich_help_panel=POLICY_PANEL,
-        ),
-    ] = "1,inf",
+    epsilon: Annotated[str, of_policy("Budgets with commas; inf: no noise.", "NUMBERS")] = "1,inf",
     delta: Delta = 1e-5,
-    rounds: Annotated[str, typer.Option(help="Horizons with commas.", metavar="NUMBERS")] = "1e4",
+    rounds: Annotated[str, option("Horizons with commas.", "NUMBERS")] = "1e4",
     seeds: Seeds = 1,
     seed: FirstSeed = 0,
     experiment: Annotated[
-        str | None,
-        typer.Option(
-            help=f"A published set-up instead of the problems: {EXPERIMENTS}.", metavar="NAME"
-        ),
+        str | None, option(f"A published set-up instead of the problems: {EXPERIMENTS}.", "NAME")
     ] = None,
-    markdown: Annotated[
-        str | None, typer.Option(help="Write the table to this file.", metavar="PATH")
-    ] = None,
+    markdown: Annotated[str | None, option("Write the table to this file.", "PATH")] = None,
     wide: Annotated[
-        bool, typer.Option("--wide", help="One table, a column for every problem and horizon.")
+        bool, flag("--wide", "One table, a column for every problem and horizon.")
     ] = False,
     json: Json = None,
 ) -> None:
@@ -154,17 +139,21 @@ def _task(result: "Result") -> tuple[str, int]:
     return result.problem, result.rounds
 
 
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
 def to_markdown(results: "Sequence[Result]") -> str:
     """One table per problem and horizon; an empty row parts what must not be compared."""
     lines: list[str] = []
     groups = grouped(results)
     for (problem, rounds), several in groupby(groups, key=lambda group: _task(group[0])):
         lines += [f"### {problem}, T = {rounds:,}", ""]
-        lines += ["| " + " | ".join(HEADER) + " |", "| " + " | ".join(["---"] * len(HEADER)) + " |"]
+        lines += [_line(HEADER), _line(["---"] * len(HEADER))]
         for number, group in enumerate(several):
             if number:
-                lines.append("| " + " | ".join([" "] * len(HEADER)) + " |")
-            lines += ["| " + " | ".join(cells(result)) + " |" for result in group]
+                lines.append(_line([" "] * len(HEADER)))
+            lines += [_line(cells(result)) for result in group]
         lines.append("")
     return "\n".join(lines)
 
@@ -174,13 +163,13 @@ def to_wide_markdown(results: "Sequence[Result]") -> str:
     tasks = list(dict.fromkeys(map(_task, results)))
     columns = [f"{problem} {rounds:g}" for problem, rounds in tasks]
     header = [*HEADER[:6], *(f"{each}{what}" for each in columns for what in ("", " s"))]
-    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join(["---"] * len(header)) + " |"]
+    lines = [_line(header), _line(["---"] * len(header))]
     found = {(_task(each), each.policy, each.epsilon): each for each in results}
     # The first task with everybody in it gives the order of the rows.
     leaders = [each for each in results if _task(each) == tasks[0]]
     for number, group in enumerate(grouped(leaders)):
         if number:
-            lines.append("| " + " | ".join([" "] * len(header)) + " |")
+            lines.append(_line([" "] * len(header)))
         for leader in group:
             row = [leader.policy, *_words(leader), _epsilon(leader)]
             for task in tasks:
@@ -190,7 +179,7 @@ def to_wide_markdown(results: "Sequence[Result]") -> str:
                 else:
                     mark = "*" if result.note else ""
                     row += [f"{result.ratio:.3f}{mark}", f"{result.seconds:.1f}"]
-            lines.append("| " + " | ".join(row) + " |")
+            lines.append(_line(row))
     return "\n".join(lines) + "\n"
 
 

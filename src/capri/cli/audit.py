@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capri.cli.options import (
-    POLICY_PANEL,
     PRESETS,
-    WHOLE,
     Delta,
     Epsilon,
     Json,
     Preset,
+    count,
+    of_policy,
+    option,
     picture_kind,
-    whole,
 )
 from capri.errors import ConfigurationError
 
@@ -44,31 +44,22 @@ _PROVED_TOO_MUCH = (
 def audit(
     model: Annotated[
         str,
-        typer.Option(
-            help="Whom users trust: a curator, or nobody; device: what real devices upload.",
-            metavar=f"joint|local|{DEVICE}",
-            rich_help_panel=POLICY_PANEL,
+        of_policy(
+            "Whom users trust: a curator, or nobody; device: what real devices upload.",
+            f"joint|local|{DEVICE}",
         ),
     ] = "joint",
-    randomizer: Annotated[
-        str,
-        typer.Option(
-            help="Of the device.", metavar="sphere|gaussian", rich_help_panel=POLICY_PANEL
-        ),
-    ] = "sphere",
+    randomizer: Annotated[str, of_policy("Of the device.", "sphere|gaussian")] = "sphere",
     epsilon: Epsilon = 4.0,
     delta: Delta = 1e-5,
     preset: Preset = PRESETS[0],
-    trials: Annotated[
-        int,
-        typer.Option(help="Runs in each of the two worlds.", metavar=WHOLE, parser=whole()),
-    ] = 20_000,
-    confidence: Annotated[float, typer.Option(help="Of what is proved.")] = 0.999,
+    trials: Annotated[int, count("Runs in each of the two worlds.")] = 20_000,
+    confidence: Annotated[float, option("Of what is proved.")] = 0.999,
     json: Json = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            help=f"The picture: png, svg or pdf; none of a device. Default: {_PICTURE}.",
+        option(
+            f"The picture: png, svg or pdf; none of a device. Default: {_PICTURE}.",
             show_default=False,
         ),
     ] = None,

@@ -1,22 +1,21 @@
 """``capri forecast``: what to expect of an epsilon, a horizon and a kernel, before any user."""
 
 import csv
+from functools import partial
 from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from capri.cli.options import (
     PRESETS,
-    WHOLE,
     Delta,
     Json,
     Model,
     Preset,
+    count,
     numbers,
+    option,
     picture_kind,
-    whole,
     whole_numbers,
 )
 from capri.cli.simulate import KERNELS
@@ -29,29 +28,16 @@ _SPACE_PANEL = "Spaces"
 _STYLES = {"good": "green", "learns": "green", "learns slowly": "yellow", "hopeless": "red"}
 
 
-def _space(help: str, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(help=help, metavar=metavar, rich_help_panel=_SPACE_PANEL, **more)
-
-
-def _count(help: str) -> Any:
-    return _space(help, WHOLE, parser=whole())
+_space, _count = partial(option, panel=_SPACE_PANEL), partial(count, panel=_SPACE_PANEL)
 
 
 def forecast(
-    epsilon: Annotated[
-        str, typer.Option(help="Budgets to compare; inf is no privacy.", metavar="LIST")
-    ] = "0.1,1,4",
-    rounds: Annotated[
-        str, typer.Option(help="Horizons to compare.", metavar="LIST")
-    ] = "1000,10000,100000",
-    functions: Annotated[
-        int, typer.Option(help="Random functions to play.", metavar=WHOLE, parser=whole(2))
-    ] = 10,
-    noise: Annotated[
-        float, typer.Option(help="Rewards are f plus uniform noise up to this.", min=0.0)
-    ] = 0.1,
+    epsilon: Annotated[str, option("Budgets to compare; inf is no privacy.", "LIST")] = "0.1,1,4",
+    rounds: Annotated[str, option("Horizons to compare.", "LIST")] = "1000,10000,100000",
+    functions: Annotated[int, count("Random functions to play.", 2)] = 10,
+    noise: Annotated[float, option("Rewards are f plus uniform noise up to this.", min=0.0)] = 0.1,
     detail: Annotated[
-        float | None, typer.Option(help="Epsilon whose epochs are listed. Default: the middle one.")
+        float | None, option("Epsilon whose epochs are listed. Default: the middle one.")
     ] = None,
     kernel: Annotated[str, _space(f"One of {KERNELS}.", "NAME")] = "matern52",
     lengthscale: Annotated[float, _space("Lengthscale of the kernel.")] = 0.3,
@@ -68,14 +54,9 @@ def forecast(
     model: Model = "joint",
     preset: Preset = PRESETS[0],
     delta: Delta = 1e-5,
-    seed: Annotated[
-        int,
-        typer.Option(help="Of spaces, functions, users and noise.", metavar=WHOLE, parser=whole(0)),
-    ] = 0,
+    seed: Annotated[int, count("Of spaces, functions, users and noise.", 0)] = 0,
     json: Json = None,
-    output: Annotated[Path, typer.Option(help="The picture: png, svg or pdf.")] = Path(
-        "capri-forecast.png"
-    ),
+    output: Annotated[Path, option("The picture: png, svg or pdf.")] = Path("capri-forecast.png"),
 ) -> None:
     """Will it work? Regret to expect by epsilon and horizon, and what each epoch can tell.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from capri.cli.options import WHOLE, Delta, Json, numbers, whole, whole_numbers
+from capri.cli.options import Delta, Json, count, flag, numbers, option, whole_numbers
 from capri.errors import ConfigurationError
 
 
@@ -50,25 +50,12 @@ class LocalNoiseRow:
 
 
 def noise(
-    epsilon: Annotated[str, typer.Option(help="Budgets to compare.", metavar="LIST")] = (
-        "0.1,0.5,1,2,4,8"
-    ),
-    rounds: Annotated[str, typer.Option(help="Horizons to compare.", metavar="LIST")] = (
-        "10000,100000,1000000"
-    ),
+    epsilon: Annotated[str, option("Budgets to compare.", "LIST")] = "0.1,0.5,1,2,4,8",
+    rounds: Annotated[str, option("Horizons to compare.", "LIST")] = "10000,100000,1000000",
     delta: Delta = 1e-5,
-    dimension: Annotated[
-        int,
-        typer.Option(
-            help="Coordinates of a release, or of a report.", metavar=WHOLE, parser=whole(1)
-        ),
-    ] = 100,
-    local: Annotated[
-        bool, typer.Option("--local", help="Compare the randomizers of devices instead.")
-    ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a Markdown table instead.")
-    ] = False,
+    dimension: Annotated[int, count("Coordinates of a release, or of a report.", 1)] = 100,
+    local: Annotated[bool, flag("--local", "Compare the randomizers of devices instead.")] = False,
+    markdown: Annotated[bool, flag("--markdown", "Print a Markdown table instead.")] = False,
     json: Json = None,
 ) -> None:
     """The noise of the paper, of a split budget and of ours, and what each delivers.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capri.cli.options import count, flag, option
 from capri.cli.shell import INTERRUPTED
 from capri.errors import ConfigurationError
 
@@ -19,33 +20,20 @@ def run(
     study: Annotated[
         str | None, typer.Argument(help="A TOML file, or the name of a study from --list.")
     ] = None,
-    show_list: Annotated[
-        bool, typer.Option("--list", help="Show the studies that come with capri.")
-    ] = False,
-    output: Annotated[
-        Path, typer.Option(help="Results go to a folder of the study's name in here.")
-    ] = Path("results"),
+    show_list: Annotated[bool, flag("--list", "Show the studies that come with capri.")] = False,
+    output: Annotated[Path, option("Results go to a folder of the study's name in here.")] = Path(
+        "results"
+    ),
     workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Worker processes; default: one per core. 0: in this process.",
-        ),
+        int | None, count("Worker processes; default: one per core. 0: in this process.", 0)
     ] = None,
     cluster: Annotated[
-        str | None,
-        typer.Option(help="Play on Dask workers: an address, or local.", metavar="tcp://...|local"),
+        str | None, option("Play on Dask workers: an address, or local.", "tcp://...|local")
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Play the study's first seeds only.")
-    ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Play failed cells again.")] = False,
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Also write the results as records.parquet.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the study and count its cells.")
-    ] = False,
+    seeds: Annotated[int | None, count("Play the study's first seeds only.", 1)] = None,
+    retry: Annotated[bool, flag("--retry", "Play failed cells again.")] = False,
+    parquet: Annotated[bool, flag("--parquet", "Also write results as records.parquet.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Check the study and count its cells.")] = False,
 ) -> None:
     """Run a study: environments x policies x epsilons x horizons x seeds.
 

@@ -1,14 +1,12 @@
 """``capri simulate``: play one policy on one kind of environment, over several seeds."""
 
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from capri.cli.options import (
     POLICY_PANEL,
     PRESETS,
-    WHOLE,
     Delta,
     Epsilon,
     FirstSeed,
@@ -17,7 +15,10 @@ from capri.cli.options import (
     Preset,
     Rounds,
     Seeds,
-    whole,
+    count,
+    flag,
+    of_policy,
+    option,
 )
 from capri.errors import ConfigurationError
 
@@ -31,20 +32,15 @@ KERNELS = "rbf, matern12, matern32, matern52, rq, linear"
 _WORLD_PANEL = "Environment"
 
 
-def _option(help: str, metavar: str | None = None, *, panel: str | None = None, **more: Any) -> Any:
-    return typer.Option(help=help, metavar=metavar, rich_help_panel=panel, **more)
-
-
-def _count(help: str) -> Any:
-    return _option(help, WHOLE, panel=_WORLD_PANEL, parser=whole())
+_of_world, _count = partial(option, panel=_WORLD_PANEL), partial(count, panel=_WORLD_PANEL)
 
 
 def simulate(
-    env: Annotated[str, _option(f"One of {ENVIRONMENTS}.", "NAME", panel=_WORLD_PANEL)] = "rkhs",
+    env: Annotated[str, _of_world(f"One of {ENVIRONMENTS}.", "NAME")] = "rkhs",
     kernel: Annotated[
-        str, _option(f"Of the policy, and of rkhs: {KERNELS}.", "NAME", panel=_WORLD_PANEL)
+        str, _of_world(f"Of the policy, and of rkhs: {KERNELS}.", "NAME")
     ] = "matern52",
-    lengthscale: Annotated[float, _option("Lengthscale of the kernel.", panel=_WORLD_PANEL)] = 0.3,
+    lengthscale: Annotated[float, _of_world("Lengthscale of the kernel.")] = 0.3,
     contexts: Annotated[int, _count("Number of contexts.")] = 50,
     actions: Annotated[int, _count("Number of actions.")] = 50,
     context_dimension: Annotated[
@@ -53,35 +49,22 @@ def simulate(
     action_dimension: Annotated[
         int | None, _count("Default: the rest of the function's, or 1.")
     ] = None,
-    noise: Annotated[
-        float, _option("Rewards are f plus uniform noise up to this.", panel=_WORLD_PANEL)
-    ] = 0.1,
-    policy: Annotated[
-        str, _option("Who plays: capri, uniform or any rival.", "NAME", panel=POLICY_PANEL)
-    ] = "capri",
+    noise: Annotated[float, _of_world("Rewards are f plus uniform noise up to this.")] = 0.1,
+    policy: Annotated[str, of_policy("Who plays: capri, uniform or any rival.", "NAME")] = "capri",
     model: Model = "joint",
     randomizer: Annotated[
-        str,
-        _option("Of devices in the local model.", "sphere|gaussian", panel=POLICY_PANEL),
+        str, of_policy("Of devices in the local model.", "sphere|gaussian")
     ] = "sphere",
     preset: Preset = PRESETS[0],
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     no_privacy: Annotated[
-        bool,
-        typer.Option(
-            "--no-privacy", help="Add no noise, as epsilon inf.", rich_help_panel=POLICY_PANEL
-        ),
+        bool, flag("--no-privacy", "Add no noise, as epsilon inf.", panel=POLICY_PANEL)
     ] = False,
-    features: Annotated[
-        str | None, _option("Default: the preset's.", "low-rank|dense", panel=POLICY_PANEL)
-    ] = None,
-    tau: Annotated[
-        float | None, _option("Ridge. Default: the preset's.", panel=POLICY_PANEL)
-    ] = None,
+    features: Annotated[str | None, of_policy("Default: the preset's.", "low-rank|dense")] = None,
+    tau: Annotated[float | None, of_policy("Ridge. Default: the preset's.")] = None,
     linear_features: Annotated[
-        str,
-        _option("Of linear rivals.", "kernel|raw|polynomial|fourier", panel=POLICY_PANEL),
+        str, of_policy("Of linear rivals.", "kernel|raw|polynomial|fourier")
     ] = "kernel",
     rounds: Rounds = 10_000,
     seeds: Seeds = 1,

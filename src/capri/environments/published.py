@@ -1,11 +1,7 @@
 """Worlds that papers published their experiments on."""
 
-from dataclasses import dataclass
-from typing import final
-
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
 from capri.environments.base import TabularEnvironment, uniform_law
 from capri.environments.functions import HARTMANN4
 from capri.kernels import RBF
@@ -14,64 +10,7 @@ from capri.streams import DUBEY_WORLD, USCA_WORLD
 DUBEY_LENGTHSCALE = 0.3
 
 
-@final
-@dataclass(frozen=True)
-class BernoulliWorld:
-    """An environment whose rewards are 1 with probability ``f(c, x)``, else 0."""
-
-    inner: TabularEnvironment
-    name: str = "bernoulli"
-    noise: float = 0.5
-
-    @property
-    def actions(self) -> FloatArray:
-        """Numbers of the actions."""
-        return self.inner.actions
-
-    @property
-    def contexts(self) -> FloatArray:
-        """Feature rows of the contexts."""
-        return self.inner.contexts
-
-    @property
-    def weights(self) -> FloatArray:
-        """The context law."""
-        return self.inner.weights
-
-    @property
-    def reward_bound(self) -> float:
-        """Rewards are 0 or 1."""
-        return 1.0
-
-    def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
-        """Draw contexts from their law."""
-        return self.inner.draw_contexts(rng, n)
-
-    def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
-        """The probability of a reward of 1."""
-        return self.inner.mean(context_index, action_index)
-
-    def rewards(
-        self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
-    ) -> FloatArray:
-        """1 with probability ``f(c, x)``, else 0."""
-        mean = self.mean(context_index, action_index)
-        return (rng.random(np.shape(mean)) < mean).astype(np.float64)
-
-    def best(self, context_index: IntArray) -> FloatArray:
-        """The largest probability in each context."""
-        return self.inner.best(context_index)
-
-    def uniform_regret(self) -> float:
-        """Of playing every action with equal probability."""
-        return self.inner.uniform_regret()
-
-    def parameters(self) -> dict[str, object]:
-        """What the environment was made from."""
-        return self.inner.parameters() | {"name": self.name, "rewards": "Bernoulli"}
-
-
-def dubey_world(seed: int, *, sets: int = 400) -> BernoulliWorld:
+def dubey_world(seed: int, *, sets: int = 400) -> TabularEnvironment:
     """Four centres in the unit square, 25 fresh random actions per round, Bernoulli rewards.
 
     That of A. Dubey, AISTATS 2021, Section 6.
@@ -86,16 +25,16 @@ def dubey_world(seed: int, *, sets: int = 400) -> BernoulliWorld:
     means = (kernel(rows.reshape(-1, 2), centres) @ weights).reshape(sets, 25)
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, 41)] * 2), axis=-1).reshape(-1, 2)
     largest = max(float(means.max()), float((kernel(grid, centres) @ weights).max()))
-    return BernoulliWorld(
-        TabularEnvironment(
-            name="dubey-2021",
-            contexts=rows.reshape(sets, 50),
-            weights=uniform_law(sets),
-            actions=np.arange(25.0)[:, None],
-            means=means / largest,
-            reward_bound=1.0,
-            noise=0.0,
-        )
+    return TabularEnvironment(
+        name="dubey-2021",
+        contexts=rows.reshape(sets, 50),
+        weights=uniform_law(sets),
+        actions=np.arange(25.0)[:, None],
+        means=means / largest,
+        reward_bound=1.0,
+        noise=0.5,
+        bernoulli=True,
+        origin={"rewards": "Bernoulli"},
     )
 
 

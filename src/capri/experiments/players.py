@@ -138,13 +138,15 @@ def misfit(player: Player, world: World) -> str | None:
 
     The rest shows when a cell is played, and is recorded as its failure.
     """
-    if player.settings.get("law_error") and (holds_rows(world.name) or world.name == "dubey-2021"):
+    if not holds_rows(world.name):
+        return None
+    if player.settings.get("law_error"):
         return f"law_error needs a context law that is known: {world.label} has none"
-    if player.name in BY_NAME and holds_rows(world.name) and not world.options.get("prototypes"):
+    if player.name in BY_NAME and not world.options.get("prototypes"):
         return (
-            f"{player.name} plays on a pool of known contexts only, and {world.label} has users with "
-            "contexts of their own: give that environment prototypes = 50, so that users come as "
-            f"the nearest of 50 public ones, or leave {player.name} out"
+            f"{player.name} plays on a pool of known contexts only, and users of {world.label} "
+            "have contexts of their own: give that environment prototypes = 50, so that users come "
+            f"as the nearest of 50 public ones, or leave {player.name} out"
         )
     return None
 
