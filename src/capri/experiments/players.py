@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
-from capri.errors import CapriError, ConfigurationError
+from capri.errors import ConfigurationError
 from capri.experiments.toml import Given
 from capri.experiments.worlds import Told, World, build_kernel, holds_rows, read_kernel
 from capri.joint.policy import Capri
@@ -87,9 +87,7 @@ def read_player(given: Given) -> Player:
         settings["law_error"] = given.number(
             "law_error", 0.0, lambda value: 0 <= value < 0.5, "a number from 0 to below 0.5"
         )
-    own = None
-    if given.has("epsilons"):
-        own = tuple(float(each) for each in read_epsilons(given, None))
+    own = read_epsilons(given) if given.has("epsilons") else None
     options = given.take("options", {})
     given.done()
     _check_options(given, name, settings, options)
@@ -98,13 +96,14 @@ def read_player(given: Given) -> Player:
     return Player(label=label, name=name, settings=settings, epsilons=own)
 
 
-def read_epsilons(given: Given, default: Any) -> list[float]:
+def read_epsilons(given: Given) -> tuple[float, ...]:
     """The key ``epsilons``: positive numbers; inf is no noise."""
-    if default is None and not given.has("epsilons"):
+    if not given.has("epsilons"):
         raise given.error("epsilons", "epsilons is missing: positive numbers; inf is no noise")
-    return given.several(
-        "epsilons", default, lambda value: value > 0, "positive numbers (inf is no noise)"
+    found = given.several(
+        "epsilons", None, lambda value: value > 0, "positive numbers (inf is no noise)"
     )
+    return tuple(float(each) for each in found)
 
 
 def _check_options(
@@ -113,11 +112,8 @@ def _check_options(
     """Refuse an option that the policy does not take, before anything runs."""
     inner = given.inner("options", options)
     if name == CAPRI:
-        try:
+        with inner.at("", *options):
             checked_options(settings["preset"], options)
-        except (CapriError, TypeError) as problem:
-            blamed = next((key for key in options if key in str(problem)), "")
-            raise inner.error(blamed, str(problem)) from None
         return
     inner.rest(own_options(name))
     if not options or not given.thorough:
@@ -126,11 +122,8 @@ def _check_options(
     kernel = RBF(lengthscale=0.3)
     world = random_rkhs(kernel, contexts=6, actions=5)
     common_settings: dict[str, Any] = {"kernel": kernel, "horizon": 100, "simulation_seed": 0}
-    try:
+    with inner.at(next(iter(options)), *options):
         rival(name, world, **common_settings, **options)
-    except (CapriError, TypeError, ValueError) as problem:
-        blamed = next((key for key in options if key in str(problem)), next(iter(options)))
-        raise inner.error(blamed, str(problem)) from None
 
 
 def misfit(player: Player, world: World) -> str | None:

@@ -170,13 +170,13 @@ def _read(given: Given, text: str) -> Study:
         raise given.error("code_version", f"code_version must be true or false, got {code_version}")
     seeds = _seeds(given)
     players = tuple(read_player(each) for each in given.tables("policies"))
-    epsilons: list[float] = []
+    epsilons: tuple[float, ...] = ()
     if given.has("epsilons") or any(each.private and not each.epsilons for each in players):
-        epsilons = read_epsilons(given, None)
+        epsilons = read_epsilons(given)
     for epsilon in epsilons:
         if epsilon != float("inf"):
             with given.at("epsilons"):
-                Budget(epsilon=float(epsilon), delta=delta)
+                Budget(epsilon=epsilon, delta=delta)
     worlds = tuple(read_world(each) for each in given.tables("environments"))
     for key, labels in (
         ("policies", [each.label for each in players]),
@@ -198,7 +198,7 @@ def _read(given: Given, text: str) -> Study:
         description=" ".join(description.split()),
         worlds=worlds,
         players=players,
-        epsilons=tuple(float(each) for each in epsilons),
+        epsilons=epsilons,
         delta=delta,
         rounds=rounds,
         seeds=seeds,

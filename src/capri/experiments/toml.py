@@ -64,12 +64,13 @@ class Given:
         return self._source.error((*self.path, *path), problem)
 
     @contextmanager
-    def at(self, key: str) -> Iterator[None]:
-        """Errors of the package, raised inside, are those of this key."""
+    def at(self, key: str, *others: str) -> Iterator[None]:
+        """Errors raised inside are those of this key, or of another that they name."""
         try:
             yield
-        except CapriError as problem:
-            raise self.error(key, str(problem)) from None
+        except (CapriError, TypeError, ValueError) as problem:
+            blamed = next((each for each in others if each in str(problem)), key)
+            raise self.error(blamed, str(problem)) from None
 
     @property
     def thorough(self) -> bool:

@@ -18,7 +18,7 @@ from capri.environments import (
     random_rkhs,
 )
 from capri.environments.published import DUBEY_LENGTHSCALE, dubey_world, usca_world
-from capri.errors import CapriError, ConfigurationError
+from capri.errors import ConfigurationError
 from capri.experiments.toml import Given
 from capri.kernels import KERNEL_NAMES, RBF, Kernel, Matern, kernel_by_name
 from capri.kernels import from_dict as kernel_from_dict
@@ -139,13 +139,9 @@ def read_world(given: Given) -> World:
         | options
         | digest,
     )
-    if not given.thorough:
-        return world
-    try:
-        build_world(world.to_dict(), 0)
-    except (CapriError, TypeError) as problem:
-        blamed = next((key for key in options if key in str(problem)), "name")
-        raise given.error(blamed, str(problem)) from None
+    if given.thorough:
+        with given.at("name", *options):
+            build_world(world.to_dict(), 0)
     return world
 
 
@@ -209,10 +205,8 @@ def read_kernel(given: Given, kernel: Any, lengthscale: Any) -> tuple[Any, Any]:
         return description, None
     name = given.word("kernel", KERNEL_NAMES, kernel)
     lengthscale = given.take("lengthscale", lengthscale)
-    try:
+    with given.at("lengthscale"):
         kernel_by_name(name, lengthscale)
-    except (CapriError, TypeError, ValueError) as problem:
-        raise given.error("lengthscale", str(problem)) from None
     return name, lengthscale
 
 
