@@ -21,7 +21,7 @@ from typing import Any
 import common
 
 from capri.experiments import Pool, Study, Watcher, read_results, run_study, study_from_text
-from capri.experiments.events import Backend, Event, Finished
+from capri.experiments.backends import Backend, Event, Finished
 
 STUDY = """
 name = "measured"

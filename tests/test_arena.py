@@ -11,24 +11,22 @@ from typer.testing import CliRunner
 
 import capri
 from capri import ConfigurationError
-from capri.arena import (
+from capri.cli import app
+from capri.cli.arena import EXPERIMENTS, PROBLEMS, grouped, to_markdown, to_wide_markdown
+from capri.environments import Environment
+from capri.environments.published import dubey_world, usca_world
+from capri.experiments.arena import (
+    ENTRY_NAMES,
     EXPERIMENT_NAMES,
     PROBLEM_NAMES,
-    Entry,
     Result,
-    contest,
-    entries,
-    experiment,
-    problem_by_name,
-    to_markdown,
-    to_wide_markdown,
+    arena_study,
+    play_arena,
+    published_study,
 )
-from capri.arena.contest import ENTRY_NAMES, build
-from capri.arena.experiments import DUBEY, USCA, dubey_world, recommendation, usca_world
-from capri.arena.table import grouped
-from capri.cli import app
-from capri.cli.arena import EXPERIMENTS, PROBLEMS
-from capri.environments import Environment
+from capri.experiments.play import recommendation
+from capri.experiments.players import build_player
+from capri.experiments.worlds import SETUPS, build_world
 from capri.rivals import RIVAL_NAMES, Promise
 from capri.simulation import simulate
 
@@ -49,15 +47,19 @@ NONE = Promise(model="none", kind="none", protects="nothing")
 
 
 def test_entries_are_everybody_once_per_epsilon_that_matters() -> None:
-    field = entries()
-    assert {entry.policy for entry in field} == set(ENTRY_NAMES) >= set(RIVAL_NAMES)
-    assert [entry.epsilon for entry in field if entry.policy == "gp-ucb"] == [math.inf]
-    assert [entry.epsilon for entry in field if entry.policy == "capri-joint"] == [1.0, math.inf]
-    assert [entry.epsilon for entry in field if entry.policy == "capri-local"] == [1.0]
+    study = arena_study(rounds=[60], seeds=[0])
+    assert {player.label for player in study.players} == set(ENTRY_NAMES) >= set(RIVAL_NAMES)
+    epsilons: dict[str, list[float | None]] = {}
+    for cell in study.cells():
+        if cell.environment == "rbf":
+            epsilons.setdefault(cell.policy, []).append(cell.epsilon)
+    assert epsilons["gp-ucb"] == [None]
+    assert epsilons["capri-joint"] == [1.0, None]
+    assert epsilons["capri-local"] == [1.0]
     with pytest.raises(ConfigurationError, match=r"policies must be among capri-joint.*'gpucb'"):
-        entries(["gpucb"])
+        arena_study(policies=["gpucb"], rounds=[60], seeds=[0])
     with pytest.raises(ConfigurationError, match=r"epsilon must be positive, got 0"):
-        entries(["capri-joint"], [0.0])
+        arena_study(policies=["capri-joint"], epsilons=[0.0], rounds=[60], seeds=[0])
 
 
 def test_rows_of_a_group_make_the_same_promise_with_the_same_epsilon() -> None:
@@ -95,27 +97,33 @@ def test_wide_table_has_a_column_for_every_problem_and_horizon() -> None:
     assert lines[4].endswith("|  | 0.500 | 1.0 | - | - |")
 
 
-def test_contest_plays_and_notes_who_cannot() -> None:
-    field = entries(["uniform", "kusner", "dubey-joint"], [1.0])
-    results = list(contest([problem_by_name("matern52")], field, rounds=[60], seeds=[0, 1]))
+def test_the_arena_plays_and_notes_who_cannot() -> None:
+    names = ["uniform", "kusner", "dubey-joint"]
+    study = arena_study(["matern52"], names, epsilons=[1.0], rounds=[60], seeds=[0, 1])
+    results = play_arena(study)
     by_name = {each.policy: each for each in results}
     assert by_name["uniform"].ratio == pytest.approx(1.0, abs=0.5)
     assert by_name["uniform"].promise.model == "perfect"
     assert by_name["uniform"].ratio_standard_error is not None
     assert by_name["dubey-joint"].note == "with an RBF kernel"
     assert all(each.ratio is not None and each.seeds == 2 for each in results)
-    (far,) = contest([problem_by_name("rbf")], field[1:2], rounds=[10**8], seeds=[0])
+    (far,) = play_arena(arena_study(["rbf"], ["kusner"], epsilons=[1], rounds=[10**8], seeds=[0]))
     assert far.ratio is None
     assert far.note.startswith("reaches T = ")
     assert far.promise.model != "none"
+    (unfit,) = play_arena(
+        arena_study(["rbf"], ["capri-joint"], epsilons=[1], rounds=[60], seeds=[0], delta=0.0)
+    )
+    assert unfit.note.startswith("cannot play: Gaussian noise needs delta above 0")
+    assert unfit.ratio is None
 
 
-def test_contest_equals_a_run_by_hand() -> None:
-    problem = problem_by_name("rbf")
-    (ours,) = contest([problem], entries(["capri-joint"], [2.0]), rounds=[300], seeds=[3])
-    world = problem.world(3)
+def test_the_arena_equals_a_run_by_hand() -> None:
+    study = arena_study(["rbf"], ["capri-joint"], epsilons=[2.0], rounds=[300], seeds=[3])
+    (ours,) = play_arena(study)
+    world, told = build_world({"name": "arena-rbf"}, 3)
     policy = capri.Capri(
-        kernel=problem.kernel,
+        kernel=told.kernel,
         actions=world.actions,
         contexts=capri.ContextPool(world.contexts),
         budget=capri.Budget(epsilon=2.0, delta=1e-5),
@@ -128,11 +136,10 @@ def test_contest_equals_a_run_by_hand() -> None:
 
 def test_problem_names() -> None:
     for name in PROBLEM_NAMES:
-        problem = problem_by_name(name)
-        assert problem.name == name
-        assert problem.world(0).means.shape == (50, 50)  # type: ignore[attr-defined]
+        world, _ = build_world({"name": f"arena-{name}"}, 0)
+        assert world.means.shape == (50, 50)  # type: ignore[attr-defined]
     with pytest.raises(ConfigurationError, match="among rbf, matern52, hartmann4, got 'sphere'"):
-        problem_by_name("sphere")
+        arena_study(["sphere"], rounds=[60], seeds=[0])
 
 
 def test_dubeys_world_is_as_published() -> None:
@@ -140,9 +147,9 @@ def test_dubeys_world_is_as_published() -> None:
     world = dubey_world(1)
     assert isinstance(world, Environment)
     assert world.contexts.shape == (400, 50)
-    pairs = DUBEY.actions.pairs(world.contexts)  # type: ignore[union-attr]
+    pairs = SETUPS["dubey-2021"][1].actions.pairs(world.contexts)  # type: ignore[union-attr]
     assert pairs.shape == (400, 25, 2)
-    means = world.inner.means
+    means = world.means
     assert means.min() >= 0
     assert 0.9 < means.max() <= 1.0
     context, action = np.zeros(40_000, dtype=np.int64), np.full(40_000, 3)
@@ -151,23 +158,21 @@ def test_dubeys_world_is_as_published() -> None:
     p = means[0, 3]
     assert abs(rewards.mean() - p) < 5 * math.sqrt(p * (1 - p) / 40_000)
     assert world.parameters()["rewards"] == "Bernoulli"
-    policy, _ = build(
-        Entry(policy="gp-ucb", epsilon=math.inf), DUBEY, world, rounds=300, seed=0, delta=1e-5
-    )
+    told = SETUPS["dubey-2021"][1]
+    policy, _ = build_player({"name": "gp-ucb"}, told, world, budget=None, rounds=300, seed=0)
     assert simulate(policy, world, 300, seed=0).ratio < 0.5
 
 
 def test_uscas_experiment_measures_simple_regret() -> None:
-    results = experiment("usca-2025", seeds=[0])
+    results = play_arena(published_study("usca-2025", [0]))
     assert {each.policy for each in results} == {"capri-joint", "usca", "gp-ucb"}
     for each in results:
         assert each.rounds == 50
         assert each.ratio is not None
         assert each.ratio >= 0
     world = usca_world(0)
-    policy, _ = build(
-        Entry(policy="gp-ucb", epsilon=math.inf), USCA, world, rounds=50, seed=0, delta=1e-5
-    )
+    told = SETUPS["usca-2025"][1]
+    policy, _ = build_player({"name": "gp-ucb"}, told, world, budget=None, rounds=50, seed=0)
     simulate(policy, world, 50, seed=0)
     lost = world.means.max() - world.means[0] @ recommendation(policy, world)
     (reference,) = (each for each in results if each.policy == "gp-ucb")
@@ -178,7 +183,7 @@ def test_uscas_experiment_measures_simple_regret() -> None:
 
 def test_unknown_experiment() -> None:
     with pytest.raises(ConfigurationError, match="one of dubey-2021, usca-2025, got 'usca'"):
-        experiment("usca", seeds=[0])
+        published_study("usca", [0])
 
 
 def test_command_writes_table_and_json(tmp_path: Path) -> None:

@@ -119,6 +119,23 @@ def test_simulate_gives_the_numbers_of_the_library(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_numbers_may_be_written_like_1e2_and_inf_is_no_privacy() -> None:
+    small = ("--contexts", "6", "--actions", "5e0", "--rounds", "1.2e2", "--json", "-")
+    documents = [
+        json.loads(run("simulate", *small, *wish).stdout)
+        for wish in (("--epsilon", "inf"), ("--no-privacy",))
+    ]
+    assert [each["seeds"][0]["ratio"] for each in documents] == [
+        library_run(0, budget=None).ratio
+    ] * 2
+    assert documents[0]["parameters"] == documents[1]["parameters"]
+    assert documents[0]["parameters"]["epsilon"] is None
+    for wrong in ("1", "1e-4", "inf", "nan", "many", "1e40"):
+        refused = run("simulate", "--rounds", wrong)
+        assert refused.exit_code == 2
+        assert f"{wrong} is not a whole number of 2 or more" in refused.stderr
+
+
 def test_json_alone_on_standard_output() -> None:
     outcome = run("simulate", *SMALL, "--json", "-")
     document = json.loads(outcome.stdout)
@@ -140,8 +157,15 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("simulate", "--policy", "greedy"), "policy must be one of capri, uniform, gp-ucb"),
         (
             ("simulate", "--policy", "gp-ucb", "--tau", "1"),
-            "--features and --tau are options of capri, not of gp-ucb",
+            "leave out --tau, of capri alone: gp-ucb has a promise of its own",
         ),
+        (
+            ("simulate", "--policy", "gp-ucb", "--model", "local", "--randomizer", "gaussian"),
+            "leave out --model and --randomizer, of capri alone: gp-ucb has a promise of its own; "
+            "rivals in the local model are ",
+        ),
+        (("simulate", "--policy", "uniform", "--preset", "paper"), "leave out --preset, of capri"),
+        (("simulate", "--epsilon=-inf"), "epsilon must be positive and finite, got -inf"),
         (("simulate", "--kernel", "rfb"), f"kernel must be one of {KERNELS}, got 'rfb'"),
         (("simulate", "--env", "mars"), f"environment must be one of {ENVIRONMENTS}, got 'mars'"),
         (("simulate", "--actions", "0"), "actions must be a whole number of 1 or more, got 0"),

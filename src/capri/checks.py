@@ -3,10 +3,11 @@
 For what is public alone: an error repeats the value.
 """
 
+from importlib import import_module
 from math import isfinite
 from numbers import Integral, Real
 
-from capri.errors import ConfigurationError
+from capri.errors import ConfigurationError, MissingExtraError
 
 
 def is_number(value: object) -> bool:
@@ -76,3 +77,14 @@ def truth(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
     raise ConfigurationError(f"{name} must be True or False, got {value!r}")
+
+
+def need(what: str, *libraries: str, extra: str = "experiments") -> None:
+    """Say what to install where an optional library is missing."""
+    for library in libraries:
+        try:
+            import_module(library)
+        except ImportError:
+            raise MissingExtraError(
+                f"{what} needs {library}: pip install 'capri-bandits[{extra}]'"
+            ) from None

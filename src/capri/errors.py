@@ -43,3 +43,7 @@ class RewardIgnoredWarning(UserWarning):
 
 class PrivacyLeakWarning(UserWarning):
     """Something the guarantee does not cover depends on the data, or the noise can be repeated."""
+
+
+class MissingExtraError(CapriError, ImportError):
+    """An optional library is not installed."""

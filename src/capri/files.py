@@ -28,15 +28,22 @@ def to_json(document: Mapping[str, Any]) -> str:
       "ratio": null
     }
     """
-    return json.dumps(_finite(document), indent=2, allow_nan=False, default=plain) + "\n"
+    return json.dumps(json_values(document), indent=2, allow_nan=False, default=plain) + "\n"
 
 
-def _finite(value: Any) -> Any:
+def json_values(value: Any) -> Any:
+    """The same with lists for tuples, Python's numbers, and None for what JSON cannot hold.
+
+    >>> json_values({"pair": (1, float("inf"))})
+    {'pair': [1, None]}
+    """
     match value:
         case Mapping():
-            return {key: _finite(item) for key, item in value.items()}
+            return {key: json_values(item) for key, item in value.items()}
         case list() | tuple():
-            return [_finite(item) for item in value]
+            return [json_values(item) for item in value]
+        case np.generic():
+            return json_values(value.item())
         case float() if not math.isfinite(value):
             return None
     return value
@@ -71,7 +78,10 @@ def write_atomically(path: Path, content: bytes, *, confidential: bool = False) 
             return
         partial = _partial(path, 0o600 if confidential else 0o666)
         try:
-            partial.write_bytes(content)
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())  # or a power cut could leave the new name without content
             partial.replace(path.resolve())
         finally:
             partial.unlink(missing_ok=True)

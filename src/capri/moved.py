@@ -14,6 +14,11 @@ from types import ModuleType
 from typing import Any
 
 _HOMES: dict[str, tuple[str, ...]] = {
+    "arena": ("experiments.arena", "cli.arena"),
+    "arena.contest": ("experiments.arena",),
+    "arena.experiments": ("experiments.arena", "environments.published", "experiments.play"),
+    "arena.problems": ("experiments.arena",),
+    "arena.table": ("cli.arena",),
     "audit": ("joint.audit",),
     "certificate": ("privacy.certificate",),
     "cli.findings": ("cli.contest",),
@@ -34,6 +39,14 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "encoder": ("epoch.encode",),
     "encoding": ("epoch.encode",),
     "environments.rkhs": ("environments.functions",),
+    "experiments.clock": ("experiments.runner",),
+    "experiments.events": ("experiments.backends",),
+    "experiments.extras": ("checks", "errors"),
+    "experiments.given": ("experiments.toml",),
+    "experiments.here": ("experiments.backends",),
+    "experiments.lines": ("experiments.toml",),
+    "experiments.maps": ("experiments.play",),
+    "experiments.toml_writer": ("experiments.toml",),
     "exploration": ("epoch.play", "epoch.decide"),
     "gate": ("privacy.gate",),
     "grid": ("privacy.grid",),
@@ -78,7 +91,7 @@ class _OldPaths(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if fullname.removeprefix("capri.") not in _HOMES:
             return None
-        return ModuleSpec(fullname, self)
+        return ModuleSpec(fullname, self, is_package=True)  # so that old modules below it are found
 
     def exec_module(self, module: ModuleType) -> None:
         """Warn once, and look names up when they are asked for."""

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from capri import Budget, Capri, kernels
-from capri.arena.contest import Entry, build
-from capri.arena.problems import ArenaProblem
 from capri.datasets import Closeness, DataBandit, environment_by_name, load, suggested_kernel
 from capri.environments import public_pool, random_rkhs
 from capri.errors import ConfigurationError, ShapeError
+from capri.experiments.players import make_player
+from capri.experiments.worlds import Told
 from capri.rivals import rival
 
 CONTEXT = ["age", "weight", "dose_before"]
@@ -116,9 +116,9 @@ def test_every_builder_hands_out_the_public_pool() -> None:
     kernel = suggested_kernel(bandit)
     policy = rival("kernel-ucb", bandit, kernel=kernel, horizon=10, simulation_seed=0)
     assert policy._pool is bandit.pool  # type: ignore[union-attr]
-    problem = ArenaProblem(name="wine", world=lambda seed: bandit, kernel=kernel)
-    entry = Entry(policy="capri-joint", epsilon=1.0)
-    capri, _ = build(entry, problem, bandit, rounds=10, seed=0, delta=1e-5)
+    player = {"name": "capri", "model": "joint", "preset": "practical"}
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    capri = make_player(player, Told(kernel=kernel), bandit, budget=budget, rounds=10, seed=0)
     assert isinstance(capri, Capri)
     assert capri._problem.contexts is bandit.pool
 

@@ -123,6 +123,7 @@ def test_failed_cells_are_shown_and_have_an_exit_code(study: Path, tmp_path: Pat
         done = capri("run", study, "--output", tmp_path, "--workers", 0)
         assert done.exit_code == 1
         assert "6 cells failed" in done.stderr
+        assert done.stderr.count("failed: fails on branin, 6 cells: ") == 1
     assert len(cells_of(tmp_path / "small")) == 18
 
 

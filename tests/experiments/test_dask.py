@@ -10,8 +10,8 @@ import pytest
 
 from capri import __version__
 from capri.experiments import Here, Watcher, run_study
+from capri.experiments.backends import Event, Finished
 from capri.experiments.cells import code_digest
-from capri.experiments.events import Event, Finished
 from capri.experiments.on_dask import OnDask, _play
 from capri.experiments.pool import WorkerError
 from small_studies import cells_of, results_of, small

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from capri.experiments import Here, Pool, Study, Watcher, read_results, run_study, study_from_text
-from capri.experiments.events import Event, Finished, Going
+from capri.experiments.backends import Event, Finished, Going
 from small_studies import SMALL, cells_of, results_of, small
 
 CAPRI_RUN = [sys.executable, "-m", "capri", "run"]
@@ -99,8 +99,7 @@ def test_simulations_without_noise_carry_no_certificate(reference: list[dict[str
 
 
 def test_published_set_ups_give_the_numbers_of_the_arena(tmp_path: Path) -> None:
-    from capri.arena.contest import Entry
-    from capri.arena.experiments import USCA, simple_regret
+    from capri.experiments.arena import play_arena, published_study
 
     study = study_from_text(
         'name = "usca"\nrounds = 50\nepsilons = 5.0\nseeds = [3]\n'
@@ -109,10 +108,12 @@ def test_published_set_ups_give_the_numbers_of_the_arena(tmp_path: Path) -> None
     )
     run_study(study, tmp_path, backend=Here())
     records = results_of(tmp_path / "usca")
+    arena = {
+        (each.policy, each.epsilon): each.regret_per_round
+        for each in play_arena(published_study("usca-2025", [3]))
+    }
     for record, policy in zip(records, ("capri-joint", "usca"), strict=True):
-        entry = Entry(policy=policy, epsilon=5.0)
-        arena = simple_regret(USCA, entry, rounds=50, seeds=[3])
-        assert record["simple_regret"] == arena.regret_per_round
+        assert record["simple_regret"] == arena[policy, 5.0]
 
 
 def test_a_second_run_plays_nothing_and_changes_nothing(tmp_path: Path) -> None:

@@ -2,14 +2,23 @@
 
 import hashlib
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from capri.errors import ConfigurationError
-from capri.experiments import load_study, shipped_studies, study_from_dict, study_from_text
+from capri.experiments import (
+    Here,
+    load_study,
+    run_study,
+    shipped_studies,
+    study_from_dict,
+    study_from_text,
+)
 from capri.experiments.cells import code_digest
-from capri.experiments.toml_writer import to_toml
+from capri.experiments.toml import to_toml
 from small_studies import SMALL, small
 
 
@@ -54,6 +63,28 @@ def test_hash_is_that_of_the_canonical_text() -> None:
         '"world":{"name":"w"}}'
     )
     assert cell.hash == hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Over the hashes of all cells of the studies that come with the package.
+PINNED = {
+    "ablation": "6f766cd54623ea57",
+    "context-law": "147f180d6cca25d3",
+    "data-sets": "802af659b31d256c",
+    "dubey-2021": "220b9026467f1253",
+    "epsilon": "4d2bf47a99444a0b",
+    "horizon": "42ab8c2e19173e7f",
+    "joint-and-local": "bcea3ca147c53295",
+    "kernel": "470506464b012ab5",
+    "rivals": "226d20e89335e25a",
+    "usca-2025": "7aecc11ef2cdec1d",
+}
+
+
+def test_cells_of_shipped_studies_keep_their_hashes() -> None:
+    """Or every result that somebody keeps would look new."""
+    for name, pinned in PINNED.items():
+        hashes = "".join(cell.hash for cell in load_study(name, thorough=False).cells())
+        assert hashlib.sha256(hashes.encode()).hexdigest()[:16] == pinned, name
 
 
 def test_code_version_is_part_of_the_identity_on_request() -> None:
@@ -119,6 +150,28 @@ def test_lines_are_those_of_keys_not_of_words_in_texts() -> None:
     text = 'description = """\n[[policies]]\nname = "a"\nseeds = 1 \\"""\n"""\n' + text
     assert refusal(text.replace("seeds = 2", "seeds = 0")).startswith("study.toml, line 9: ")
     assert refusal(text.replace("gp-ucb", "gp-ucp")).startswith("study.toml, line 22: ")
+
+
+DATA = SMALL.replace('name = "branin"', 'name = "wine"').replace("contexts = 6\nactions = 5\n", "")
+
+
+def test_what_cannot_fit_is_said_before_anything_is_played() -> None:
+    """Users of a data set are not in the pool; with prototypes they come as members of it."""
+    said = refusal(DATA)
+    assert said.startswith("study.toml, line 14: gp-ucb plays on a pool of known contexts only")
+    assert "prototypes" in said
+    assert study_from_text(DATA, thorough=False).name == "small", "old results can be read"
+    assert study_from_text(DATA.replace('"wine"', '"wine"\nprototypes = 20'))
+    told = DATA.replace('name = "gp-ucb"', 'name = "capri"\nlabel = "off"\nlaw_error = 0.1')
+    assert "law_error needs a context law that is known: wine" in refusal(told)
+
+
+def test_the_study_of_the_documents_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/experiments.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    text = text.replace("[1_000, 10_000]", "60").replace("seeds = 5", "seeds = 1")
+    summary = run_study(study_from_text(text), tmp_path, backend=Here())
+    assert (summary.played, summary.failed) == (10, 0)
 
 
 def test_what_is_no_toml_is_refused_with_its_line() -> None:

@@ -13,6 +13,7 @@ from capri.experiments import Here, read_results, run_study, study_from_text
 from capri.experiments.play import play
 from capri.experiments.players import _with_wrong_law, build_player
 from capri.experiments.worlds import build_world
+from capri.privacy.budget import Budget
 from small_studies import results_of, small
 
 TABLE = """\
@@ -87,15 +88,14 @@ def test_bad_tables_are_refused_with_a_line(table: Path, old: str, new: str, wor
 
 def test_policies_on_a_data_set_are_told_public_rows_only() -> None:
     world = {"name": "wine", "kernel": None, "lengthscale": None, "public_share": 0.3}
-    environment, problem = build_world(world, 0)
+    environment, told = build_world(world, 0)
     player = {"name": "capri", "model": "joint", "preset": "practical"}
-    policy, _, _ = build_player(
-        player, problem, environment, epsilon=1.0, delta=1e-5, rounds=10, seed=0
-    )
-    told = policy._problem.contexts.rows  # type: ignore[attr-defined]
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    policy, _ = build_player(player, told, environment, budget=budget, rounds=10, seed=0)
+    known = policy._problem.contexts.rows  # type: ignore[attr-defined]
     private = {row.tobytes() for row in environment.contexts}
-    assert len(told) == 53
-    assert not any(row.tobytes() in private for row in told)
+    assert len(known) == 53
+    assert not any(row.tobytes() in private for row in known)
 
 
 @pytest.mark.parametrize("distance", [0.05, 0.2, 0.4])
@@ -113,9 +113,8 @@ def test_a_policy_can_be_told_another_kernel_than_the_true_one() -> None:
 
     cell = next(small().cells())
     player = cell.player | {"kernel": "rbf", "lengthscale": 0.7}
-    environment, problem = build_world(cell.world, 0)
-    assert problem.kernel == Matern(nu=2.5, lengthscale=0.3)
-    policy, _, _ = build_player(
-        player, problem, environment, epsilon=1.0, delta=1e-5, rounds=10, seed=0
-    )
+    environment, told = build_world(cell.world, 0)
+    assert told.kernel == Matern(nu=2.5, lengthscale=0.3)
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    policy, _ = build_player(player, told, environment, budget=budget, rounds=10, seed=0)
     assert policy._problem.kernel == RBF(lengthscale=0.7)  # type: ignore[attr-defined]

@@ -1,48 +1,65 @@
-"""``capri audit``: attack the code that serves users and see what can be proved."""
+"""``capri audit``: attack the code that serves users, or the bytes that their devices upload."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from capri.cli.options import POLICY_PANEL, PRESETS, Delta, Epsilon, Json, Preset, picture_kind
+from capri.cli.options import (
+    PRESETS,
+    Delta,
+    Epsilon,
+    Json,
+    Preset,
+    count,
+    of_policy,
+    option,
+    picture_kind,
+)
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from capri.joint.audit import AuditResult
     from capri.joint.policy import Capri
+    from capri.local.audit import DeviceAudit
 
 FAILED = 1
 DEVICE = "device"
 _SIDE, _HORIZON = 10, 1_000
 _PICTURE = Path("capri-audit.png")
+_TABLE: dict[str, Any] = {"padding": (0, 2, 0, 0), "pad_edge": False}
+_READS = {
+    "report": "the payload, knowing both worlds",
+    "bits": "the most telling single bit",
+    "tokens": "a seed that comes twice",
+}
+_PROVED_TOO_MUCH = (
+    "[bold red]FAILED[/bold red]: an attack proves more loss than is claimed. "
+    "Users are not protected as promised."
+)
 
 
 def audit(
     model: Annotated[
         str,
-        typer.Option(
-            help="Whom users trust: a curator, or nobody; device: what real devices upload.",
-            metavar=f"joint|local|{DEVICE}",
-            rich_help_panel=POLICY_PANEL,
+        of_policy(
+            "Whom users trust: a curator, or nobody; device: what real devices upload.",
+            f"joint|local|{DEVICE}",
         ),
     ] = "joint",
-    randomizer: Annotated[
-        str,
-        typer.Option(
-            help="Of the device.", metavar="sphere|gaussian", rich_help_panel=POLICY_PANEL
-        ),
-    ] = "sphere",
+    randomizer: Annotated[str, of_policy("Of the device.", "sphere|gaussian")] = "sphere",
     epsilon: Epsilon = 4.0,
     delta: Delta = 1e-5,
     preset: Preset = PRESETS[0],
-    trials: Annotated[int, typer.Option(help="Runs in each of the two worlds.")] = 20_000,
-    confidence: Annotated[float, typer.Option(help="Of what is proved.")] = 0.999,
+    trials: Annotated[int, count("Runs in each of the two worlds.")] = 20_000,
+    confidence: Annotated[float, option("Of what is proved.")] = 0.999,
     json: Json = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            help=f"The picture: png, svg or pdf; none of a device. Default: {_PICTURE}.",
+        option(
+            f"The picture: png, svg or pdf; none of a device. Default: {_PICTURE}.",
             show_default=False,
         ),
     ] = None,
@@ -55,19 +72,11 @@ def audit(
     Ends with exit code 1 where an attack proves more than was claimed.
     """
     if model == DEVICE:
-        from capri.cli.device_audit import audit_bytes
-
         if output is not None:
             raise ConfigurationError("there is no picture of a device: leave --output out")
         if preset != PRESETS[0]:
             raise ConfigurationError(f"devices run preset {PRESETS[0]!r}, got {preset!r}")
-        passed = audit_bytes(
-            _setting(epsilon, delta),
-            randomizer=randomizer,
-            trials=trials,
-            confidence=confidence,
-            json=json,
-        )
+        passed = _audit_device(_setting(epsilon, delta), randomizer, trials, confidence, json)
     else:
         passed = _audit_policy(
             model, preset, _setting(epsilon, delta), trials, confidence, json, output or _PICTURE
@@ -88,16 +97,14 @@ def _audit_policy(
     """Audit the code of one process, print, draw; whether it passed."""
     kind = picture_kind(output)
 
-    from rich.console import Console
-
+    from capri.cli.outcome import check_json, console, put_json, say_where
     from capri.cli.progress import Meter
-    from capri.files import check_writable, to_json, write_atomically
+    from capri.files import check_writable, write_atomically
     from capri.joint.audit import audit as attack
     from capri.plots import audit_figure, to_bytes
 
     check_writable(output)
-    if json is not None and json != "-":
-        check_writable(Path(json))
+    check_json(json)
     policy = _policy(model, preset, setting)
     with Meter("audit", "runs") as meter:
         result = attack(policy, trials=trials, confidence=confidence, progress=meter)
@@ -109,19 +116,12 @@ def _audit_policy(
     write_atomically(
         output, to_bytes(audit_figure(result, footnote=f"Audit of {described}."), kind)
     )
-    text = to_json(_document(result, preset, trials))
-    if json is not None and json != "-":
-        write_atomically(Path(json), text.encode())
-    console = Console(stderr=json == "-", highlight=False)
-    console.print(f"[bold]CAPRI audit[/bold]: {described}.")
-    console.print(_summary(result))
-    console.print(_attacks(result))
-    console.print(_verdict(result))
-    console.print(f"Picture: {output}", soft_wrap=True, markup=False)
-    if json == "-":
-        typer.echo(text, nl=False)
-    elif json is not None:
-        console.print(f"Results: {json}", soft_wrap=True, markup=False)
+    put_json(json, _document(result, preset, trials))
+    shown = console(json)
+    shown.print(f"[bold]CAPRI audit[/bold]: {described}.")
+    for part in (_summary(result), _attacks(result), _verdict(result)):
+        shown.print(part)
+    say_where(shown, picture=output, results=json)
     return result.passed
 
 
@@ -156,21 +156,13 @@ def _verdict(result: "AuditResult") -> str:
     if result.passed:
         share = max(result.proven_mu, 0.0) / result.claimed_mu
         return f"[bold green]Passed[/bold green]: {share:.0%} of the claimed mu is proven, no more."
-    return (
-        "[bold red]FAILED[/bold red]: an attack proves more loss than is claimed. "
-        "Users are not protected as promised."
-    )
+    return _PROVED_TOO_MUCH
 
 
-def _table() -> Any:
-    from rich import box
-    from rich.table import Table
+def _summary(result: "AuditResult") -> "Table":
+    from capri.cli.outcome import a_table
 
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-
-
-def _summary(result: "AuditResult") -> object:
-    table = _table()
+    table = a_table(**_TABLE)
     table.add_column("privacy loss")
     table.add_column(f"epsilon at delta {result.delta:g}", justify="right")
     table.add_column("mu", justify="right")
@@ -183,8 +175,10 @@ def _summary(result: "AuditResult") -> object:
     return table
 
 
-def _attacks(result: "AuditResult") -> object:
-    table = _table()
+def _attacks(result: "AuditResult") -> "Table":
+    from capri.cli.outcome import a_table
+
+    table = a_table(**_TABLE)
     for name in ("attack", "trials", "false alarms", "misses", "proven mu"):
         table.add_column(name, justify="left" if name == "attack" else "right")
     for attack in result.attacks:
@@ -220,5 +214,86 @@ def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]
             }
             for attack in result.attacks
         ],
+        "versions": versions(),
+    }
+
+
+def _audit_device(
+    setting: dict[str, Any], randomizer: str, trials: int, confidence: float, json: str | None
+) -> bool:
+    """Audit real devices of a fresh bundle, print and write; whether they passed."""
+    from dataclasses import replace
+
+    from capri.cli.outcome import check_json, console, put_json, say_where
+    from capri.cli.progress import Meter
+    from capri.local.aggregator import LocalCapri
+    from capri.local.audit import audit_device
+
+    check_json(json)
+    budget, rows = setting["budget"], setting["contexts"].rows
+    if randomizer == "sphere":
+        budget = replace(budget, delta=0.0)  # what it promises is pure
+    aggregator = LocalCapri(**setting | {"budget": budget}, randomizer=randomizer)
+    with Meter("audit", "reports") as meter:
+        result = audit_device(
+            aggregator.bundle(), budget, rows, trials=trials, confidence=confidence, progress=meter
+        )
+    put_json(json, _device_document(result))
+    shown = console(json)
+    shown.print(
+        f"[bold]CAPRI audit[/bold]: bytes of devices, {randomizer} randomizer, "
+        f"{aggregator.guarantee}, {trials:,} reports in each world."
+    )
+    for part in (_device_attacks(result), _device_verdict(result)):
+        shown.print(part)
+    say_where(shown, results=json)
+    return result.passed
+
+
+def _device_attacks(result: "DeviceAudit") -> "Table":
+    from capri.cli.outcome import a_table
+
+    table = a_table(**_TABLE)
+    table.add_column("attack")
+    table.add_column("reads")
+    table.add_column(f"epsilon at delta {result.delta:g}", justify="right")
+    table.add_row("", "claimed: at most", f"{result.claimed_epsilon:.3f}", end_section=True)
+    for name, proven in result.proven.items():
+        table.add_row(name, _READS[name], f"{proven:.3f}" if proven > 0 else "nothing")
+    table.add_section()
+    table.add_row("law", "how often each number comes", f"{result.law:.2g} by chance")
+    table.add_row("bias", "the mean of reports", f"{result.bias:.1f} std. errors")
+    return table
+
+
+def _device_verdict(result: "DeviceAudit") -> str:
+    if result.passed:
+        share = result.proven_epsilon / result.claimed_epsilon
+        return (
+            f"[bold green]Passed[/bold green]: {share:.0%} of the claimed epsilon is proven at "
+            f"{100 * result.confidence:g} %, no more, and reports follow their law."
+        )
+    if result.proven_epsilon > result.claimed_epsilon:
+        return _PROVED_TOO_MUCH
+    return (
+        "[bold red]FAILED[/bold red]: reports do not follow the law that the proof and the "
+        "aggregator assume."
+    )
+
+
+def _device_document(result: "DeviceAudit") -> dict[str, Any]:
+    from capri.cli.outcome import versions
+
+    return {
+        "model": "device",
+        "randomizer": result.randomizer,
+        "delta": result.delta,
+        "confidence": result.confidence,
+        "trials": result.trials,
+        "claimed": {"epsilon": result.claimed_epsilon},
+        "proven": {"epsilon": result.proven_epsilon, **result.proven},
+        "law": result.law,
+        "bias": result.bias,
+        "passed": result.passed,
         "versions": versions(),
     }

@@ -1,10 +1,10 @@
 """``capri forecast``: what to expect of an epsilon, a horizon and a kernel, before any user."""
 
-from math import inf
+import csv
+from functools import partial
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from capri.cli.options import (
     PRESETS,
@@ -12,7 +12,9 @@ from capri.cli.options import (
     Json,
     Model,
     Preset,
+    count,
     numbers,
+    option,
     picture_kind,
     whole_numbers,
 )
@@ -26,30 +28,23 @@ _SPACE_PANEL = "Spaces"
 _STYLES = {"good": "green", "learns": "green", "learns slowly": "yellow", "hopeless": "red"}
 
 
-def _space(help: str, metavar: str | None = None) -> Any:
-    return typer.Option(help=help, metavar=metavar, rich_help_panel=_SPACE_PANEL)
+_space, _count = partial(option, panel=_SPACE_PANEL), partial(count, panel=_SPACE_PANEL)
 
 
 def forecast(
-    epsilon: Annotated[
-        str, typer.Option(help="Budgets to compare; inf is no privacy.", metavar="LIST")
-    ] = "0.1,1,4",
-    rounds: Annotated[
-        str, typer.Option(help="Horizons to compare.", metavar="LIST")
-    ] = "1000,10000,100000",
-    functions: Annotated[int, typer.Option(help="Random functions to play.", min=2)] = 10,
-    noise: Annotated[
-        float, typer.Option(help="Rewards are f plus uniform noise up to this.", min=0.0)
-    ] = 0.1,
+    epsilon: Annotated[str, option("Budgets to compare; inf is no privacy.", "LIST")] = "0.1,1,4",
+    rounds: Annotated[str, option("Horizons to compare.", "LIST")] = "1000,10000,100000",
+    functions: Annotated[int, count("Random functions to play.", 2)] = 10,
+    noise: Annotated[float, option("Rewards are f plus uniform noise up to this.", min=0.0)] = 0.1,
     detail: Annotated[
-        float | None, typer.Option(help="Epsilon whose epochs are listed. Default: the middle one.")
+        float | None, option("Epsilon whose epochs are listed. Default: the middle one.")
     ] = None,
     kernel: Annotated[str, _space(f"One of {KERNELS}.", "NAME")] = "matern52",
     lengthscale: Annotated[float, _space("Lengthscale of the kernel.")] = 0.3,
-    contexts: Annotated[int, _space("Number of random contexts in the unit cube.")] = 50,
-    actions: Annotated[int, _space("Number of random actions in the unit cube.")] = 50,
-    context_dimension: Annotated[int, _space("Of random contexts.")] = 1,
-    action_dimension: Annotated[int, _space("Of random actions.")] = 1,
+    contexts: Annotated[int, _count("Number of random contexts in the unit cube.")] = 50,
+    actions: Annotated[int, _count("Number of random actions in the unit cube.")] = 50,
+    context_dimension: Annotated[int, _count("Of random contexts.")] = 1,
+    action_dimension: Annotated[int, _count("Of random actions.")] = 1,
     contexts_csv: Annotated[
         Path | None, _space("Your contexts instead: a header, then a row of numbers each.", "PATH")
     ] = None,
@@ -59,11 +54,9 @@ def forecast(
     model: Model = "joint",
     preset: Preset = PRESETS[0],
     delta: Delta = 1e-5,
-    seed: Annotated[int, typer.Option(help="Of spaces, functions, users and noise.", min=0)] = 0,
+    seed: Annotated[int, count("Of spaces, functions, users and noise.", 0)] = 0,
     json: Json = None,
-    output: Annotated[Path, typer.Option(help="The picture: png, svg or pdf.")] = Path(
-        "capri-forecast.png"
-    ),
+    output: Annotated[Path, option("The picture: png, svg or pdf.")] = Path("capri-forecast.png"),
 ) -> None:
     """Will it work? Regret to expect by epsilon and horizon, and what each epoch can tell.
 
@@ -74,12 +67,10 @@ def forecast(
     kind = picture_kind(output)
     epsilons, horizons = numbers("epsilon", epsilon), whole_numbers("rounds", rounds)
 
-    from rich.console import Console
-
+    from capri.cli.outcome import check_json, console, put_json, say_where
     from capri.cli.progress import Meter
-    from capri.cli.tables import read_rows
     from capri.environments import random_rkhs
-    from capri.files import check_writable, to_json, write_atomically
+    from capri.files import check_writable, write_atomically
     from capri.joint.policy import Capri
     from capri.kernels import kernel_by_name
     from capri.plots import to_bytes
@@ -87,8 +78,7 @@ def forecast(
     from capri.spaces import ContextPool
 
     check_writable(output)
-    if json is not None and json != "-":
-        check_writable(Path(json))
+    check_json(json)
     chosen = epsilons[len(epsilons) // 2] if detail is None else detail
     if chosen not in epsilons:
         raise ConfigurationError(f"detail must be one of the epsilons {epsilon}, got {chosen:g}")
@@ -121,35 +111,66 @@ def forecast(
         )  # fmt: skip
     # Files first: they are there even if nobody reads the tables to their end.
     write_atomically(output, to_bytes(found.plot(), kind))
-    if json is not None and json != "-":
-        write_atomically(Path(json), to_json(found.to_dict()).encode())
-    console = Console(stderr=json == "-", highlight=False)
-    console.print(_grid(found))
-    console.print(_epochs(found, chosen))
-    console.print(f"Picture: {output}", soft_wrap=True, markup=False)
-    if json == "-":
-        typer.echo(to_json(found.to_dict()), nl=False)
-    elif json is not None:
-        console.print(f"Results: {json}", soft_wrap=True, markup=False)
+    put_json(json, found.to_dict())
+    shown = console(json)
+    shown.print(_grid(found))
+    shown.print(_epochs(found, chosen))
+    say_where(shown, picture=output, results=json)
+
+
+def read_rows(path: Path) -> list[list[float]]:
+    """The rows of a numeric CSV file with a header line, or an error that names the place."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
+    except OSError as problem:
+        raise ConfigurationError(f"cannot read {path}: {problem.strerror}") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise ConfigurationError(f"cannot read {path}: it is not a CSV text file") from None
+    if len(lines) < 2:
+        raise ConfigurationError(f"{path} must have a header line and at least one row of numbers")
+    header = lines[0][1]
+    if all(_is_number(cell) for cell in header):
+        raise ConfigurationError(
+            f"{path} must start with a header line that names its columns, got numbers"
+        )
+    rows = []
+    for number, cells in lines[1:]:
+        if len(cells) != len(header):
+            raise ConfigurationError(
+                f"{path}, line {number}: {len(header)} columns are named in the header, "
+                f"got {len(cells)}"
+            )
+        for name, cell in zip(header, cells, strict=True):
+            if not (_is_number(cell) and isfinite(float(cell))):
+                raise ConfigurationError(
+                    f"{path}, line {number}, column {name!r}: a finite number is needed, "
+                    f"got {cell!r}"
+                )
+        rows.append([float(cell) for cell in cells])
+    return rows
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _grid(found: "Forecast") -> object:
-    from rich import box
-    from rich.table import Table
-
+    from capri.cli.outcome import a_table
     from capri.plots.forecast import name_of
 
-    table = Table(
-        box=box.SIMPLE_HEAD,
+    table = a_table(
+        padding=(0, 1),
         title="Regret per round divided by that of uniform play",
-        title_justify="left",
-        title_style="bold",
         caption=(
             f"Mean of {found.functions} random functions +- its standard error; "
             f"{found.contexts}; {found.model} model.\n"
             "good: up to 0.2, learns: up to 0.5, learns slowly: up to 0.9, hopeless: above."
         ),
-        caption_justify="left",
     )
     table.add_column("", no_wrap=True)
     for horizon in found.horizons:
@@ -166,27 +187,20 @@ def _grid(found: "Forecast") -> object:
 
 
 def _epochs(found: "Forecast", epsilon: float) -> object:
-    from rich import box
-    from rich.table import Table
-
+    from capri.cli.outcome import a_table
     from capri.plots.forecast import name_of
 
     epochs = found.epochs_of(epsilon)
     name = name_of(epsilon)
     if not epochs:
         return f"At {name} no epoch closes within {found.horizons[-1]:,} rounds: nothing is learnt."
-    table = Table(
-        box=box.SIMPLE_HEAD,
+    table = a_table(
         title=f"Epochs at {name}",
-        title_justify="left",
-        title_style="bold",
-        padding=(0, 1, 0, 0),
         caption=(
             "gap: between two actions, that can be told apart; the mean gap to the best action is "
             f"{found.uniform_regret_per_round:.3f}.\n"
             "privacy noise, sampling: their shares in the variance of a release."
         ),
-        caption_justify="left",
     )
     for column in (
         "epoch", "rounds\nso far", "width", "predicted\nerror", "gap", "privacy\nnoise", "sampling",

@@ -1,12 +1,15 @@
-"""``capri noise``: how much noise three calibrations add, and the epsilon each really delivers."""
+"""``capri noise``: how much noise three calibrations add, and the epsilon each really delivers.
 
+With ``--local``: what a device's report adds, by either randomizer.
+"""
+
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from capri.cli.options import Delta, Json, numbers, whole_numbers
+from capri.cli.options import Delta, Json, count, flag, numbers, option, whole_numbers
 from capri.errors import ConfigurationError
 
 
@@ -28,23 +31,31 @@ class NoiseRow:
     delivered_epsilon: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class LocalNoiseRow:
+    """Variance per coordinate of an unbiased report of a vector of norm at most 1, and its bytes.
+
+    ``candidates``, ``near`` and ``chance`` are ``M``, ``k`` and ``p`` of the sphere randomizer.
+    """
+
+    epsilon: float
+    dimension: int
+    candidates: int
+    near: int
+    chance: float
+    sphere_variance: float
+    gaussian_variance: float
+    sphere_bytes: int
+    gaussian_bytes: int
+
+
 def noise(
-    epsilon: Annotated[str, typer.Option(help="Budgets to compare.", metavar="LIST")] = (
-        "0.1,0.5,1,2,4,8"
-    ),
-    rounds: Annotated[str, typer.Option(help="Horizons to compare.", metavar="LIST")] = (
-        "10000,100000,1000000"
-    ),
+    epsilon: Annotated[str, option("Budgets to compare.", "LIST")] = "0.1,0.5,1,2,4,8",
+    rounds: Annotated[str, option("Horizons to compare.", "LIST")] = "10000,100000,1000000",
     delta: Delta = 1e-5,
-    dimension: Annotated[
-        int, typer.Option(help="Coordinates of a release, or of a report.", min=1)
-    ] = 100,
-    local: Annotated[
-        bool, typer.Option("--local", help="Compare the randomizers of devices instead.")
-    ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a Markdown table instead.")
-    ] = False,
+    dimension: Annotated[int, count("Coordinates of a release, or of a report.", 1)] = 100,
+    local: Annotated[bool, flag("--local", "Compare the randomizers of devices instead.")] = False,
+    markdown: Annotated[bool, flag("--markdown", "Print a Markdown table instead.")] = False,
     json: Json = None,
 ) -> None:
     """The noise of the paper, of a split budget and of ours, and what each delivers.
@@ -55,32 +66,24 @@ def noise(
     only. All per unit of the contribution bound. With --local: what one report
     of a device adds, by the sphere and by the Gaussian randomizer.
     """
-    from capri.cli.local_noise import local_markdown, local_noise_rows, local_table
-    from capri.files import check_writable, to_json, write_atomically
+    from capri.cli.outcome import check_json, console, put_json
 
-    if json is not None and json != "-":
-        check_writable(Path(json))
+    check_json(json)
     epsilons = numbers("epsilon", epsilon)
+    found: Sequence[NoiseRow | LocalNoiseRow]
     if local:
-        reports = local_noise_rows(epsilons, delta, dimension)
-        document = [asdict(row) for row in reports]
-        page, table = local_markdown(reports, delta), local_table(reports, delta)
+        reports = found = local_noise_rows(epsilons, delta, dimension)
+        cells = [_local_cells(row) for row in reports]
     else:
-        rows = noise_rows(epsilons, whole_numbers("rounds", rounds), delta, dimension)
-        document = [asdict(row) for row in rows]
-        page, table = _markdown(rows, delta), _table(rows, delta)
-    if json is not None:
-        text = to_json({"delta": delta, "dimension": dimension, "rows": document})
-        if json == "-":
-            typer.echo(text, nl=False)
-            return
-        write_atomically(Path(json), text.encode())
-    if markdown:
-        typer.echo(page)
+        releases = found = noise_rows(epsilons, whole_numbers("rounds", rounds), delta, dimension)
+        cells = [_cells(row) for row in releases]
+    put_json(json, {"delta": delta, "dimension": dimension, "rows": [asdict(row) for row in found]})
+    if json == "-":
         return
-    from rich.console import Console
-
-    Console(highlight=False).print(table)
+    if markdown:
+        typer.echo(_markdown(cells, delta, dimension if local else None))
+    else:
+        console(json).print(_table(cells, delta, dimension if local else None))
 
 
 def noise_rows(
@@ -131,6 +134,40 @@ def noise_rows(
     return rows
 
 
+def local_noise_rows(epsilons: list[float], delta: float, dimension: int) -> list[LocalNoiseRow]:
+    """One row per epsilon.
+
+        sphere     1 / (m c^2), c the mean product of the reported direction with the unit vector
+        gaussian   s^2, s twice the analytic multiplier of (eps, delta) less the integers' slack
+
+    That of the sphere is reached at the vector 0 and is by 1/m less at norm 1.
+    """
+    from capri.local.wire import report_size
+    from capri.privacy.budget import Budget
+    from capri.privacy.calibration import noise_multiplier
+    from capri.privacy.promise import Randomizer
+    from capri.privacy.sphere import COIN, sphere
+
+    rows = []
+    for epsilon in epsilons:
+        budget = Budget(epsilon=epsilon, delta=delta)
+        best = sphere(epsilon, dimension)
+        rows.append(
+            LocalNoiseRow(
+                epsilon=epsilon,
+                dimension=dimension,
+                candidates=best.candidates,
+                near=best.near,
+                chance=best.chance / COIN,
+                sphere_variance=best.deviation**2,
+                gaussian_variance=noise_multiplier(budget, dimension) ** 2,
+                sphere_bytes=report_size(Randomizer.SPHERE, dimension),
+                gaussian_bytes=report_size(Randomizer.GAUSSIAN, dimension),
+            )
+        )
+    return rows
+
+
 def _cells(row: NoiseRow) -> list[str]:
     return [
         f"{row.epsilon:g}",
@@ -151,32 +188,64 @@ _COLUMNS = (
 _NARROW = (
     "eps", "T", "paper", "(eps)", "split", "(eps)", "ours", "(eps)", "paper\n/ ours",
 )  # fmt: skip
+_LOCAL_COLUMNS = (
+    "epsilon", "M", "k", "p", "sphere, pure", "Gaussian", "Gaussian / sphere", "bytes, sphere",
+    "bytes, Gaussian",
+)  # fmt: skip
+_LOCAL_NARROW = (
+    "eps", "M", "k", "p", "sphere", "Gaussian", "ratio", "bytes", "bytes,\nGaussian",
+)  # fmt: skip
 
 
-def _markdown(rows: list[NoiseRow], delta: float) -> str:
-    from capri.cli.local_noise import markdown_table
+def _local_cells(row: LocalNoiseRow) -> list[str]:
+    return [
+        f"{row.epsilon:g}",
+        str(row.candidates),
+        str(row.near),
+        f"{row.chance:.3f}",
+        f"{row.sphere_variance:.3g}",
+        f"{row.gaussian_variance:.3g}",
+        f"{row.gaussian_variance / row.sphere_variance:.1f}",
+        f"{row.sphere_bytes:,}",
+        f"{row.gaussian_bytes:,}",
+    ]
 
-    title = f"Noise scale per unit of `B C`, and the epsilon it delivers at delta = {delta:g}:"
-    return markdown_table(title, _COLUMNS, [_cells(row) for row in rows])
 
-
-def _table(rows: list[NoiseRow], delta: float) -> object:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        title=f"Noise scale per unit of B C, and the epsilon it delivers at delta {delta:g}",
-        title_justify="left",
-        title_style="bold",
-        caption="(eps): the epsilon that the noise left of it really delivers.",
-        caption_justify="left",
+def _title(delta: float, dimension: int | None, *, of: str = "B C", sign: str = " ") -> str:
+    """Of the table of releases, or, with a dimension, of that of reports."""
+    if dimension is None:
+        return f"Noise scale per unit of {of}, and the epsilon it delivers at delta{sign}{delta:g}"
+    return (
+        f"Variance per coordinate of one report, {dimension} coordinates, Gaussian at "
+        f"delta{sign}{delta:g}"
     )
-    for name in _NARROW:
+
+
+def _markdown(cells: list[list[str]], delta: float, dimension: int | None) -> str:
+    """The table of the documents: numbers, aligned to the right."""
+    columns = _COLUMNS if dimension is None else _LOCAL_COLUMNS
+    lines = [
+        _title(delta, dimension, of="`B C`", sign=" = ") + ":",
+        "",
+        "| " + " | ".join(columns) + " |",
+        "| " + " | ".join("---:" for _ in columns) + " |",
+        *("| " + " | ".join(line) + " |" for line in cells),
+    ]
+    return "\n".join(lines)
+
+
+def _table(cells: list[list[str]], delta: float, dimension: int | None) -> object:
+    """The table of the shell; budgets are parted where each has several rows."""
+    from capri.cli.outcome import a_table
+
+    caption = "(eps): the epsilon that the noise left of it really delivers."
+    if dimension is not None:
+        caption = "sphere: pure epsilon; M directions, the k nearest have probability p together."
+    table = a_table(title=_title(delta, dimension), caption=caption)
+    for name in _NARROW if dimension is None else _LOCAL_NARROW:
         style = "dim" if name == "(eps)" else None
         table.add_column(name, justify="right", no_wrap=True, style=style)
-    for number, row in enumerate(rows):
-        last = number + 1 == len(rows) or rows[number + 1].epsilon != row.epsilon
-        table.add_row(*_cells(row), end_section=last)
+    for number, line in enumerate(cells):
+        last = number + 1 == len(cells) or cells[number + 1][0] != line[0]
+        table.add_row(*line, end_section=last and dimension is None)
     return table

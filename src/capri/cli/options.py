@@ -1,41 +1,67 @@
 """Options that more than one command takes, and lists of numbers."""
 
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from capri.errors import ConfigurationError
 
+
+def whole(least: float = -inf) -> Callable[[Any], int]:
+    """A parser of whole numbers of at least so much; 1e4 is one, as in lists of numbers.
+
+    >>> whole(2)("1e4")
+    10000
+    """
+
+    def integer(value: Any) -> int:
+        try:
+            number = Decimal(str(value))  # exact, unlike floats, for large seeds
+            if number % 1 == 0 and number >= least:
+                return int(number)
+        except InvalidOperation:
+            pass  # no number, or one beyond all use
+        wanted = "a whole number" + (f" of {least:g} or more" if least > -inf else "")
+        raise typer.BadParameter(f"{value} is not {wanted}.")
+
+    return integer
+
+
+def option(help: str, metavar: str | None = None, *, panel: str | None = None, **more: Any) -> Any:
+    """An option, in the panel of the help that it belongs to."""
+    return typer.Option(help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
+def flag(name: str, help: str, *, panel: str | None = None) -> Any:
+    """An option that is given or not."""
+    return typer.Option(name, help=help, rich_help_panel=panel)
+
+
+def count(help: str, least: float = -inf, *, panel: str | None = None) -> Any:
+    """An option that is a whole number."""
+    return option(help, "INTEGER", panel=panel, parser=whole(least))
+
+
 # The first is the default.
 PRESETS = ("practical", "paper")
 
 POLICY_PANEL = "Policy and privacy"
+of_policy = partial(option, panel=POLICY_PANEL)
 
-Preset = Annotated[
-    str,
-    typer.Option(
-        help="Constants of CAPRI.", metavar="|".join(PRESETS), rich_help_panel=POLICY_PANEL
-    ),
-]
-Epsilon = Annotated[
-    float, typer.Option(help="Budget: smaller is more private.", rich_help_panel=POLICY_PANEL)
-]
-Delta = Annotated[
-    float, typer.Option(help="Budget: the slack beside epsilon.", rich_help_panel=POLICY_PANEL)
-]
-Model = Annotated[
-    str,
-    typer.Option(
-        help="Whom users trust: a curator, or nobody.",
-        metavar="joint|local",
-        rich_help_panel=POLICY_PANEL,
-    ),
-]
-Rounds = Annotated[int, typer.Option(help="Rounds to play.", min=2)]
+Preset = Annotated[str, of_policy("Constants of CAPRI.", "|".join(PRESETS))]
+Epsilon = Annotated[float, of_policy("Budget: smaller is more private.")]
+Delta = Annotated[float, of_policy("Budget: the slack beside epsilon.")]
+Model = Annotated[str, of_policy("Whom users trust: a curator, or nobody.", "joint|local")]
+Rounds = Annotated[int, count("Rounds to play.", 2)]
+Seeds = Annotated[int, count("How many seeds to play.", 1)]
+FirstSeed = Annotated[int, count("The first seed.", 0)]
 Json = Annotated[
-    str | None,
-    typer.Option(help="Write results to this file; - is the standard output.", metavar="PATH"),
+    str | None, option("Write results to this file; - is the standard output.", "PATH")
 ]
 
 _PICTURES = ("png", "svg", "pdf")

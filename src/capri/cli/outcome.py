@@ -1,13 +1,22 @@
-"""The outcome of ``capri simulate`` as JSON, and what every command says of its numbers."""
+"""What commands write and show: JSON, tables, and what numbers depend on."""
 
 import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from capri.simulation import SimulationResult
+import typer
+
+from capri.files import check_writable, to_json, write_atomically
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from capri.simulation import SimulationResult
 
 PRIVACY_CLAIM = "none: this is a seeded simulation"
 
@@ -16,7 +25,7 @@ _LIBRARIES = ("capri-bandits", "numpy", "scipy", "opendp")
 
 
 def outcome(
-    parameters: Mapping[str, Any], first_seed: int, results: Sequence[SimulationResult]
+    parameters: Mapping[str, Any], first_seed: int, results: "Sequence[SimulationResult]"
 ) -> dict[str, Any]:
     """Parameters, results by seed and their mean, in values that JSON can hold."""
     return {
@@ -30,7 +39,7 @@ def outcome(
     }
 
 
-def mean(results: Sequence[SimulationResult]) -> dict[str, Any]:
+def mean(results: "Sequence[SimulationResult]") -> dict[str, Any]:
     """Means over seeds; the standard error of the ratio is None for a single seed."""
     ratios = [result.ratio for result in results]
     return {
@@ -55,3 +64,41 @@ def versions() -> dict[str, str | None]:
         except PackageNotFoundError:  # running from a source tree
             versions[name] = None
     return versions
+
+
+def check_json(target: str | None) -> None:
+    """Refuse a file that could not be written when a long run is over; - is standard output."""
+    if target is not None and target != "-":
+        check_writable(Path(target))
+
+
+def put_json(target: str | None, document: Mapping[str, Any]) -> None:
+    """Write a document where it was asked for. With -, it is all that standard output holds."""
+    if target == "-":
+        typer.echo(to_json(document), nl=False)
+    elif target is not None:
+        write_atomically(Path(target), to_json(document).encode())
+
+
+def console(json: str | None) -> "Console":
+    """Where tables go: standard error when JSON has the standard output."""
+    from rich.console import Console
+
+    return Console(stderr=json == "-", highlight=False)
+
+
+def say_where(shown: "Console", **files: object) -> None:
+    """The files that were written, each with its name; not those on standard output."""
+    for what, path in files.items():
+        if path is not None and path != "-":
+            shown.print(f"{what.capitalize()}: {path}", soft_wrap=True, markup=False)
+
+
+def a_table(**options: Any) -> "Table":
+    """An empty table in the style of all commands."""
+    from rich import box
+    from rich.table import Table
+
+    style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+    left = {"title_justify": "left", "title_style": "bold", "caption_justify": "left"}
+    return Table(**style | left | options)

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capri.cli.options import count, flag, option
 from capri.cli.shell import INTERRUPTED
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from capri.experiments import Results, Study
-    from capri.experiments.events import Backend
+    from capri.experiments.backends import Backend
 
 CELLS_FAILED = 1
 
@@ -19,33 +20,20 @@ def run(
     study: Annotated[
         str | None, typer.Argument(help="A TOML file, or the name of a study from --list.")
     ] = None,
-    show_list: Annotated[
-        bool, typer.Option("--list", help="Show the studies that come with capri.")
-    ] = False,
-    output: Annotated[
-        Path, typer.Option(help="Results go to a folder of the study's name in here.")
-    ] = Path("results"),
+    show_list: Annotated[bool, flag("--list", "Show the studies that come with capri.")] = False,
+    output: Annotated[Path, option("Results go to a folder of the study's name in here.")] = Path(
+        "results"
+    ),
     workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Worker processes; default: one per core. 0: in this process.",
-        ),
+        int | None, count("Worker processes; default: one per core. 0: in this process.", 0)
     ] = None,
     cluster: Annotated[
-        str | None,
-        typer.Option(help="Play on Dask workers: an address, or local.", metavar="tcp://...|local"),
+        str | None, option("Play on Dask workers: an address, or local.", "tcp://...|local")
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Play the study's first seeds only.")
-    ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Play failed cells again.")] = False,
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Also write the results as records.parquet.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the study and count its cells.")
-    ] = False,
+    seeds: Annotated[int | None, count("Play the study's first seeds only.", 1)] = None,
+    retry: Annotated[bool, flag("--retry", "Play failed cells again.")] = False,
+    parquet: Annotated[bool, flag("--parquet", "Also write results as records.parquet.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Check the study and count its cells.")] = False,
 ) -> None:
     """Run a study: environments x policies x epsilons x horizons x seeds.
 
@@ -58,7 +46,7 @@ def run(
         return
     if study is None:
         raise ConfigurationError("say which study to run: a TOML file or a name from --list")
-    from capri.cli.study_progress import StudyProgress
+    from capri.cli.progress import StudyProgress
     from capri.experiments import load_study, read_results, run_study
     from capri.experiments.study import with_seeds
 
@@ -70,7 +58,7 @@ def run(
         typer.echo(f"{wanted.name}: {cells} cells")
         return
     if parquet:
-        from capri.experiments.extras import need
+        from capri.checks import need
 
         need("--parquet", "pandas", "pyarrow")
     backend = _backend(workers, cluster)
@@ -87,15 +75,31 @@ def run(
         from capri.experiments.frames import to_parquet
 
         to_parquet(folder, folder / "records.parquet")
-    failed = summary.failed + summary.kept_failed
     if summary.stopped:
         typer.echo(_stopped(folder), err=True)
         raise typer.Exit(INTERRUPTED)
     typer.echo(f"Results: {folder}", err=True)
+    failed = summary.failed + summary.kept_failed
     if failed:
-        typer.echo(f"{failed} cells failed: see their errors above or in the records, and play "
-                   "them again with --retry", err=True)  # fmt: skip
+        for line in _failures(results):
+            typer.echo(line, err=True)
+        typer.echo(f"{failed} cells failed: play them again with --retry", err=True)
         raise typer.Exit(CELLS_FAILED)
+
+
+def _failures(results: "Results") -> list[str]:
+    """A line for every different error: how many cells of which policy on what failed so."""
+    from collections import Counter
+
+    found = Counter(
+        (record["policy"], record["environment"], record["error"])
+        for record in results.records
+        if record["status"] == "failed"
+    )
+    return [
+        f"failed: {policy} on {environment}, {count} cells: {error}"
+        for (policy, environment, error), count in found.items()
+    ]
 
 
 def _list() -> None:

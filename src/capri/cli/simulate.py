@@ -1,17 +1,30 @@
 """``capri simulate``: play one policy on one kind of environment, over several seeds."""
 
-from pathlib import Path
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from capri.cli.options import POLICY_PANEL, PRESETS, Delta, Epsilon, Preset, Rounds
+from capri.cli.options import (
+    POLICY_PANEL,
+    PRESETS,
+    Delta,
+    Epsilon,
+    FirstSeed,
+    Json,
+    Model,
+    Preset,
+    Rounds,
+    Seeds,
+    count,
+    flag,
+    of_policy,
+    option,
+)
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from capri.environments import TabularEnvironment
-    from capri.kernels import Kernel
-    from capri.simulation import Policy, SimulationResult
+    from capri.simulation import SimulationResult
 
 # Spelled out: asking the catalogues would make --help load everything. A test compares.
 ENVIRONMENTS = "rkhs, branin, hartmann4, hartmann6, camel, styblinski-tang, michalewicz"
@@ -19,89 +32,80 @@ KERNELS = "rbf, matern12, matern32, matern52, rq, linear"
 _WORLD_PANEL = "Environment"
 
 
-def _option(help: str, metavar: str | None = None, *, panel: str | None = None, **more: Any) -> Any:
-    return typer.Option(help=help, metavar=metavar, rich_help_panel=panel, **more)
+_of_world, _count = partial(option, panel=_WORLD_PANEL), partial(count, panel=_WORLD_PANEL)
 
 
 def simulate(
-    env: Annotated[str, _option(f"One of {ENVIRONMENTS}.", "NAME", panel=_WORLD_PANEL)] = "rkhs",
+    env: Annotated[str, _of_world(f"One of {ENVIRONMENTS}.", "NAME")] = "rkhs",
     kernel: Annotated[
-        str, _option(f"Of the policy, and of rkhs: {KERNELS}.", "NAME", panel=_WORLD_PANEL)
+        str, _of_world(f"Of the policy, and of rkhs: {KERNELS}.", "NAME")
     ] = "matern52",
-    lengthscale: Annotated[float, _option("Lengthscale of the kernel.", panel=_WORLD_PANEL)] = 0.3,
-    contexts: Annotated[int, _option("Number of contexts.", panel=_WORLD_PANEL)] = 50,
-    actions: Annotated[int, _option("Number of actions.", panel=_WORLD_PANEL)] = 50,
+    lengthscale: Annotated[float, _of_world("Lengthscale of the kernel.")] = 0.3,
+    contexts: Annotated[int, _count("Number of contexts.")] = 50,
+    actions: Annotated[int, _count("Number of actions.")] = 50,
     context_dimension: Annotated[
-        int | None, _option("Default: half of the function's, or 1.", panel=_WORLD_PANEL)
+        int | None, _count("Default: half of the function's, or 1.")
     ] = None,
     action_dimension: Annotated[
-        int | None, _option("Default: the rest of the function's, or 1.", panel=_WORLD_PANEL)
+        int | None, _count("Default: the rest of the function's, or 1.")
     ] = None,
-    noise: Annotated[
-        float, _option("Rewards are f plus uniform noise up to this.", panel=_WORLD_PANEL)
-    ] = 0.1,
-    policy: Annotated[
-        str, _option("Who plays: capri, uniform or any rival.", "NAME", panel=POLICY_PANEL)
-    ] = "capri",
-    model: Annotated[
-        str,
-        _option("Whom users trust: a curator, or nobody.", "joint|local", panel=POLICY_PANEL),
-    ] = "joint",
+    noise: Annotated[float, _of_world("Rewards are f plus uniform noise up to this.")] = 0.1,
+    policy: Annotated[str, of_policy("Who plays: capri, uniform or any rival.", "NAME")] = "capri",
+    model: Model = "joint",
     randomizer: Annotated[
-        str,
-        _option("Of devices in the local model.", "sphere|gaussian", panel=POLICY_PANEL),
+        str, of_policy("Of devices in the local model.", "sphere|gaussian")
     ] = "sphere",
     preset: Preset = PRESETS[0],
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
     no_privacy: Annotated[
-        bool, typer.Option("--no-privacy", help="Add no noise.", rich_help_panel=POLICY_PANEL)
+        bool, flag("--no-privacy", "Add no noise, as epsilon inf.", panel=POLICY_PANEL)
     ] = False,
-    features: Annotated[
-        str | None, _option("Default: the preset's.", "low-rank|dense", panel=POLICY_PANEL)
-    ] = None,
-    tau: Annotated[
-        float | None, _option("Ridge. Default: the preset's.", panel=POLICY_PANEL)
-    ] = None,
+    features: Annotated[str | None, of_policy("Default: the preset's.", "low-rank|dense")] = None,
+    tau: Annotated[float | None, of_policy("Ridge. Default: the preset's.")] = None,
     linear_features: Annotated[
-        str,
-        _option("Of linear rivals.", "kernel|raw|polynomial|fourier", panel=POLICY_PANEL),
+        str, of_policy("Of linear rivals.", "kernel|raw|polynomial|fourier")
     ] = "kernel",
     rounds: Rounds = 10_000,
-    seeds: Annotated[int, _option("How many seeds to play.", min=1)] = 1,
-    seed: Annotated[int, _option("The first seed.", min=0)] = 0,
-    json: Annotated[
-        str | None, _option("Write results to this file; - is the standard output.", "PATH")
-    ] = None,
+    seeds: Seeds = 1,
+    seed: FirstSeed = 0,
+    json: Json = None,
 ) -> None:
     """Measure the regret of a policy over several seeds: a table and JSON.
 
     The seed draws the function, the users who come and the noise: a result
     can be repeated exactly, and carries no privacy claim.
     """
-    from rich.console import Console
-
-    from capri.cli.outcome import outcome
+    from capri.cli.outcome import check_json, console, outcome, put_json, say_where
     from capri.cli.progress import Bars
     from capri.environments import environment_by_name
-    from capri.files import check_writable, to_json, write_atomically
+    from capri.experiments.players import make_player
+    from capri.experiments.worlds import Told
     from capri.kernels import kernel_by_name
     from capri.privacy.budget import Budget
-    from capri.rivals import promise_of, rival
+    from capri.rivals import promise_of
     from capri.simulation import simulate as play
 
-    if json is not None and json != "-":
-        check_writable(Path(json))
-    _check_policy(policy, features, tau)
-    budget = None if no_privacy else Budget(epsilon=epsilon, delta=delta)
-    chosen_kernel = kernel_by_name(kernel, lengthscale)
+    check_json(json)
     given = {"features": features, "tau": tau}
-    options = {name: value for name, value in given.items() if value is not None}
+    player: dict[str, Any] = {"name": policy}
+    if policy == "capri":
+        options = {name: value for name, value in given.items() if value is not None}
+        player |= {"model": model, "preset": preset, "randomizer": randomizer, "options": options}
+    else:
+        own = {"model": model != "joint", "preset": preset != PRESETS[0], "tau": tau is not None,
+               "randomizer": randomizer != "sphere", "features": features is not None}  # fmt: skip
+        _check_rival(policy, [name for name, wanted in own.items() if wanted])
+        player["features"] = linear_features
+    budget = None
+    if not no_privacy and epsilon != inf:
+        budget = Budget(epsilon=epsilon, delta=delta)
+    told = Told(kernel=kernel_by_name(kernel, lengthscale))
 
     def world(number: int) -> "TabularEnvironment":
         return environment_by_name(
             env,
-            kernel=chosen_kernel,
+            kernel=told.kernel,
             contexts=contexts,
             actions=actions,
             context_dimension=context_dimension,
@@ -110,31 +114,14 @@ def simulate(
             seed=number,
         )
 
-    def player(environment: "TabularEnvironment", number: int) -> "Policy":
-        if policy != "capri":
-            return rival(
-                policy,
-                environment,
-                kernel=chosen_kernel,
-                horizon=rounds,
-                simulation_seed=number,
-                budget=budget,
-                features=linear_features,
-            )
-        return _capri(
-            environment, chosen_kernel, number,
-            budget=budget, horizon=rounds, model=model, preset=preset, randomizer=randomizer,
-            **options,
-        )  # fmt: skip
-
     first = world(seed)
     if first.uniform_regret() == 0.0:
         raise ConfigurationError(
             "every action is equally good here, so there is no regret to measure: "
             "ask for 2 or more actions"
         )
-    contender = player(first, seed)  # bad options are refused here, before any bar is shown
-    promised = promise_of(contender)
+    # Bad options are refused here, before any bar is shown.
+    promised = promise_of(make_player(player, told, first, budget=budget, rounds=rounds, seed=seed))
     promise, spends = str(promised), promised.model not in ("none", "perfect")
 
     results: list[SimulationResult] = []
@@ -143,12 +130,13 @@ def simulate(
             environment = world(number)
             bar = bars.add(f"seed {number}", rounds, environment.uniform_regret())
             bar.start()
-            results.append(
-                play(player(environment, number), environment, rounds, seed=number, progress=bar)
+            contender = make_player(
+                player, told, environment, budget=budget, rounds=rounds, seed=number
             )
+            results.append(play(contender, environment, rounds, seed=number, progress=bar))
 
-    console = Console(stderr=json == "-", highlight=False)
-    console.print(_table(results, seed, promise))
+    shown = console(json)
+    shown.print(_table(results, seed, promise))
     if json is None:
         return
     parameters = {
@@ -173,60 +161,34 @@ def simulate(
         "seeds": seeds,
         "seed": seed,
     }
-    text = to_json(outcome(parameters, seed, results))
-    if json == "-":
-        typer.echo(text, nl=False)
-    else:
-        write_atomically(Path(json), text.encode())
-        console.print(f"Results: {json}", soft_wrap=True, markup=False)
+    put_json(json, outcome(parameters, seed, results))
+    say_where(shown, results=json)
 
 
-def _capri(
-    environment: "TabularEnvironment", kernel: "Kernel", seed: int, *, randomizer: str, **rest: Any
-) -> "Policy":
-    """CAPRI with a curator, or devices and an aggregator; the paper has its own local form."""
-    from capri.joint.policy import Capri
-    from capri.local.fleet import Fleet
-    from capri.spaces import ContextPool
-
-    settings: dict[str, Any] = {
-        "kernel": kernel,
-        "actions": environment.actions,
-        "contexts": ContextPool(environment.contexts, weights=environment.weights),
-        "reward_bound": environment.reward_bound,
-        **rest,
-    }
-    if (rest["model"], rest["preset"]) == ("local", "practical") and rest["budget"] is not None:
-        del settings["model"], settings["preset"]
-        return Fleet.build(randomizer=randomizer, simulation_seed=seed, **settings)
-    return Capri(simulation_seed=seed, **settings)
-
-
-def _check_policy(policy: str, features: str | None, tau: float | None) -> None:
+def _check_rival(policy: str, options: list[str]) -> None:
     """Refuse a name nobody bears, and options of CAPRI for somebody else."""
-    from capri.rivals import RIVAL_NAMES
+    from capri.rivals import BY_NAME, RIVAL_NAMES
 
-    if policy != "capri" and policy not in RIVAL_NAMES:
+    if policy not in RIVAL_NAMES:
         raise ConfigurationError(
             f"policy must be one of capri, {', '.join(RIVAL_NAMES)}, got {policy!r}"
         )
-    if policy != "capri" and (features is not None or tau is not None):
-        raise ConfigurationError(f"--features and --tau are options of capri, not of {policy}")
+    if options:
+        wrong = " and ".join(f"--{name}" for name in options)
+        local = [name for name, kind in BY_NAME.items() if kind.promise.model == "local"]
+        raise ConfigurationError(
+            f"leave out {wrong}, of capri alone: {policy} has a promise of its own"
+            + (f"; rivals in the local model are {', '.join(local)}" if "model" in options else "")
+        )
 
 
 def _table(results: "list[SimulationResult]", first_seed: int, promise: str) -> object:
-    from rich import box
-    from rich.table import Table
+    from capri.cli.outcome import PRIVACY_CLAIM, a_table, mean
 
-    from capri.cli.outcome import PRIVACY_CLAIM, mean
-
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+    table = a_table(
         pad_edge=False,
         show_footer=len(results) > 1,
         caption=f"Simulated promise: {promise}.\nPrivacy claim: {PRIVACY_CLAIM}.",
-        caption_justify="left",
     )
     over = mean(results)
     error = over["ratio_standard_error"]

@@ -79,6 +79,9 @@ class Environment(Protocol):
 class TabularEnvironment:
     """An environment that knows ``f`` as the table ``means[context, action]``.
 
+    With ``bernoulli`` rewards are 1 with probability ``f(c, x)``, else 0, and ``noise`` is no more
+    than what policies may be told.
+
     >>> coin = TabularEnvironment(
     ...     name="coin", contexts=[[0.0]], weights=[1.0], actions=[[0.0], [1.0]],
     ...     means=[[0.25, 0.75]], reward_bound=1.0, noise=0.0,
@@ -97,6 +100,7 @@ class TabularEnvironment:
     reward_bound: float
     noise: float
     origin: Mapping[str, object] = field(default_factory=dict)
+    bernoulli: bool = False
 
     def __post_init__(self) -> None:
         contexts, actions = as_rows(self.contexts, "contexts"), as_rows(self.actions, "actions")
@@ -129,8 +133,10 @@ class TabularEnvironment:
     def rewards(
         self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
     ) -> FloatArray:
-        """``clip(f(c, x) + uniform(-noise, noise), -reward_bound, reward_bound)``."""
+        """``clip(f(c, x) + uniform(-noise, noise), -reward_bound, reward_bound)``, or 0 and 1."""
         mean = self.mean(context_index, action_index)
+        if self.bernoulli:
+            return (rng.random(np.shape(mean)) < mean).astype(np.float64)
         noisy = mean + rng.uniform(-self.noise, self.noise, size=np.shape(mean))
         return np.clip(noisy, -self.reward_bound, self.reward_bound)
 

@@ -1,7 +1,7 @@
 """Studies: declared in one file, run on all cores or a cluster, interrupted and resumed."""
 
+from capri.experiments.backends import Here
 from capri.experiments.cells import Cell
-from capri.experiments.here import Here
 from capri.experiments.pool import Pool
 from capri.experiments.records import Results, read_results, result_folders
 from capri.experiments.runner import Summary, Watcher, run_study

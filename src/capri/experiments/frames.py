@@ -5,8 +5,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capri.experiments.extras import need
+from capri.checks import need
 from capri.experiments.records import Record, read_results, result_folders
+from capri.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas
@@ -49,14 +50,7 @@ def load_results(path: str | PathLike[str]) -> "pandas.DataFrame":
 
 def to_parquet(path: str | PathLike[str], target: str | PathLike[str]) -> None:
     """Write the results of :func:`load_results` to a Parquet file."""
-    frame = load_results(path)
-    file = Path(target)
-    partial = file.with_name(f".{file.name}.partial")
-    try:
-        frame.to_parquet(partial, index=False)
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_atomically(Path(target), load_results(path).to_parquet(index=False))
 
 
 def _row(record: Record) -> dict[str, Any]:

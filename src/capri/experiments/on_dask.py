@@ -13,10 +13,10 @@ from threading import Lock, current_thread, main_thread
 from typing import Any, final
 
 from capri import __version__
+from capri.checks import need
 from capri.errors import ConfigurationError
+from capri.experiments.backends import Event, Finished, Started, Stop
 from capri.experiments.cells import Cell, code_digest
-from capri.experiments.events import Event, Finished, Started, Stop
-from capri.experiments.extras import need
 from capri.experiments.play import failure, play
 from capri.experiments.pool import WorkerError, usable_cores
 

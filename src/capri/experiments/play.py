@@ -7,23 +7,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 from traceback import extract_tb
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from capri import __version__
-from capri.arena.experiments import recommendation
+from capri.arrays import FloatArray
 from capri.blas import one_blas_thread
 from capri.datasets import DataBandit
 from capri.environments import Environment, TabularEnvironment
 from capri.errors import CapriError, ConfigurationError
 from capri.experiments.cells import Cell
-from capri.experiments.maps import Maps
 from capri.experiments.players import build_player
 from capri.experiments.worlds import build_world
+from capri.files import json_values
 from capri.joint.policy import Capri
 from capri.local.fleet import Fleet
 from capri.memory import PeakMemory
+from capri.privacy.budget import Budget
+from capri.rivals import promise_of
 from capri.simulation import Policy, SimulationResult, simulate
 
 Record = dict[str, Any]
@@ -31,6 +33,8 @@ Record = dict[str, Any]
 Watch = Callable[[int, float], None]
 
 CURVE_POINTS = 150
+# Groups of contexts, and of actions, in a map of the pairs in play.
+BINS = 24
 NO_CLAIM = "none: seeded noise, nobody was protected"
 
 
@@ -44,7 +48,7 @@ def play(cell: Cell, watch: Watch | None = None) -> Record:
     except Exception as problem:
         return failure(cell, _in_words(problem), seconds=perf_counter() - started)
     measured = found.pop("measured")
-    record: Record = _plain(
+    record: Record = json_values(
         _identity(cell)
         | {"status": "done", "error": None}
         | found
@@ -79,16 +83,14 @@ def failure(cell: Cell, error: str, *, seconds: float | None = None) -> Record:
 
 
 def _play(cell: Cell, watch: Watch | None) -> Record:
-    world, problem = build_world(cell.world, cell.seed)
-    policy, promise, note = build_player(
-        cell.player,
-        problem,
-        world,
-        epsilon=cell.epsilon,
-        delta=cell.delta,
-        rounds=cell.rounds,
-        seed=cell.seed,
+    world, told = build_world(cell.world, cell.seed)
+    budget = None
+    if cell.epsilon is not None and cell.delta is not None:
+        budget = Budget(epsilon=cell.epsilon, delta=cell.delta)
+    policy, note = build_player(
+        cell.player, told, world, budget=budget, rounds=cell.rounds, seed=cell.seed
     )
+    promise = promise_of(policy)
     maps = Maps(policy, world) if cell.maps else None
     uniform = world.uniform_regret()
 
@@ -141,6 +143,37 @@ def _curve(result: SimulationResult) -> dict[str, list[Any]]:
     return {"round": rounds.tolist(), "regret": result.regret[rounds - 1].tolist()}
 
 
+@runtime_checkable
+class RecommendsByChance(Protocol):
+    """A policy that draws the action it names, in every context, from a law."""
+
+    def law(self) -> FloatArray:
+        """The laws of the action to keep, one row per context of the pool."""
+        ...
+
+
+@runtime_checkable
+class Recommends(Protocol):
+    """A policy that names one action when its rounds are over."""
+
+    def recommend(self, context: int) -> int:
+        """The action to keep, for a context of the pool."""
+        ...
+
+
+def recommendation(policy: Policy, world: TabularEnvironment) -> FloatArray:
+    """The law of the action a policy would keep after its run, in the only context there is."""
+    if isinstance(policy, RecommendsByChance):
+        return np.asarray(policy.law()[0])
+    if isinstance(policy, Capri):
+        kept = int(policy.estimate(world.contexts)[0].argmax())
+    elif isinstance(policy, Recommends):
+        kept = policy.recommend(0)
+    else:
+        raise ConfigurationError(f"{type(policy).__name__} recommends no action")
+    return np.asarray(np.eye(len(world.actions))[kept])
+
+
 def _simple_regret(policy: Policy, world: Environment) -> float | None:
     """``max f - E f(recommended)`` where there is one context and the policy recommends."""
     if not isinstance(world, TabularEnvironment) or len(world.contexts) > 1:
@@ -174,14 +207,50 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _plain(value: Any) -> Any:
-    """The same with lists for tuples and None for numbers that JSON cannot hold."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+class Maps:
+    """Coarse pictures of the pairs in play, one per epoch, for problems with two dimensions.
+
+    A map has a row per group of contexts and a digit per group of actions: the share of their pairs
+    that the next epoch may play, 0 for none to 9 for all.
+    """
+
+    def __init__(self, policy: Policy, world: Environment) -> None:
+        self._policy = policy
+        self._epochs: list[dict[str, Any]] = []
+        self._seen = 0
+        self._source: Any = policy.aggregator if isinstance(policy, Fleet) else policy
+        self._fits = (
+            isinstance(policy, Capri | Fleet)
+            and world.contexts.shape[1] == 1
+            and world.actions.shape[1] == 1
+            and len(world.contexts) > 1
+        )
+        self._contexts = np.array_split(np.argsort(world.contexts[:, 0]), _groups(world.contexts))
+        self._actions = np.array_split(np.argsort(world.actions[:, 0]), _groups(world.actions))
+        self._world = world
+
+    def look(self) -> None:
+        """Draw a map if an epoch has closed since the last one."""
+        if not self._fits or len(self._policy.epochs) == self._seen:
+            return
+        self._seen = len(self._policy.epochs)
+        playable = self._source.probabilities(self._world.contexts) > 0
+        rows = [
+            "".join(str(int(9 * playable[np.ix_(some, few)].mean())) for few in self._actions)
+            for some in self._contexts
+        ]
+        self._epochs.append({"epoch": self._seen, "rows": rows})
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """The maps, or None where there are none."""
+        if not self._epochs:
+            return None
+        return {
+            "contexts": [float(self._world.contexts[some, 0].mean()) for some in self._contexts],
+            "actions": [float(self._world.actions[few, 0].mean()) for few in self._actions],
+            "epochs": self._epochs,
+        }
+
+
+def _groups(rows: FloatArray) -> int:
+    return min(BINS, len(rows))

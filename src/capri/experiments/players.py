@@ -1,26 +1,21 @@
-"""Policies of a study: CAPRI in any form, every rival, uniform play."""
+"""Players: CAPRI in any form, every rival, uniform play. Declared in studies, built here alone."""
 
 import inspect
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from capri.arena.contest import Entry, build
-from capri.arena.problems import ArenaProblem
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
-from capri.errors import CapriError, ConfigurationError
-from capri.experiments.given import Given
-from capri.experiments.worlds import build_kernel, read_kernel
+from capri.errors import ConfigurationError
+from capri.experiments.toml import Given
+from capri.experiments.worlds import Told, World, build_kernel, holds_rows, read_kernel
 from capri.joint.policy import Capri
-from capri.kernels import RBF
+from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
 from capri.local.fleet import Fleet
 from capri.privacy.budget import Budget
-from capri.rivals import RIVAL_NAMES, Promise, promise_of, reach_of, rival
-from capri.rivals.base import Rival
-from capri.rivals.catalogue import BY_NAME
+from capri.rivals import BY_NAME, RIVAL_NAMES, Rival, reach_of, rival
 from capri.rivals.features import FEATURE_NAMES
 from capri.simulation import Policy
 from capri.streams import CONTEXT_LAW
@@ -92,9 +87,7 @@ def read_player(given: Given) -> Player:
         settings["law_error"] = given.number(
             "law_error", 0.0, lambda value: 0 <= value < 0.5, "a number from 0 to below 0.5"
         )
-    own = None
-    if given.has("epsilons"):
-        own = tuple(float(each) for each in read_epsilons(given, None))
+    own = read_epsilons(given) if given.has("epsilons") else None
     options = given.take("options", {})
     given.done()
     _check_options(given, name, settings, options)
@@ -103,13 +96,14 @@ def read_player(given: Given) -> Player:
     return Player(label=label, name=name, settings=settings, epsilons=own)
 
 
-def read_epsilons(given: Given, default: Any) -> list[float]:
+def read_epsilons(given: Given) -> tuple[float, ...]:
     """The key ``epsilons``: positive numbers; inf is no noise."""
-    if default is None and not given.has("epsilons"):
+    if not given.has("epsilons"):
         raise given.error("epsilons", "epsilons is missing: positive numbers; inf is no noise")
-    return given.several(
-        "epsilons", default, lambda value: value > 0, "positive numbers (inf is no noise)"
+    found = given.several(
+        "epsilons", None, lambda value: value > 0, "positive numbers (inf is no noise)"
     )
+    return tuple(float(each) for each in found)
 
 
 def _check_options(
@@ -118,81 +112,112 @@ def _check_options(
     """Refuse an option that the policy does not take, before anything runs."""
     inner = given.inner("options", options)
     if name == CAPRI:
-        try:
+        with inner.at("", *options):
             checked_options(settings["preset"], options)
-        except (CapriError, TypeError) as problem:
-            blamed = next((key for key in options if key in str(problem)), "")
-            raise inner.error(blamed, str(problem)) from None
         return
-    allowed: tuple[str, ...] = ()
-    if name in BY_NAME:
-        common = {*inspect.signature(Rival.__init__).parameters, "kernel", "features"}
-        own = inspect.signature(BY_NAME[name].__init__).parameters
-        allowed = tuple(key for key in own if key not in common and key != "setting")
-    inner.rest(allowed)
+    inner.rest(own_options(name))
     if not options or not given.thorough:
         return
     # A rival checks its values when it is built: do that on a small world.
     kernel = RBF(lengthscale=0.3)
     world = random_rkhs(kernel, contexts=6, actions=5)
     common_settings: dict[str, Any] = {"kernel": kernel, "horizon": 100, "simulation_seed": 0}
-    try:
+    with inner.at(next(iter(options)), *options):
         rival(name, world, **common_settings, **options)
-    except (CapriError, TypeError, ValueError) as problem:
-        blamed = next((key for key in options if key in str(problem)), next(iter(options)))
-        raise inner.error(blamed, str(problem)) from None
+
+
+def misfit(player: Player, world: World) -> str | None:
+    """Why a player cannot play on a world, as far as that shows without building either.
+
+    The rest shows when a cell is played, and is recorded as its failure.
+    """
+    if not holds_rows(world.name):
+        return None
+    if player.settings.get("law_error"):
+        return f"law_error needs a context law that is known: {world.label} has none"
+    if player.name in BY_NAME and not world.options.get("prototypes"):
+        return (
+            f"{player.name} plays on a pool of known contexts only, and users of {world.label} "
+            "have contexts of their own: give that environment prototypes = 50, so that users come "
+            f"as the nearest of 50 public ones, or leave {player.name} out"
+        )
+    return None
+
+
+def own_options(name: str) -> tuple[str, ...]:
+    """The options of a rival's class, beside what every rival takes."""
+    if name not in BY_NAME:
+        return ()
+    common = {*inspect.signature(Rival.__init__).parameters, "kernel", "features", "setting"}
+    own = inspect.signature(BY_NAME[name].__init__).parameters
+    return tuple(key for key in own if key not in common)
+
+
+def make_player(
+    player: dict[str, Any],
+    told: Told,
+    world: Environment,
+    *,
+    budget: Budget | None,
+    rounds: int,
+    seed: int,
+) -> Policy:
+    """The policy that a :class:`Player` describes, on a world, with a seed. None: no budget."""
+    name = player["name"]
+    if player.get("law_error"):
+        world = _with_wrong_law(world, player["law_error"], seed)
+    common: dict[str, Any] = {"kernel": told.kernel, "horizon": rounds, "simulation_seed": seed}
+    if name == CAPRI:
+        return _make_capri(player, told, world, budget, common)
+    options = told.options.get(name, {}) | player.get("options", {})
+    if "features" in player:
+        options["features"] = player["features"]
+    if name in BY_NAME:
+        options["feature_options"] = {"count": max(told.features, BY_NAME[name].feature_count)}
+    if told.noise is not None and "noise" in own_options(name):
+        options["noise"] = told.noise
+    return rival(name, world, budget=budget, actions=told.actions, **common, **options)
+
+
+def _make_capri(
+    player: dict[str, Any],
+    told: Told,
+    world: Environment,
+    budget: Budget | None,
+    common: dict[str, Any],
+) -> Capri | Fleet:
+    """CAPRI with a curator, or devices and an aggregator; the paper has its own local form."""
+    model, preset = player["model"], player["preset"]
+    settings: dict[str, Any] = {
+        "actions": world.actions if told.actions is None else told.actions,
+        "contexts": public_pool(world),
+        "reward_bound": world.reward_bound,
+        **common,
+        **told.options.get(f"{CAPRI}-{model}", {}),
+        **player.get("options", {}),
+    }
+    if budget is not None and (model, preset) == ("local", "practical"):
+        return Fleet.build(budget=budget, randomizer=player["randomizer"], **settings)
+    return Capri(budget=budget, model=model, preset=preset, **settings)
 
 
 def build_player(
-    player: dict[str, Any],
-    problem: ArenaProblem,
-    world: Environment,
-    *,
-    epsilon: float | None,
-    delta: float | None,
-    rounds: int,
-    seed: int,
-) -> tuple[Policy, Promise, str]:
-    """The policy, what it promises, and a note where it is not what was asked for."""
-    told = world
-    if player.get("law_error"):
-        told = _with_wrong_law(world, player["law_error"], seed)
-    kernel = problem.kernel
+    player: dict[str, Any], told: Told, world: Environment, **settings: Any
+) -> tuple[Policy, str]:
+    """That of :func:`make_player`, and a note where it is not quite what was asked for.
+
+    A player that is told a kernel of its own takes it for the world's.
+    """
     if "kernel" in player:
-        kernel = build_kernel(player["kernel"], player["lengthscale"])
-    name = player["name"]
-    if name != CAPRI:
-        options = dict(problem.options.get(name, {})) | player.get("options", {})
-        if "features" in player:
-            options["features"] = player["features"]
-        policy, note = build(
-            Entry(policy=name, epsilon=math.inf if epsilon is None else epsilon),
-            replace(problem, kernel=kernel, options={name: options}),
-            told,
-            rounds=rounds,
-            seed=seed,
-            delta=delta or 0.0,
-        )
-        return policy, promise_of(policy), note
-    budget = None
-    if epsilon is not None and delta is not None:
-        budget = Budget(epsilon=epsilon, delta=delta)
-    settings: dict[str, Any] = {
-        "kernel": kernel,
-        "actions": told.actions if problem.actions is None else problem.actions,
-        "contexts": public_pool(told),
-        "reward_bound": told.reward_bound,
-        "horizon": rounds,
-        "simulation_seed": seed,
-        **problem.options.get(f"{name}-{player['model']}", {}),
-        **player.get("options", {}),
-    }
-    if budget is not None and (player["model"], player["preset"]) == ("local", "practical"):
-        # Real devices and an aggregator; the paper has its own local form.
-        fleet = Fleet.build(budget=budget, randomizer=player["randomizer"], **settings)
-        return fleet, promise_of(fleet), ""
-    capri = Capri(budget=budget, model=player["model"], preset=player["preset"], **settings)
-    return capri, promise_of(capri), ""
+        told = replace(told, kernel=build_kernel(player["kernel"], player["lengthscale"]))
+    try:
+        return make_player(player, told, world, **settings), ""
+    except ConfigurationError:
+        if player["name"] == CAPRI or not isinstance(told.kernel, Matern):
+            raise
+        # Some rivals exist for the RBF kernel only: they play with it, and the table says so.
+        plain = replace(told, kernel=RBF(lengthscale=told.kernel.lengthscale))
+        return make_player(player, plain, world, **settings), "with an RBF kernel"
 
 
 def _with_wrong_law(world: Environment, distance: float, seed: int) -> TabularEnvironment:

@@ -18,9 +18,10 @@ from threading import Thread
 from typing import Any, final
 
 import capri
-from capri.errors import CapriError, ConfigurationError
+from capri.checks import whole
+from capri.errors import CapriError
+from capri.experiments.backends import Event, Finished, Going, Started, Stop
 from capri.experiments.cells import Cell
-from capri.experiments.events import Event, Finished, Going, Started, Stop
 from capri.experiments.play import failure
 
 # Read by BLAS libraries when NumPy loads, so they must be set before a worker starts.
@@ -40,11 +41,7 @@ class Pool:
     """So many worker processes; by default one per core this process may use."""
 
     def __init__(self, workers: int | None = None) -> None:
-        if workers is None:
-            workers = usable_cores()
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise ConfigurationError(f"workers must be a whole number of 1 or more, got {workers}")
-        self.workers = workers
+        self.workers = usable_cores() if workers is None else whole("workers", workers)
 
     def play(self, cells: Iterator[Cell], stop: Stop) -> Generator[Event]:
         """Play all cells; results come in the order in which they are ready."""

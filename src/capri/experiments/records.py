@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any, final
 
 from capri import __version__
 from capri.errors import StorageError
 from capri.experiments.study import Study, study_from_text
+from capri.files import write_atomically
 
 FORMAT = 2
 RECORDS, STUDY, ABOUT = "records.jsonl", "study.toml", "about.json"
@@ -39,8 +39,8 @@ class Records:
             _check_version(folder, new=os.fstat(self._file).st_size == 0)
             self._repair()
             self._index = _index(self._path)
-            _write_whole(folder / ABOUT, json.dumps({"format": FORMAT, "capri": __version__}))
-            _write_whole(folder / STUDY, study.archive)
+            _write_changed(folder / ABOUT, json.dumps({"format": FORMAT, "capri": __version__}))
+            _write_changed(folder / STUDY, study.archive)
         except BaseException:
             os.close(self._file)
             raise
@@ -48,12 +48,7 @@ class Records:
     def __enter__(self) -> "Records":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
     def status(self, cell: str) -> str | None:
@@ -206,23 +201,11 @@ def _other_version(folder: Path, about: dict[str, Any]) -> str:
     )
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file that is complete under its name or not there; unchanged ones are left alone."""
+def _write_changed(path: Path, text: str) -> None:
+    """Write a file that is complete or not there; unchanged ones are left alone."""
     content = text.encode()
-    try:
-        if path.is_file() and path.read_bytes() == content:
-            return
-        partial = path.with_name(f".{path.name}.partial")
-        try:
-            with partial.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as problem:
-        raise StorageError(f"cannot write {path}: {problem.strerror}") from None
+    if not path.is_file() or path.read_bytes() != content:
+        write_atomically(path, content)
 
 
 def _lock(file: int, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Run a study: play what is missing, record each cell as soon as it is there."""
 
 import signal
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 
+from capri.experiments.backends import Backend, Event, Finished, Stop
 from capri.experiments.cells import Cell
-from capri.experiments.events import Backend, Event, Finished, Stop
 from capri.experiments.records import Records
 from capri.experiments.study import Study
 
@@ -30,6 +30,44 @@ class Outlook:
     kept: int
     kept_failed: int
     left_out: list[str]
+
+
+class Clock:
+    """How long the rest of a study takes, from what its cells took so far.
+
+    Learns what cells of a group cost; unknown groups count like the average cell.
+
+    >>> clock = Clock(Counter({("a", 10, "p"): 3, ("a", 10, "q"): 1}), workers=2)
+    >>> clock.left() is None
+    True
+    >>> clock.finished(("a", 10, "p"), 4.0)
+    >>> clock.left()
+    6.0
+    """
+
+    def __init__(self, to_play: Counter[Group], workers: int) -> None:
+        self._to_play = Counter(to_play)
+        self._workers = max(1, workers)
+        self._seconds: defaultdict[Group, float] = defaultdict(float)
+        self._count: Counter[Group] = Counter()
+
+    def finished(self, group: Group, seconds: float | None) -> None:
+        """A cell of this group is done."""
+        self._to_play[group] -= 1
+        if seconds is not None:
+            self._seconds[group] += seconds
+            self._count[group] += 1
+
+    def left(self) -> float | None:
+        """Seconds of all cells to come over the number of workers; None before the first cell."""
+        if not self._count:
+            return None
+        average = sum(self._seconds.values()) / self._count.total()
+        ahead = 0.0
+        for group, cells in self._to_play.items():
+            count = self._count[group]
+            ahead += cells * (self._seconds[group] / count if count else average)
+        return ahead / self._workers
 
 
 @dataclass(frozen=True, kw_only=True)

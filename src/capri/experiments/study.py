@@ -11,9 +11,8 @@ from typing import Any, final
 
 from capri.errors import ConfigurationError
 from capri.experiments.cells import Cell, code_digest
-from capri.experiments.given import Given, Source, is_whole
-from capri.experiments.players import Player, read_epsilons, read_player
-from capri.experiments.toml_writer import to_toml
+from capri.experiments.players import Player, misfit, read_epsilons, read_player
+from capri.experiments.toml import Given, Source, is_whole, to_toml
 from capri.experiments.worlds import DIGEST, World, read_world
 from capri.privacy.budget import Budget
 
@@ -171,13 +170,13 @@ def _read(given: Given, text: str) -> Study:
         raise given.error("code_version", f"code_version must be true or false, got {code_version}")
     seeds = _seeds(given)
     players = tuple(read_player(each) for each in given.tables("policies"))
-    epsilons: list[float] = []
+    epsilons: tuple[float, ...] = ()
     if given.has("epsilons") or any(each.private and not each.epsilons for each in players):
-        epsilons = read_epsilons(given, None)
+        epsilons = read_epsilons(given)
     for epsilon in epsilons:
         if epsilon != float("inf"):
             with given.at("epsilons"):
-                Budget(epsilon=float(epsilon), delta=delta)
+                Budget(epsilon=epsilon, delta=delta)
     worlds = tuple(read_world(each) for each in given.tables("environments"))
     for key, labels in (
         ("policies", [each.label for each in players]),
@@ -188,13 +187,18 @@ def _read(given: Given, text: str) -> Study:
                 raise given.error_at(
                     (key, number), f"two {key} are called {label!r}: give each a label of its own"
                 )
+    for number, player in enumerate(players):
+        for world in worlds:
+            problem = misfit(player, world)
+            if problem and given.thorough:
+                raise given.error_at(("policies", number), problem)
     return Study(
         name=name,
         title=title,
         description=" ".join(description.split()),
         worlds=worlds,
         players=players,
-        epsilons=tuple(float(each) for each in epsilons),
+        epsilons=epsilons,
         delta=delta,
         rounds=rounds,
         seeds=seeds,

@@ -7,11 +7,12 @@ They are grouped by what they see of a pair: its kernel, a row of features, or a
 
 from capri.privacy.promise import Promise
 from capri.rivals.base import Rival
-from capri.rivals.catalogue import RIVAL_NAMES, promise_of, reach_of, rival
+from capri.rivals.catalogue import BY_NAME, RIVAL_NAMES, promise_of, reach_of, rival
 from capri.rivals.linear.moments import BatchedLinear, ShariffSheffet
 from capri.rivals.uniform import UniformPlay
 
 __all__ = [
+    "BY_NAME",
     "RIVAL_NAMES",
     "BatchedLinear",
     "Promise",

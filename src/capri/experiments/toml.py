@@ -1,15 +1,30 @@
-"""Reading a study: each value is checked where it is taken, and errors name its line."""
+"""Studies as TOML: each value is checked where it is taken, and errors name its line."""
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
+from capri.checks import is_number
 from capri.errors import CapriError, ConfigurationError
-from capri.experiments.lines import Path, line_of
 
+Path = tuple[str | int, ...]
 Table = dict[str, Any]
+
+
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
+
+# Strings and comments hold no keys, whatever they look like; strings of several lines come first.
+_QUIET = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}'
+    r"|'''.*?'{3,5}"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'|#[^\n]*",
+    re.DOTALL,
+)
 
 
 class Source:
@@ -49,12 +64,13 @@ class Given:
         return self._source.error((*self.path, *path), problem)
 
     @contextmanager
-    def at(self, key: str) -> Iterator[None]:
-        """Errors of the package, raised inside, are those of this key."""
+    def at(self, key: str, *others: str) -> Iterator[None]:
+        """Errors raised inside are those of this key, or of another that they name."""
         try:
             yield
-        except CapriError as problem:
-            raise self.error(key, str(problem)) from None
+        except (CapriError, TypeError, ValueError) as problem:
+            blamed = next((each for each in others if each in str(problem)), key)
+            raise self.error(blamed, str(problem)) from None
 
     @property
     def thorough(self) -> bool:
@@ -157,10 +173,103 @@ def _refusal(what: str, value: object, allowed: Sequence[str]) -> str:
     return f"unknown {what} {value!r}{guess}; allowed: {', '.join(sorted(allowed))}"
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+def _is_number(value: Any) -> bool:
+    return is_number(value) and value == value
 
 
 def is_whole(least: int) -> Callable[[float], bool]:
     """Whether a number is whole and at least so large; 1e5 is whole."""
     return lambda value: math.isfinite(value) and value == int(value) and value >= least
+
+
+def line_of(text: str, path: Path) -> int:
+    """The line, from 1, of the key or table that a path leads to; of the nearest one above it.
+
+    The parser of the standard library does not say.
+
+    A path has keys and, after the name of an array, positions from 0.
+
+    >>> text = 'name = "a"\\n[[policies]]\\nname = "uniform"\\n[[policies]]\\nname = "capri"\\n'
+    >>> line_of(text, ("policies", 1, "name"))
+    5
+    >>> line_of(text, ("policies", 1, "model"))
+    4
+    """
+    lines = _QUIET.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text).splitlines()
+    first, last = 0, _next_header(lines, 0)
+    found = 1
+    steps = list(path)
+    while steps:
+        key = str(steps.pop(0))
+        position = steps.pop(0) if steps and isinstance(steps[0], int) else None
+        table = _table(lines, key, int(position or 0), first if found > 1 else 0)
+        if table is not None:
+            first, last = table, _next_header(lines, table)
+            found = table
+            continue
+        wanted = re.compile(rf"(?:^|[{{,\s]){re.escape(key)}\s*=")
+        hits = [n for n in range(first, last) if wanted.search(lines[n].split("#")[0])]
+        if not hits:
+            break
+        # Within an inline array every table has the key: the position counts them.
+        first = hits[min(int(position or 0), len(hits) - 1)] if found == 1 else hits[0]
+        found = first + 1
+    return found
+
+
+def _table(lines: list[str], name: str, position: int, start: int) -> int | None:
+    """The number of the line after a header: ``[name]``, ``[above.name]`` or ``[[name]]``."""
+    seen = 0
+    for number, line in enumerate(lines[start:], start=start):
+        header = _HEADER.match(line)
+        if header is None:
+            continue
+        if header[2].split(".")[-1].strip() == name:
+            if seen == position:
+                return number + 1
+            seen += 1
+        elif start and "." not in header[2]:
+            return None  # the next table of the level above
+    return None
+
+
+def _next_header(lines: list[str], start: int) -> int:
+    for number in range(start, len(lines)):
+        if _HEADER.match(lines[number]):
+            return number
+    return len(lines)
+
+
+def to_toml(table: dict[str, Any]) -> str:
+    """The TOML of a table whose arrays of tables are one level deep, to keep beside results.
+
+    >>> print(to_toml({"name": "a", "policies": [{"name": "capri", "options": {"draws": 8}}]}))
+    name = "a"
+    <BLANKLINE>
+    [[policies]]
+    name = "capri"
+    options = { draws = 8 }
+    <BLANKLINE>
+    """
+    lines, after = [], []
+    for key, value in table.items():
+        if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+            for each in value:
+                after += ["", f"[[{key}]]", *(f"{name} = {_value(v)}" for name, v in each.items())]
+        else:
+            lines.append(f"{key} = {_value(value)}")
+    return "\n".join([*lines, *after, ""])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list | tuple | range):
+        return "[" + ", ".join(_value(each) for each in value) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return repr(value)

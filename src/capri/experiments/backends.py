@@ -1,10 +1,11 @@
-"""What backends tell while they play cells, and what they are."""
+"""What backends are, what they tell while they play cells, and the one without workers."""
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from capri.experiments.cells import Cell
+from capri.experiments.play import play
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,18 @@ class Backend(Protocol):
     def play(self, cells: Iterator[Cell], stop: Stop) -> Generator[Event]:
         """Play all cells; once ``stop`` is asked for, only those that are under way."""
         ...
+
+
+@final
+class Here:
+    """Cells in this very process, one after the other: for small studies and debuggers."""
+
+    workers = 1
+
+    def play(self, cells: Iterator[Cell], stop: Stop) -> Generator[Event]:
+        """Play cell after cell."""
+        for cell in cells:
+            yield Started(cell)
+            yield Finished(cell, play(cell))
+            if stop.asked:
+                return
