@@ -896,17 +896,22 @@ def test_options_of_the_wrong_type_are_refused(changes: dict[str, Any]) -> None:
         (-1.0, 1e-5, r"epsilon must be positive and finite, got -1\.0"),
         (np.inf, 1e-5, "epsilon must be positive and finite, got inf"),
         (np.nan, 1e-5, "epsilon must be positive and finite, got nan"),
-        ("1", 1e-5, "epsilon must be a number, got str"),
-        (True, 1e-5, "epsilon must be a number, got bool"),
+        ("1", 1e-5, "epsilon must be positive and finite, got '1'"),
+        (True, 1e-5, "epsilon must be positive and finite, got True"),
         (1.0, 1.0, r"delta must be 0 or more and below 1, got 1\.0"),
         (1.0, -0.1, r"0 or more and below 1, got -0\.1"),
         (1.0, np.nan, "0 or more and below 1, got nan"),
-        (1.0, None, "delta must be a number, got NoneType"),
+        (1.0, None, "delta must be 0 or more and below 1, got None"),
     ],
 )
 def test_bad_budget_is_refused(epsilon: Any, delta: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         capri.Budget(epsilon=epsilon, delta=delta)
+
+
+def test_budget_is_written_as_in_the_literature() -> None:
+    assert capri.Budget(1.0, 1e-5) == capri.Budget(epsilon=1.0, delta=1e-5)
+    assert capri.Budget(4) == capri.Budget(epsilon=4.0, delta=0.0)
 
 
 @pytest.mark.parametrize("model", ["joint", "local"])
