@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, norm
 
 import capri
@@ -169,8 +171,8 @@ def difference_test(seed: int = 0, sign: float = 1.0, outside: float = 0.3) -> D
     return DifferenceTest(basis, sign * rng.normal(size=basis.rank), roots, outside, 1.0)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("outside", [0.0, 0.3])
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), outside=st.floats(0.0, 1.0))
 def test_width_of_a_difference_is_worked_out_pair_by_pair(seed: int, outside: float) -> None:
     test, pairs = difference_test(seed, outside=outside), some_pairs(seed=seed)
     gap, width = test.compare(pairs)
@@ -214,8 +216,8 @@ def test_best_itself_has_no_gap_and_no_width() -> None:
     assert (width >= 0).all()
 
 
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("scale", [0.0, 1e-9, 0.1, 100.0])
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), scale=st.sampled_from([0.0, 1e-9, 0.1, 100.0]))
 def test_estimated_best_is_never_ruled_out(seed: int, scale: float) -> None:
     basis = small_basis()
     rng = np.random.default_rng(seed)
