@@ -84,13 +84,12 @@ def test_thompson_law_counts_the_draws_an_action_wins(seed: int) -> None:
     law = make_law("thompson", seed, draws=40)
     assert isinstance(law, ThompsonLaw)
     pairs, active = make_pairs(6, 7, seed), random_active(6, 7, seed)
+    rows = [[law.basis.coordinates(pair[None])[0] for pair in context] for context in pairs]
     wins = np.zeros((6, 7))
     for column in law.draws.T:
         for context in range(6):
             values = [
-                float(law.basis.coordinates(pairs[context, x][None])[0] @ column)
-                if active[context, x]
-                else -np.inf
+                float(rows[context][x] @ column) if active[context, x] else -np.inf
                 for x in range(7)
             ]
             wins[context, int(np.argmax(values))] += 1

@@ -300,7 +300,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
     """
     known = {
         ("spaces.py", "_RowLookup"): "multipliers of a public hash",
-        ("audit.py", "_Target"): "probes of the attacker",
+        (os.path.join("joint", "audit.py"), "_Target"): "probes of the attacker",
         (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
         (os.path.join("report", "comparison.py"), ""): "sign flips of a permutation test",
         (os.path.join("rivals", "features.py"), ""): "random features of a simulated rival",
@@ -322,12 +322,12 @@ def test_streams_are_made_only_by_policies_and_the_estimator() -> None:
     """Nobody else decides where randomness comes from."""
     makers = {name for name, tree in modules() if called(tree, "Streams")}
     owners = {
-        "policy.py",
+        os.path.join("joint", "policy.py"),
         os.path.join("rivals", "uniform.py"),
         os.path.join("regression", "estimator.py"),
     }
     assert makers <= owners | {name for name in makers if name.startswith("rivals")}
-    assert "policy.py" in makers
+    assert os.path.join("joint", "policy.py") in makers
 
 
 # -- where noise comes from, at run time ----------------------------------------------------------
