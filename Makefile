@@ -5,9 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 
-.PHONY: demo test lint audit clean bench bench-local bench-ridge arena ablation
-.PHONY: example-report screenshot
+.PHONY: help demo test lint audit clean bench bench-local bench-ridge arena ablation
+.PHONY: tree example-report screenshot
+.DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
@@ -18,18 +22,18 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## CAPRI against uniform play and a non-private run: a table and a picture
 	$(BIN)/capri demo
 
-lint: $(READY)
+lint: $(READY)  ## style, types and import layers: ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Chromium for the page of `capri report`; where it cannot be had, its test is skipped.
+# Chromium for the page of `capri report`; where it cannot be had, its test is skipped, in CI failed.
 $(BROWSER): tools/install_browser.sh | $(READY)
 	sh tools/install_browser.sh
 	touch $@
 
-test: lint $(BROWSER)  ## everything CI checks, in under five minutes on two cores
+test: lint $(BROWSER)  ## everything CI checks, in under four minutes on two idle cores
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" \
 		--cov --cov-report=term
 
@@ -59,6 +63,9 @@ bench-ridge: $(READY)  ## private regression: accuracy against epsilon, time and
 ablation: $(READY)  ## what each option of the practical preset is worth
 	$(BIN)/python benchmarks/ablation.py
 
+tree: $(READY)  ## draw the tree of src/capri in docs/design.md anew
+	$(BIN)/python tools/draw_tree.py
+
 example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a few minutes
 	$(BIN)/capri run docs/example-report/rivals-small.toml --output build/example
 	$(BIN)/capri report build/example/rivals-small -o docs/example-report/report.html
@@ -66,5 +73,5 @@ example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a 
 screenshot: $(READY) $(BROWSER)  ## the picture of the report in README
 	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/report/test_browser.py -k screenshot
 
-clean:
+clean:  ## remove the environment and caches
 	rm -rf $(VENV) .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,6 +14,7 @@ import argparse
 import multiprocessing
 import os
 import queue
+import signal
 import sys
 import time
 from typing import Any
@@ -221,7 +222,7 @@ def main() -> int:
         args=(arguments.epsilon, arguments.users, world.contexts, world.actions, news, end),
         daemon=True,
     )
-    server.start()
+    _start(server)
     everybody = [server]
     reports, size, ratio = 0, 0, 1.0
     try:
@@ -235,7 +236,7 @@ def main() -> int:
             for _ in range(arguments.processes)
         ]
         for process in fleet:
-            process.start()
+            _start(process)
         everybody += fleet
         while reports < arguments.users:
             record, size, estimate, law = _next(news, everybody)
@@ -262,8 +263,8 @@ def main() -> int:
             raise RuntimeError(f"processes ended with codes {codes}")
         if size != 32 * arguments.users:
             raise RuntimeError(f"{reports:,} reports should have 32 bytes each, got {size:,} bytes")
-    except (RuntimeError, KeyboardInterrupt) as problem:
-        print(f"\nFAILED: {problem or 'stopped'}")
+    except RuntimeError as problem:
+        print(f"\nFAILED: {problem}")
         return 1
     finally:
         for process in everybody:
@@ -282,6 +283,13 @@ def main() -> int:
     return 0
 
 
+def _start(process: Any) -> None:
+    """Start a process that leaves Ctrl-C to this one, which then ends them all."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # children inherit what is ignored
+    process.start()
+    signal.signal(signal.SIGINT, before)
+
+
 def _next(messages: Any, processes: list[Any]) -> Any:
     """The next message; an error if a process has failed or nothing happens for a minute."""
     for _ in range(240):
@@ -295,4 +303,7 @@ def _next(messages: Any, processes: list[Any]) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)  # what shells expect of a program stopped by Ctrl-C

@@ -20,17 +20,23 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 
 def find_browser() -> str | None:
-    """The browser of ``$CAPRI_BROWSER``, else one on the path."""
+    """The browser of ``$CAPRI_BROWSER``, else one on the path.
+
+    None lets tests be skipped. Not in CI (``$CI`` is set): there a missing browser is named all the
+    same, and starting it fails.
+    """
     wanted = os.environ.get("CAPRI_BROWSER")
-    if wanted:
-        return shutil.which(wanted)
-    return next((path for path in map(shutil.which, NAMES) if path), None)
+    names = (wanted,) if wanted else NAMES
+    missing = names[0] if os.environ.get("CI") else None
+    return next((path for path in map(shutil.which, names) if path), missing)
 
 
 class Browser:
     """One page in one browser. Console errors, exceptions and requests are collected."""
 
     def __init__(self, program: str) -> None:
+        if shutil.which(program) is None:
+            raise FileNotFoundError(f"no browser {program}: run tools/install_browser.sh")
         self._profile = tempfile.mkdtemp(prefix="capri-browser-")
         to_browser, ours = os.pipe()
         theirs, from_browser = os.pipe()[::-1]

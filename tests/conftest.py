@@ -1,6 +1,8 @@
-"""Lets every test import the helpers beside this file (importlib mode leaves sys.path alone)."""
+"""Settings that all tests share. Helpers beside this file are found by pytest's ``pythonpath``."""
 
-import sys
-from pathlib import Path
+from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))
+# The same examples in every run, so that a failure belongs to the change; and no deadline, since
+# machines that test may be busy.
+settings.register_profile("capri", derandomize=True, deadline=None)
+settings.load_profile("capri")

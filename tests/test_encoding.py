@@ -52,7 +52,7 @@ def contributions(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, float, float
     return whitened, rewards, value_bound, clip_norm, draw(st.sampled_from([None, *BUDGETS]))
 
 
-@settings(max_examples=400, derandomize=True, deadline=None)
+@settings(max_examples=400)
 @given(contributions())
 def test_every_contribution_is_within_the_bound_in_integers(
     problem: tuple[np.ndarray, np.ndarray, float, float, Budget | None],
@@ -69,7 +69,7 @@ def test_every_contribution_is_within_the_bound_in_integers(
     assert grid.norm_limit <= value_bound * clip_norm / grid.step * (1 + 1e-12) + sqrt(rank) / 2 + 1
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=200)
 @given(contributions(), st.sampled_from([0.1, 0.5, 0.9, 0.999]))
 def test_contribution_with_a_moment_is_within_the_same_bound(
     problem: tuple[np.ndarray, np.ndarray, float, float, Budget | None], share: float
@@ -94,7 +94,7 @@ def test_contribution_with_a_moment_is_within_the_same_bound(
         assert abs(int(row[-1]) - moment) <= 0.5 + 1e-12 * abs(moment)
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=200)
 @given(contributions())
 def test_contribution_is_the_clipped_product_up_to_half_a_unit(
     problem: tuple[np.ndarray, np.ndarray, float, float, Budget | None],

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"}
+
+
 def example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"},
+        env=ENVIRONMENT,
         timeout=120,
         check=False,
     )
@@ -39,3 +43,22 @@ def test_local_demo_refuses_what_it_cannot_do() -> None:
     outcome = example("local_demo.py", "--epsilon", "31")
     assert outcome.returncode == 2
     assert "epsilon must lie between 0.001 and 30" in outcome.stderr
+
+
+def test_local_demo_ends_quietly_on_ctrl_c() -> None:
+    """A terminal interrupts the whole group: nobody complains, and the shell learns why."""
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "examples" / "local_demo.py"), "--processes", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        start_new_session=True,
+    ) as demo:
+        assert demo.stdout is not None
+        assert any(line.startswith("    1 ") for line in demo.stdout)  # the first epoch has closed
+        os.killpg(demo.pid, signal.SIGINT)
+        printed, complaints = demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert complaints == ""
+    assert "FAILED" not in printed

@@ -50,7 +50,7 @@ def random_active(contexts: int, actions: int, seed: int) -> np.ndarray:
     return active
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(LAWS),
     contexts=st.integers(1, 9),
@@ -77,19 +77,19 @@ def test_uniform_law_is_uniform_on_the_active_set() -> None:
     np.testing.assert_allclose(law, expected, rtol=1e-15)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6))
 def test_thompson_law_counts_the_draws_an_action_wins(seed: int) -> None:
     """One draw and one context at a time, with ``f(w) = v(w)^T draw``."""
     law = make_law("thompson", seed, draws=40)
     assert isinstance(law, ThompsonLaw)
     pairs, active = make_pairs(6, 7, seed), random_active(6, 7, seed)
+    rows = [[law.basis.coordinates(pair[None])[0] for pair in context] for context in pairs]
     wins = np.zeros((6, 7))
     for column in law.draws.T:
         for context in range(6):
             values = [
-                float(law.basis.coordinates(pairs[context, x][None])[0] @ column)
-                if active[context, x]
-                else -np.inf
+                float(rows[context][x] @ column) if active[context, x] else -np.inf
                 for x in range(7)
             ]
             wins[context, int(np.argmax(values))] += 1

@@ -387,14 +387,14 @@ def _check_extreme(form: str, problem: Extreme, slack: float) -> None:
         assert features.rank <= len(np.unique(problem.S, axis=0))
 
 
-@settings(max_examples=600, derandomize=True, deadline=None)
+@settings(max_examples=600)
 @given(extremes())
 def test_low_rank_form_is_finite_and_bounded_at_extremes(problem: Extreme) -> None:
     """Repeats, lengthscales 1e-3 to 1e3, one action, one context, d = 1 to 20, every kernel."""
     _check_extreme("low-rank", problem, slack=1e-7)
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=100)
 @given(extremes())
 def test_dense_form_is_finite_at_extremes(problem: Extreme) -> None:
     """The reference loses digits where ``K_SS`` is singular, but never returns garbage."""

@@ -39,7 +39,7 @@ def test_each_epoch_but_the_truncated_last_doubles(horizon: int) -> None:
         assert 1 <= lengths[-1] <= 2 * lengths[-2]
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(2, 10**12))
 def test_number_of_epochs(horizon: int) -> None:
     """``ceil(log2(T / T_1 + 1))``, not the paper's "log T"."""

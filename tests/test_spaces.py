@@ -41,7 +41,7 @@ class TestLookup:
         assert (pool.locate(nearly) == -1).all()
         assert (pool.locate(rows[:, [1, 0, 3, 2]]) == -1).all()
 
-    @settings(max_examples=200, derandomize=True, deadline=None)
+    @settings(max_examples=200)
     @given(st.data())
     def test_agrees_with_a_plain_search(self, data: st.DataObject) -> None:
         """Integers and halves collide easily in a bad hash; repeats must give the first."""

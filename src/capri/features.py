@@ -171,9 +171,13 @@ def spectral_basis(
 
 
 def distinct(points: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Distinct rows and how often each occurs: draws from finite sets repeat."""
-    rows, counts = np.unique(points, axis=0, return_counts=True)
-    return rows, counts.astype(np.int64)
+    """Distinct rows in order, and how often each occurs: draws from finite sets repeat.
+
+    As ``np.unique(axis=0)``, which compares rows as records and takes several times as long.
+    """
+    rows = points[np.lexsort(points.T[::-1])]
+    first = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))
+    return rows[first], np.diff(first, append=len(rows)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -320,8 +320,6 @@ contexts = st.one_of(
 
 @settings(
     max_examples=150,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(context=contexts, reward=st.one_of(st.floats(-1.5, 1.5), numbers))

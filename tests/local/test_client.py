@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -383,7 +384,7 @@ def test_receipt_outlives_the_process(tmp_path: Path) -> None:
     restarted = device(receipt=path)
     assert restarted.reported
     restarted.act([0.5])
-    with pytest.raises(BudgetError):
+    with pytest.raises(BudgetError, match=re.escape(f"says its receipt {path}:")):
         restarted.report(0.5)
 
 
@@ -391,14 +392,14 @@ def test_two_devices_with_one_receipt(tmp_path: Path) -> None:
     one, two = (device(receipt=tmp_path / "receipt") for _ in range(2))
     one.act([0.5]), two.act([0.5])
     one.report(0.5)
-    with pytest.raises(BudgetError):
+    with pytest.raises(BudgetError, match=re.escape(f"says its receipt {tmp_path / 'receipt'}:")):
         two.report(0.5)
 
 
 def test_receipt_that_cannot_be_written(tmp_path: Path) -> None:
     client = device(receipt=tmp_path / "missing" / "receipt")
     client.act([0.5])
-    with pytest.raises(StorageError, match="Nothing was reported"):
+    with pytest.raises(StorageError, match=r"missing/receipt: .*Nothing was reported"):
         client.report(0.5)
     (tmp_path / "missing").mkdir()
     assert len(client.report(0.5)) == 32  # nothing was spent: the datum is still there

@@ -70,13 +70,13 @@ def test_outcome_probabilities_are_exact_and_their_ratio_is_within_the_promise(
 
 
 @given(epsilon=st.floats(0.001, 30.0), dimension=st.integers(2, 300))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 def test_ratio_for_any_epsilon_and_dimension(epsilon: float, dimension: int) -> None:
     check_law(sphere(epsilon, dimension), epsilon)
 
 
 @given(data=st.data(), candidates=st.integers(1, 64).map(lambda half: 2 * half))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 def test_keeps_is_the_exact_comparison(data: st.DataObject, candidates: int) -> None:
     """For any coin that can be written down, not only the ones that the search gives."""
     near = data.draw(st.integers(1, candidates // 2))

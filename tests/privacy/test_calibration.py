@@ -201,7 +201,7 @@ def test_more_delta_needs_less_noise(epsilon: float) -> None:
     assert all(more > less for more, less in pairwise(noise))
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(1e-3, 50.0), st.floats(-30.0, -0.7).map(lambda power: 10.0**power))
 def test_account_inverts_calibration(epsilon: float, delta: float) -> None:
     budget = Budget(epsilon=epsilon, delta=delta)
@@ -210,7 +210,7 @@ def test_account_inverts_calibration(epsilon: float, delta: float) -> None:
     assert delivered <= epsilon * (1 + 1e-9)  # both searches round up; the ledger allows for it
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(1e-3, 50.0), st.floats(-30.0, -0.7), st.integers(1, 100_000))
 def test_account_of_integers_inverts_their_calibration(
     epsilon: float, power: float, rank: int

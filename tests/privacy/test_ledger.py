@@ -222,7 +222,10 @@ def test_parallel_composition_costs_the_dearest_epoch(epsilon: float) -> None:
 @pytest.mark.parametrize("total", [2, 3, 7])
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
 def test_composition_agrees_with_the_accountant(total: int, epsilon: float) -> None:
-    """A user in ``total`` epochs: Gaussian composition, against numerical composition of PLDs."""
+    """A user in ``total`` epochs: Gaussian composition, against numerical composition of PLDs.
+
+    Looked at after one, two and all: the accountant takes seconds for many.
+    """
     budget = capri.Budget(epsilon=epsilon, delta=1e-5)
     limit = UserLimit(total=total)
     book = ledger(budget, limit)
@@ -230,6 +233,8 @@ def test_composition_agrees_with_the_accountant(total: int, epsilon: float) -> N
     for epoch in range(1, total + 1):
         book._participation.add(["ann"], epoch)
         book.record(event(epoch, noise_scale=scale))
+        if epoch not in (1, 2, total):
+            continue
         spent = book.spent_by("ann")
         reported = pld_epsilon([past.to_dp_event() for past in book.events], budget.delta)
         assert spent.epsilon == pytest.approx(reported, abs=1e-3)

@@ -144,7 +144,7 @@ class LocalClient:
             raise BudgetError("this client was forked: its report belongs to the first process")
         with self._lock:
             if self._reported:
-                raise BudgetError("this device has reported: a second report would spend twice")
+                raise _reported_already(self._receipt)
             if self._pending is None:
                 raise DataError("there is nothing to report: act comes first")
             if self._receipt is not None:
@@ -209,13 +209,16 @@ def _leave_receipt(path: Path) -> None:
             finally:
                 os.close(handle)
     except FileExistsError:
-        raise BudgetError(
-            "this device has reported before: a second report would spend twice"
-        ) from None
+        raise _reported_already(path) from None
     except OSError as problem:
         raise StorageError(
-            f"cannot write the receipt: {problem.strerror}. Nothing was reported"
+            f"cannot write the receipt {path}: {problem.strerror}. Nothing was reported"
         ) from problem
+
+
+def _reported_already(receipt: Path | None) -> BudgetError:
+    where = "" if receipt is None else f", says its receipt {receipt}"
+    return BudgetError(f"this device has reported{where}: a second report would spend twice")
 
 
 def check_promise(bundle: Bundle, budget: Budget) -> None:

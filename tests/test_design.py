@@ -1,0 +1,52 @@
+"""The map in docs is the country: tree, rooms and paths are those of the package."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import draw_tree
+from draw_tree import PACKAGE, PAGE, ROOT
+
+
+def test_tree_and_layers_are_drawn_as_they_are() -> None:
+    assert draw_tree.drawn(PAGE.read_text()) == PAGE.read_text(), "run make tree"
+
+
+def test_tool_sees_what_is_missing_and_what_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new module, a new room and a module that went each change the drawing."""
+    room = tmp_path / "house" / "kitchen"
+    room.mkdir(parents=True)
+    (room / "__init__.py").write_text('"""Where food is made.\n\nMore."""')
+    (room / "oven.py").write_text('"""Hot."""')
+    (room / "menu.toml").touch()
+    (tmp_path / "house" / "empty" / "__pycache__").mkdir(parents=True)
+    lines = [" ".join(line.split()) for line in draw_tree.tree(tmp_path / "house")]
+    assert lines == ["house/", "kitchen/ Where food is made", "oven.py Hot", "menu.toml"]
+    (room / "oven.py").unlink()
+    assert not any("oven.py" in line for line in draw_tree.tree(tmp_path / "house"))
+    monkeypatch.setattr(draw_tree, "PAGE", tmp_path / "page.md")
+    with pytest.raises(SystemExit, match=r"page\.md needs <!-- tree -->"):
+        draw_tree.drawn("no marks")
+
+
+def test_every_module_and_room_says_what_lives_there() -> None:
+    for module in PACKAGE.rglob("*.py"):
+        assert draw_tree.described(module), module
+
+
+def test_table_of_rooms_names_every_room_once() -> None:
+    table = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    named = re.findall(r"`(\w+)/`", " ".join(table))
+    rooms = [path.name for path in draw_tree.contents(PACKAGE) if path.is_dir()]
+    assert sorted(named) == sorted(rooms)
+
+
+@pytest.mark.parametrize("page", ["design.md", "notation.md"])
+def test_paths_in_prose_exist(page: str) -> None:
+    named = re.findall(r"`((?:\w+/)+|(?:\w+/)*\w+\.py)`", (ROOT / "docs" / page).read_text())
+    assert named
+    for path in named:
+        assert (PACKAGE / path).exists(), path
