@@ -30,7 +30,8 @@ from capri.epoch import encode as encoder
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.decide import RewardStatus
 from capri.errors import BudgetError, ConfigurationError
-from capri.joint.audit import AuditResult, audit, clopper_pearson_upper, proven_mu
+from capri.joint.audit import AuditResult, clopper_pearson_upper, proven_mu
+from capri.joint.audit import audit_policy as audit
 from capri.learners import paper
 from capri.privacy import grid as grids
 from capri.privacy.gate import Gate

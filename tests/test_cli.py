@@ -18,7 +18,8 @@ from capri.cli import app
 from capri.cli.contest import Run, finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
-from capri.joint.audit import AttackResult, AuditResult, audit
+from capri.joint.audit import AttackResult, AuditResult
+from capri.joint.audit import audit_policy as audit
 from capri.kernels.catalogue import KERNEL_NAMES
 from capri.local.audit import DeviceAudit
 from capri.local.fleet import Fleet
@@ -421,7 +422,7 @@ def test_audit_prints_claim_and_proof(
     tmp_path: Path, model: str, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One attack of three: the others fork processes, which takes its time.
-    monkeypatch.setattr("capri.joint.audit.audit", partial(audit, attacks=("release",)))
+    monkeypatch.setattr("capri.joint.audit.audit_policy", partial(audit, attacks=("release",)))
     picture, results = tmp_path / "audit.png", tmp_path / "audit.json"
     outcome = run(
         "audit", "--model", model, "--preset", preset, "--trials", "100", "--epsilon", "8",
@@ -451,7 +452,7 @@ def test_audit_that_proves_too_much_ends_with_code_1(
         claimed_mu=0.925,
         attacks=(attack,),
     )
-    monkeypatch.setattr("capri.joint.audit.audit", lambda *_, **__: broken)
+    monkeypatch.setattr("capri.joint.audit.audit_policy", lambda *_, **__: broken)
     outcome = run("audit", "--json", "-", "--output", tmp_path / "audit.png")
     assert outcome.exit_code == 1
     assert json.loads(outcome.stdout)["passed"] is False
