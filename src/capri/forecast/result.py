@@ -44,8 +44,8 @@ class ExpectedRegret:
     def grade(self) -> str:
         """By the mean ratio: "good" up to 0.2, "learns" to 0.5, "learns slowly" to 0.9, "hopeless".
 
-        >>> ExpectedRegret(epsilon=1.0, rounds=1000, regret_per_round=0.1, regret_standard_error=0.01,
-        ...         ratio=0.4, ratio_standard_error=0.02).verdict
+        >>> ExpectedRegret(epsilon=1.0, rounds=1000, ratio=0.4, ratio_standard_error=0.02,
+        ...     regret_per_round=0.1, regret_standard_error=0.01).verdict
         'learns: at most half of the regret of uniform play'
         """
         return next(name for limit, name in VERDICTS if not self.ratio > limit)

@@ -140,7 +140,7 @@ class NewUsers:
     @property
     def epochs(self) -> tuple[EpochRecord, ...]:
         """Records of closed epochs."""
-        return self._policy.epochs
+        return tuple(self._policy.epochs)
 
     def act_many(self, contexts: object) -> Decisions:
         """Decide, each context being that of a user never seen before."""
@@ -148,7 +148,8 @@ class NewUsers:
         if self._named:
             users = range(self._seen, self._seen + len(np.asarray(contexts)))
             self._seen = users.stop
-        return self._policy.act_many(contexts, users=users)
+        decisions: Decisions = self._policy.act_many(contexts, users=users)
+        return decisions
 
     def update_many(self, decisions: Decisions, rewards: object) -> None:
         """Pass the rewards on."""
