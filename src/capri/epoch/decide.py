@@ -4,40 +4,65 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from math import isfinite
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.ids import NOBODY, DecisionIds
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, DataError, RewardIgnoredWarning, ShapeError
 from capri.spaces import ContextPool, as_numbers, context_chunks
+
+
+class VisitStatus(IntEnum):
+    """How a visit was served. Every visit takes a slot and gets a decision."""
+
+    SERVED = 0
+    INVALID = 1  # its context is not a row of numbers: played by the default law, counts for nothing
+    OVER_LIMIT = 2  # its user has contributed as often as allowed: counts for nothing
+
+    def __str__(self) -> str:
+        return self.name.lower().replace("_", " ")
 
 
 @dataclass(frozen=True)
 class Decision:
     """One decision. Only ``id`` and ``epoch`` are shown: the rest belongs to the user."""
 
-    id: int
+    id: str
     epoch: int
     action_index: int = field(repr=False)
     action: FloatArray = field(repr=False, compare=False)
     propensity: float = field(repr=False)
+    status: VisitStatus = field(repr=False, default=VisitStatus.SERVED)
+    number: int = field(repr=False, compare=False, default=NOBODY)
 
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """Decisions of one epoch as arrays; ``decisions[i]`` and iteration give single ones."""
+    """Decisions of one epoch as arrays; ``decisions[i]`` and iteration give single ones.
 
-    id: IntArray
+    ``number`` counts the decisions of a policy; ``id`` is what may leave the process.
+    """
+
+    number: IntArray = field(repr=False)
     epoch: int
     action_index: IntArray = field(repr=False)
     action: FloatArray = field(repr=False)
     propensity: FloatArray = field(repr=False)
+    status: IntArray = field(repr=False)
+    ids: DecisionIds = field(repr=False)
+
+    @property
+    def id(self) -> NDArray[np.str_]:
+        """A short text for each."""
+        return self.ids.texts(self.number)
 
     def __len__(self) -> int:
-        return len(self.id)
+        return len(self.number)
 
     @overload
     def __getitem__(self, position: int) -> Decision: ...
@@ -48,93 +73,120 @@ class Decisions:
     def __getitem__(self, position: int | slice) -> "Decision | Decisions":
         if isinstance(position, slice):
             return Decisions(
-                self.id[position],
+                self.number[position],
                 self.epoch,
                 self.action_index[position],
                 self.action[position],
                 self.propensity[position],
+                self.status[position],
+                self.ids,
             )
+        number = int(self.number[position])
         return Decision(
-            int(self.id[position]),
+            self.ids.text(number),
             self.epoch,
             int(self.action_index[position]),
             self.action[position],
             float(self.propensity[position]),
+            _VISITS[self.status[position]],
+            number,
         )
 
     def __iter__(self) -> Iterator[Decision]:
         return (self[position] for position in range(len(self)))
 
 
-def decision_ids(decisions: Decisions | Sequence[Decision | int]) -> IntArray:
-    """The numbers of some decisions, given as such or by number."""
+# Looking a member up by its value takes longer than encoding a reward.
+_VISITS = tuple(VisitStatus)
+
+
+def decision_numbers(decisions: Decisions | Sequence[Decision | str], ids: DecisionIds) -> IntArray:
+    """The numbers of some decisions, given as such or by id; -1 for an id that is nobody's."""
     if isinstance(decisions, Decisions):
-        return decisions.id
+        return decisions.number
     if isinstance(decisions, Decision):
         raise ConfigurationError("update_many takes a sequence of decisions: use update for one")
-    ids = [each.id if isinstance(each, Decision) else each for each in decisions]
-    if not all(isinstance(each, int | np.integer) and abs(int(each)) < 2**63 for each in ids):
-        raise ConfigurationError("a reward needs the decision that policy.act gave, or its id")
-    return np.array(ids, dtype=np.int64)
+    numbers = np.empty(len(decisions), dtype=np.int64)
+    for place, each in enumerate(decisions):
+        if isinstance(each, Decision):
+            numbers[place] = each.number
+        elif isinstance(each, str):
+            numbers[place] = ids.number(each)
+        else:
+            raise ConfigurationError(
+                "a reward needs the decision that policy.act gave, or its id, which is a text: "
+                f"got {type(each).__name__}"
+            )
+    return numbers
 
 
 class RewardStatus(IntEnum):
     """What became of a reward."""
 
     ACCEPTED = 0
-    LATE = 1
-    DUPLICATE = 2
-    UNKNOWN = 3
+    LATE = 1  # its epoch is closed
+    DUPLICATE = 2  # a reward for this decision came before
+    UNKNOWN = 3  # no such decision was made here
+    INVALID = 4  # not a number: the reward counts as missing
+    UNCOUNTED = 5  # the visit counts for nothing: see its status
 
     def __str__(self) -> str:
         return self.name.lower()
 
 
 # Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
-ACCEPTED, LATE, DUPLICATE, UNKNOWN = (int(status) for status in RewardStatus)
+ACCEPTED, LATE, DUPLICATE, UNKNOWN, INVALID, UNCOUNTED = (int(status) for status in RewardStatus)
 
 
 def decision_rewards(
-    decisions: Decisions | Sequence[Decision | int], rewards: object
+    decisions: Decisions | Sequence[Decision | str], rewards: object, ids: DecisionIds
 ) -> tuple[IntArray, FloatArray]:
-    """Numbers of some decisions and the finite reward of each. Errors never show a reward."""
-    ids = decision_ids(decisions)
-    values = as_numbers(rewards, "a reward must be a finite number")
-    if values.shape != ids.shape:
-        raise ShapeError(f"one reward per decision is needed: {len(ids)}, got {values.shape}")
-    if not np.isfinite(values).all():
-        raise DataError("a reward must be a finite number, got NaN or infinity")
-    return ids, values
+    """Numbers of some decisions and the reward of each, NaN where it is none."""
+    numbers = decision_numbers(decisions, ids)
+    values = as_numbers(rewards, "a reward must be a number")
+    if values.shape != numbers.shape:
+        raise ShapeError(f"one reward per decision is needed: {len(numbers)}, got {values.shape}")
+    return numbers, values
 
 
 def reward_statuses(
-    ids: IntArray, awaited: NDArray[np.int8], first_id: int, origin: int = 0
+    numbers: IntArray, rewards: FloatArray, awaited: NDArray[np.int8], first: int
 ) -> IntArray:
-    """What each reward meets; of several for one decision the first counts.
+    """What each reward meets, row by row; of several for one decision the first valid one counts.
 
-    ``awaited[i]`` is what a reward for decision ``first_id + i`` would meet; those for decisions
-    before it, from number ``origin`` on, come late.
+    ``awaited[i]`` is what a reward for decision ``first + i`` would meet; those for decisions before
+    it come late.
 
-    >>> reward_statuses(np.array([7, 8, 8, 5, 9]), np.array([2, 0], dtype=np.int8), 7).tolist()
+    >>> numbers, ones = np.array([7, 8, 8, 5, 9]), np.ones(5)
+    >>> reward_statuses(numbers, ones, np.array([2, 0], dtype=np.int8), 7).tolist()
     [2, 0, 2, 1, 3]
     """
-    if len(ids) == 1 and 0 <= (first := int(ids[0]) - first_id) < len(awaited):
-        return awaited[first : first + 1].astype(np.int64)
-    place = ids - first_id
-    known = (place >= 0) & (place < len(awaited))
-    result = np.full(len(ids), UNKNOWN, dtype=np.int64)
-    result[known] = awaited[place[known]]
-    result[(ids >= origin) & (ids < first_id)] = LATE
-    if len(ids) > 1:
-        _, earliest = np.unique(ids, return_index=True)
-        repeated = np.ones(len(ids), dtype=np.bool_)
+    if len(numbers) == 1 and 0 <= (place := int(numbers[0]) - first) < len(awaited):
+        found = awaited[place : place + 1].astype(np.int64)
+        if found[0] == ACCEPTED and not isfinite(rewards[0]):
+            found[0] = INVALID
+        return found
+    offset = numbers - first
+    known = (offset >= 0) & (offset < len(awaited))
+    result = np.full(len(numbers), UNKNOWN, dtype=np.int64)
+    result[known] = awaited[offset[known]]
+    result[(numbers >= 0) & (numbers < first)] = LATE
+    result[(result == ACCEPTED) & ~np.isfinite(rewards)] = INVALID
+    valid = np.flatnonzero(result == ACCEPTED)
+    if len(valid) > 1:
+        _, earliest = np.unique(numbers[valid], return_index=True)
+        repeated = np.ones(len(valid), dtype=np.bool_)
         repeated[earliest] = False
-        result[repeated & (result == ACCEPTED)] = DUPLICATE
+        result[valid[repeated]] = DUPLICATE
     return result
 
 
 def warn_of_ignored(statuses: IntArray, stacklevel: int) -> None:
-    """A :class:`RewardIgnoredWarning` if a reward was late, repeated or for nobody."""
+    """In a simulation, a :class:`RewardIgnoredWarning` if a reward changed nothing.
+
+    A private run never warns: what became of whose reward is for its caller alone, and a warning
+    ends in a log.
+    """
     if statuses.any():
         ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
         warnings.warn(
@@ -179,6 +231,8 @@ class LawTable:
 
 # The sampling law of a pool is kept as a table up to this many pairs, else computed when needed.
 _TABLE_PAIRS = 1 << 20
+# A law whose probabilities do not add up to 1, or are not numbers, comes from an overflow.
+_ROUNDING = 1e-6
 
 
 class Chooser:
@@ -203,22 +257,30 @@ class Chooser:
                 pool_law[part] = probabilities(contexts.rows[part])
         self._table = None if pool_law is None else LawTable(pool_law)
 
-    def draw(self, rows: FloatArray, uniform: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    def draw(
+        self, rows: FloatArray, valid: BoolArray, uniform: FloatArray
+    ) -> tuple[IntArray, IntArray, FloatArray]:
         """Place in the pool (-1 outside), action and propensity of each context (Alg. 1, line 12).
 
-        One uniform number decides for one context.
+        One uniform number decides for one context. Where the context is not valid, or the law at it
+        overflows, the default law is played: every action alike.
         """
-        contexts = self._problem.contexts
+        contexts, count = self._problem.contexts, self._problem.actions.count
         outside = np.full(len(rows), -1)
         place = contexts.locate(rows) if isinstance(contexts, ContextPool) else outside
+        place[~valid] = -1
         actions, propensity = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
         inside = place >= 0 if self._table is not None else np.zeros(len(rows), dtype=np.bool_)
         if self._table is not None and inside.any():
             pool = place if inside.all() else place[inside]
             actions[inside], propensity[inside] = self._table.draw(pool, uniform[inside])
         others = np.flatnonzero(~inside)
-        for part in context_chunks(len(others), self._problem.actions.count):
+        for part in context_chunks(len(others), count):
             which = others[part]
-            law = LawTable(self._probabilities(rows[which]))
-            actions[which], propensity[which] = law.draw(np.arange(len(which)), uniform[which])
+            with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
+                law = self._probabilities(rows[which])
+                sound = valid[which] & (np.abs(law.sum(axis=1) - 1) < _ROUNDING)
+            law[~sound] = 1 / count
+            table = LawTable(law)
+            actions[which], propensity[which] = table.draw(np.arange(len(which)), uniform[which])
         return place, actions, propensity
