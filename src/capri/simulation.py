@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -40,6 +40,15 @@ class Policy(Protocol):
 
     def update_many(self, decisions: Decisions, rewards: object) -> object:
         """Take in the rewards of these decisions."""
+        ...
+
+
+@runtime_checkable
+class ClosesEpochs(Protocol):
+    """A policy whose last epoch has to be closed when no further decision comes."""
+
+    def close_full_epoch(self) -> None:
+        """Close the open epoch if its decisions are all taken."""
         ...
 
 
@@ -154,6 +163,8 @@ def simulate(
             if progress is not None:
                 total += float(lost.sum())
                 progress(played, total / played)
+        if isinstance(policy, ClosesEpochs):
+            policy.close_full_epoch()  # else it would wait for a decision that never comes
     return SimulationResult(
         rounds=rounds,
         regret=np.cumsum(regret),

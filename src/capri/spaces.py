@@ -7,12 +7,13 @@ enumerates all pairs; callers walk through contexts in chunks.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import inf, nan
 from typing import Any
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
-from capri.checks import whole
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.checks import is_number, whole
 from capri.errors import ConfigurationError, DataError, ShapeError
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
@@ -53,9 +54,15 @@ def as_rows(values: object, name: str, dimension: int | None = None) -> FloatArr
 
 
 def as_numbers(values: object, problem: str) -> FloatArray:
-    """Private numbers as a float array. Text is refused even where NumPy would parse it."""
+    """Private numbers as a float array, NaN for a value that is missing (None).
+
+    Their type is public: text is refused even where NumPy would parse it. Their values are not:
+    anything that is a number, however large, is taken.
+    """
     try:
         array = np.asarray(values)
+        if array.dtype.kind == "O":
+            array = np.array([_number(each) for each in array.ravel()]).reshape(array.shape)
     except (TypeError, ValueError):
         raise DataError(problem) from None
     if array.dtype.kind not in "biuf":
@@ -63,18 +70,44 @@ def as_numbers(values: object, problem: str) -> FloatArray:
     return array.astype(np.float64)
 
 
-def as_contexts(values: object, dimension: int) -> FloatArray:
-    """Check private contexts: an ``(n, dimension)`` float matrix. Errors never show a value."""
-    rows = as_numbers(values, "a context must be a row of finite numbers")
+def _number(value: object) -> float:
+    """A number of any size; a missing one is NaN."""
+    if value is None:
+        return nan
+    if not is_number(value):
+        raise TypeError
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return inf
+
+
+def as_visits(values: object, dimension: int) -> tuple[FloatArray, BoolArray]:
+    """Contexts of users as ``(n, dimension)``, and which of them are rows of sensible numbers.
+
+    Shapes and types are public and checked. A value never refuses a visit: rows that are not
+    numbers, or beyond any sensible size, become zeros and are marked.
+    """
+    rows = as_numbers(values, "a context must be a row of numbers")
     if rows.ndim == 1 and dimension == 1:
         rows = rows[:, None]
     if rows.ndim != 2 or rows.shape[1] != dimension:
         raise DataError(
             f"contexts must have shape (n, {dimension}), got {rows.shape}: one row per decision"
         )
-    if not (np.abs(rows) <= _LARGEST_CONTEXT).all():
+    with np.errstate(all="ignore"):
+        valid = np.asarray((np.abs(rows) <= _LARGEST_CONTEXT).all(axis=1))
+    if not valid.all():
+        rows[~valid] = 0.0
+    rows += 0.0  # -0.0 becomes 0.0, so that equal rows have equal bytes
+    return rows, valid
+
+
+def as_contexts(values: object, dimension: int) -> FloatArray:
+    """Contexts that somebody asks about, all of them sensible numbers."""
+    rows, valid = as_visits(values, dimension)
+    if not valid.all():
         raise DataError(f"a context must be finite and within +-{_LARGEST_CONTEXT:g}")
-    rows += 0.0
     return rows
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
-from capri.epoch.decide import ACCEPTED, DUPLICATE, LATE, reward_statuses
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.decide import ACCEPTED, DUPLICATE, LATE, UNCOUNTED, reward_statuses
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
@@ -21,14 +21,8 @@ class OpenEpoch:
     noise at the close.
     """
 
-    def __init__(
-        self,
-        plan: EpochPlan,
-        first_id: int,
-        problem: Problem,
-        gate: Gate,
-        origin: int = 0,
-    ) -> None:
+    def __init__(self, plan: EpochPlan, first: int, problem: Problem, gate: Gate) -> None:
+        """``first``: the number of its first decision."""
         self._mechanism = SumMechanism(
             grid=plan.grid,
             rank=plan.dimension,
@@ -37,17 +31,16 @@ class OpenEpoch:
         )
         gate.check(self._mechanism, plan.epoch, plan.length)
         self.plan = plan
-        self._origin = origin  # number of the policy's very first decision
-        self.first_id = first_id
+        self.first = first
         self.issued = 0
-        self._waiting = 0
+        self._noised = 0
         self._gate = gate
         self._local = problem.model is PrivacyModel.LOCAL
         self._noised_alone = self._local and gate.private
         self._contexts = np.empty((plan.length, problem.contexts.dimension))
         self._pool_index = np.empty(plan.length, dtype=np.int64)
         self._action_index = np.empty(plan.length, dtype=np.int64)
-        # What a reward for each decision would meet: accepted, duplicate, or late.
+        # What a reward for each decision would meet.
         self._status = np.full(plan.length, ACCEPTED, dtype=np.int8)
         self._accumulator = np.zeros(plan.dimension, dtype=np.int64)
         self._encoder = Encoder(plan, problem)
@@ -60,33 +53,36 @@ class OpenEpoch:
         """Decisions left."""
         return self.plan.length - self.issued
 
-    @property
-    def complete(self) -> bool:
-        """All decisions are taken and all their rewards are in (Alg. 1, line 16)."""
-        return self.remaining == 0 and self._waiting == 0
+    def issue(
+        self,
+        contexts: FloatArray,
+        pool_index: IntArray,
+        action_index: IntArray,
+        counts: BoolArray,
+    ) -> IntArray:
+        """Note new decisions and number them; ``pool_index`` is -1 for contexts not in a pool.
 
-    def issue(self, contexts: FloatArray, pool_index: IntArray, action_index: IntArray) -> IntArray:
-        """Note new decisions and number them; ``pool_index`` is -1 for contexts not in a pool."""
+        A visit that does not count takes a slot like any other and contributes the zero vector.
+        """
         place = slice(self.issued, self.issued + len(action_index))
         self._contexts[place] = contexts
         self._pool_index[place] = pool_index
         self._action_index[place] = action_index
+        self._status[place] = np.where(counts, ACCEPTED, UNCOUNTED)
         self.issued += len(action_index)
-        self._waiting += len(action_index)
-        return np.arange(place.start, place.stop) + self.first_id
+        return np.arange(place.start, place.stop) + self.first
 
-    def reward(self, ids: IntArray, rewards: FloatArray) -> IntArray:
+    def reward(self, numbers: IntArray, rewards: FloatArray) -> IntArray:
         """Add the rewards that are awaited; returns a :class:`RewardStatus` code for each."""
-        awaited = self._status[: self.issued]
-        statuses = reward_statuses(ids, awaited, self.first_id, self._origin)
+        statuses = reward_statuses(numbers, rewards, self._status[: self.issued], self.first)
         if statuses.any():
             accepted = statuses == ACCEPTED
-            ids, rewards = ids[accepted], rewards[accepted]
-        if len(ids):
-            place: IntArray | slice = ids - self.first_id
-            if len(ids) == 1:  # a slice is looked up several times faster than an index array
-                first = int(ids[0]) - self.first_id
-                place = slice(first, first + 1)
+            numbers, rewards = numbers[accepted], rewards[accepted]
+        if len(numbers):
+            place: IntArray | slice = numbers - self.first
+            if len(numbers) == 1:  # a slice is looked up several times faster than an index array
+                start = int(numbers[0]) - self.first
+                place = slice(start, start + 1)
             total = self._encoder.total(
                 self._contexts[place], self._pool_index[place], self._action_index[place], rewards
             )
@@ -94,9 +90,9 @@ class OpenEpoch:
             # What is encoded is needed no more: forget it now rather than when the epoch closes.
             self._contexts[place] = 0.0
             self._pool_index[place] = self._action_index[place] = 0
-            self._waiting -= len(ids)
             if self._noised_alone:  # Alg. 1, line 14
-                total = self._gate.report(replace(self._mechanism, noises=len(ids)), total)
+                total = self._gate.report(replace(self._mechanism, noises=len(numbers)), total)
+                self._noised += len(numbers)
             self._accumulator += total  # Alg. 1, line 15
         return statuses
 
@@ -112,10 +108,8 @@ class OpenEpoch:
         plan = self.plan
         if not self._gate.budgeted:
             return Release(plan=plan, vector=np.asarray(total * plan.grid.step), event=None)
-        noises = 1  # Alg. 1, line 17
-        if self._local:
-            # A missing reward counts as 0, and its report carries noise like any other.
-            noises = len(missing) if self._noised_alone else plan.length
+        # Joint: once (Alg. 1, line 17). Local: for every visit, whether or not it counts.
+        noises = plan.length - self._noised if self._local else 1
         vector, event = self._gate.release(
             replace(self._mechanism, noises=noises),
             total,
@@ -126,7 +120,7 @@ class OpenEpoch:
 
     def forsake(self, issued: int) -> None:
         """Give up the first ``issued`` decisions: their rewards can no longer come."""
-        self.issued, self._waiting = issued, 0
+        self.issued = issued
         self._status[:issued] = LATE
 
     def state(self) -> dict[str, FloatArray | IntArray]:
@@ -147,5 +141,4 @@ class OpenEpoch:
         self._pool_index[:issued] = arrays["open.pool_index"]
         self._action_index[:issued] = arrays["open.action_index"]
         self._status[:issued] = arrays["open.status"]
-        self._waiting = int((self._status[:issued] == ACCEPTED).sum())
         self._accumulator = arrays["open.accumulator"].astype(np.int64)

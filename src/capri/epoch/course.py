@@ -30,8 +30,12 @@ class PublicDraws(Protocol):
 class Course:
     """Epoch after epoch of one learner."""
 
-    def __init__(self, schedule: Schedule, learner: Learner, draws: PublicDraws) -> None:
+    def __init__(
+        self, schedule: Schedule, learner: Learner, draws: PublicDraws, *, timed: bool
+    ) -> None:
+        """``timed``: records say how long an epoch took. A clock near private data tells of it."""
         self.learner = learner
+        self._timed = timed
         self._schedule = schedule
         self._draws = draws
         self._records: list[EpochRecord] = []
@@ -91,15 +95,15 @@ class Course:
             active_share=lesson.active_share,
             predicted_error=lesson.predicted_error,
             noise_share=lesson.noise_share,
-            seconds=self._plan_seconds + perf_counter() - started,
+            seconds=self._plan_seconds + perf_counter() - started if self._timed else None,
         )
         self._records.append(record)
         self._unlearnt = None
 
     @property
     def plan_seconds(self) -> float:
-        """Time the open epoch took to plan."""
-        return self._plan_seconds
+        """Time the open epoch took to plan; 0 where nothing is timed."""
+        return self._plan_seconds if self._timed else 0.0
 
     def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Records and learner, as JSON values and arrays."""

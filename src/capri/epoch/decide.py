@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.ids import NOBODY, DecisionIds
 from capri.epoch.problem import Problem
-from capri.errors import ConfigurationError, DataError, RewardIgnoredWarning, ShapeError
+from capri.errors import ConfigurationError, RewardIgnoredWarning, ShapeError
 from capri.spaces import ContextPool, as_numbers, context_chunks
 
 
@@ -21,7 +21,7 @@ class VisitStatus(IntEnum):
     """How a visit was served. Every visit takes a slot and gets a decision."""
 
     SERVED = 0
-    INVALID = 1  # its context is not a row of numbers: played by the default law, counts for nothing
+    INVALID = 1  # its context is no row of numbers: played by the default law, counts for nothing
     OVER_LIMIT = 2  # its user has contributed as often as allowed: counts for nothing
 
     def __str__(self) -> str:
@@ -55,6 +55,20 @@ class Decisions:
     propensity: FloatArray = field(repr=False)
     status: IntArray = field(repr=False)
     ids: DecisionIds = field(repr=False)
+
+    @classmethod
+    def simulated(
+        cls,
+        number: IntArray,
+        epoch: int,
+        action_index: IntArray,
+        action: FloatArray,
+        propensity: FloatArray,
+    ) -> "Decisions":
+        """Decisions of a policy that serves nobody but simulated users, all alike."""
+        served = np.zeros(len(number), dtype=np.int64)
+        ids = DecisionIds(simulated=True)
+        return cls(number, epoch, action_index, action, propensity, served, ids)
 
     @property
     def id(self) -> NDArray[np.str_]:
@@ -154,8 +168,8 @@ def reward_statuses(
 ) -> IntArray:
     """What each reward meets, row by row; of several for one decision the first valid one counts.
 
-    ``awaited[i]`` is what a reward for decision ``first + i`` would meet; those for decisions before
-    it come late.
+    ``awaited[i]`` is what a reward for decision ``first + i`` would meet; those for decisions
+    before it come late.
 
     >>> numbers, ones = np.array([7, 8, 8, 5, 9]), np.ones(5)
     >>> reward_statuses(numbers, ones, np.array([2, 0], dtype=np.int8), 7).tolist()

@@ -1,7 +1,7 @@
 """Numbers of decisions as short texts that nobody can guess.
 
-A decision leaves the process as text: numbers near ``2^60`` do not survive JSON in JavaScript, and a
-number that counts up would let anybody name somebody else's decision.
+A decision leaves the process as text: numbers near ``2^60`` do not survive JSON in JavaScript, and
+a number that counts up would let anybody name somebody else's decision.
 
     text = base64url( number, 6 bytes  |  BLAKE2b(key, number), 9 bytes )      20 characters
 

@@ -72,9 +72,9 @@ class EpochRecord:
 
     ``width`` is ``Delta_r`` (paper) or a typical width over the pairs in play; ``active_share`` the
     share of pairs that the next epoch may play; ``seconds`` the time spent on planning the epoch
-    and on learning from it. Where the learner predicts it: the root-mean-square error of the
-    estimate over the pairs in play, and the share of privacy noise in the variance of the released
-    vector.
+    and on learning from it, None in a private run. Where the learner predicts it: the
+    root-mean-square error of the estimate over the pairs in play, and the share of privacy noise in
+    the variance of the released vector.
     """
 
     epoch: int
@@ -85,7 +85,7 @@ class EpochRecord:
     noise_scale: float
     width: float
     active_share: float
-    seconds: float
+    seconds: float | None
     predicted_error: float | None = None
     noise_share: float | None = None
 

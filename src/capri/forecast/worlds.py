@@ -154,3 +154,7 @@ class NewUsers:
     def update_many(self, decisions: Decisions, rewards: object) -> None:
         """Pass the rewards on."""
         self._policy.update_many(decisions, rewards)
+
+    def close_full_epoch(self) -> None:
+        """Pass the end of the run on."""
+        self._policy.close_full_epoch()

@@ -156,7 +156,10 @@ class _Target:
         state = OpenEpoch(self._plans[epoch - 1], 0, self._problem, gate)
         everyone = np.repeat(self._context, self._length, axis=0)
         ids = state.issue(
-            everyone, np.repeat(_OUTSIDE, self._length), np.repeat(self._action, self._length)
+            everyone,
+            np.repeat(_OUTSIDE, self._length),
+            np.repeat(self._action, self._length),
+            np.ones(self._length, dtype=np.bool_),
         )[:1]
         if sign is not None:
             # All but the first are duplicates and must be ignored, in one batch or one by one.

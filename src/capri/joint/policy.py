@@ -1,10 +1,10 @@
 """The curator: decides, collects rewards, and lets one noisy vector per epoch out of the gate."""
 
 import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 from os import PathLike
+from pathlib import Path
 from threading import RLock
 from typing import Any
 
@@ -19,9 +19,12 @@ from capri.epoch.decide import (
     Decision,
     Decisions,
     RewardStatus,
+    VisitStatus,
     decision_rewards,
     warn_of_ignored,
 )
+from capri.epoch.history import History, check_replaceable, note_load
+from capri.epoch.ids import DecisionIds
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
 from capri.epoch.storage import (
@@ -44,7 +47,10 @@ from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
-from capri.spaces import Contexts, as_numbers, as_wanted
+from capri.spaces import Contexts, as_numbers, as_visits, as_wanted
+
+# Plain numbers: looking up a member of an enumeration takes long.
+SERVED, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
 
 
 class Capri(Configured):
@@ -125,7 +131,7 @@ class Capri(Configured):
             schedule, learner = build(
                 self._problem, self._options, self._horizon, self._streams.public
             )
-        self._course = Course(schedule, learner, self._streams)
+        self._course = Course(schedule, learner, self._streams, timed=self._streams.simulated)
         self._participation = None if limit is None else Participation(limit)
         self._ledger: Ledger | None = None
         if budget is not None:
@@ -135,9 +141,8 @@ class Capri(Configured):
                 participation=self._participation,
             )
         self._gate = Gate(noise_source(self._streams.noise), self._ledger)
-        # Private runs start at a random number, so that a decision made before a restart is unknown
-        # to the restarted policy instead of being taken for somebody else's.
-        self._origin = 0 if self._streams.simulated else secrets.randbelow(1 << 62)
+        self._ids = DecisionIds(simulated=self._streams.simulated)
+        self._history = History.new() if self.private else None
         self._decided = 0
         self._open: OpenEpoch | None = None
         self._chooser: Chooser | None = None
@@ -175,18 +180,22 @@ class Capri(Configured):
     # -- deciding ---------------------------------------------------------------------------------
 
     def act(self, context: object, *, user: UserId | None = None) -> Decision:
-        """Decide for one context, given as a row of numbers."""
+        """Decide for one context, given as a row of numbers.
+
+        Any numbers are served: a context that is none (NaN, infinite, beyond 1e100) is played by
+        the default law, every action alike, and counts for nothing, as its ``status`` says.
+        """
         dimension = self._problem.contexts.dimension
-        row = as_numbers(context, "a context must be a row of finite numbers").reshape(1, -1)
+        row = as_numbers(context, "a context must be a row of numbers").reshape(1, -1)
         if row.shape[1] != dimension:
             raise DataError(f"a context must have {dimension} numbers, got {row.shape[1]}")
         return self.act_many(row, users=None if user is None else [user])[0]
 
     def act_many(self, contexts: object, *, users: Sequence[UserId] | None = None) -> Decisions:
-        """Decide for at most :attr:`remaining` contexts, ``(n, d)``."""
-        rows = self._rows(contexts)
+        """Decide for at most :attr:`remaining` contexts, ``(n, d)``, whatever their values."""
+        visits = as_visits(contexts, self._problem.contexts.dimension)
         with self._lock:
-            return self._decide(rows, users)[0]
+            return self._decide(*visits, users)[0]
 
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
         """Decide, and keep only the decisions for these actions: the others were never made.
@@ -202,7 +211,7 @@ class Capri(Configured):
                 "Build it with simulation_seed"
             )
         with self._lock:
-            return self._decide(rows, None, wanted)
+            return self._decide(rows, np.ones(len(rows), dtype=np.bool_), None, wanted)
 
     def _check_process(self) -> None:
         """A private policy stays in its process: a forked copy would count users and data twice."""
@@ -215,55 +224,53 @@ class Capri(Configured):
     def _decide(
         self,
         rows: FloatArray,
+        valid: BoolArray,
         users: Sequence[UserId] | None,
         wanted: IntArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
         kept = np.ones(len(rows), dtype=np.bool_)
         self._check_process()
-        if self._problem.kernel.constant_diagonal is None:
-            try:
-                self._problem.check_kernel(rows)
-            except ConfigurationError:
-                raise DataError("k(w, w) <= 1 is needed, a context exceeds it") from None
         self._check_room(len(rows))
+        self._check_users(users, len(rows))
         if len(rows) == 0:
             return self._no_decisions(), kept
-        if (users is None) != (self._participation is None):
+        epoch = self._epoch_with_room()
+        within = np.ones(len(rows), dtype=np.bool_)
+        if self._participation is not None and users is not None:
+            within = self._participation.take(users, epoch.plan.epoch)
+        if self._chooser is None:
+            learner = self._course.learner
+            self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
+        uniform = self._streams.actions.random(len(rows))
+        place, actions, propensity = self._chooser.draw(rows, valid, uniform)
+        if wanted is not None:
+            kept = actions == wanted
+            rows, place, actions, propensity, valid, within = (
+                rows[kept], place[kept], actions[kept], propensity[kept], valid[kept], within[kept]
+            )  # fmt: skip
+        numbers = epoch.issue(rows, place, actions, valid & within)
+        self._decided += len(rows)
+        features = self._problem.actions.features_of(rows, actions)
+        status = np.where(valid, np.where(within, SERVED, OVER_LIMIT), INVALID_CONTEXT)
+        return Decisions(
+            numbers, epoch.plan.epoch, actions, features, propensity, status, self._ids
+        ), kept
+
+    def _check_users(self, users: Sequence[UserId] | None, count: int) -> None:
+        if count and (users is None) != (self._participation is None):
             raise ConfigurationError(
                 "user ids are needed with contributions_per_user, and only then"
             )
         if isinstance(users, str | bytes):
             raise ConfigurationError("users must be a sequence of ids, got a single string")
-        if users is not None and len(users) != len(rows):
-            raise ShapeError(f"one user id per context is needed: {len(rows)}, got {len(users)}")
-        if self._participation is not None and users is not None:
-            # Checked before anything changes: asking for a decision may close an epoch.
-            room = self._open is not None and self._open.remaining > 0
-            number = self._course.closed + 1 if room else self._next_epoch
-            self._participation.check(users, number)
-        epoch = self._epoch_with_room()
-        if self._participation is not None and users is not None:
-            self._participation.add(users, epoch.plan.epoch)
-        if self._chooser is None:
-            learner = self._course.learner
-            self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
-        uniform = self._streams.actions.random(len(rows))
-        place, actions, propensity = self._chooser.draw(rows, uniform)
-        if wanted is not None:
-            kept = actions == wanted
-            rows, place, actions, propensity = (
-                rows[kept], place[kept], actions[kept], propensity[kept]
-            )  # fmt: skip
-        ids = epoch.issue(rows, place, actions)
-        self._decided += len(rows)
-        features = self._problem.actions.features_of(rows, actions)
-        return Decisions(ids, epoch.plan.epoch, actions, features, propensity), kept
+        if users is not None and len(users) != count:
+            raise ShapeError(f"one user id per context is needed: {count}, got {len(users)}")
 
     def _no_decisions(self) -> Decisions:
-        nobody = np.empty(0, dtype=np.int64)
-        features = self._problem.actions.dimension
+        nobody, nothing = np.empty(0, dtype=np.int64), np.empty(0)
+        features = np.empty((0, self._problem.actions.dimension))
         return Decisions(
-            nobody, self._course.closed + 1, nobody, np.empty((0, features)), np.empty(0)
+            nobody, self._course.closed + 1, nobody, features, nothing, nobody, self._ids
         )
 
     def _check_room(self, count: int) -> None:
@@ -284,38 +291,42 @@ class Capri(Configured):
 
     # -- rewards ----------------------------------------------------------------------------------
 
-    def update(self, decision: Decision | int, reward: float) -> RewardStatus:
+    def update(self, decision: Decision | str, reward: float | None) -> RewardStatus:
         """Add the reward of one decision, given as such or by its id; says what became of it."""
         return RewardStatus(self._reward([decision], [reward])[0])
 
     def update_many(
-        self, decisions: Decisions | Sequence[Decision | int], rewards: object
+        self, decisions: Decisions | Sequence[Decision | str], rewards: object
     ) -> IntArray:
-        """Add many rewards and return :class:`RewardStatus` codes.
+        """Add many rewards and return :class:`RewardStatus` codes, one for each.
 
-        Late, duplicate and unknown rewards change nothing and raise a
-        :class:`RewardIgnoredWarning`.
+        Every reward is judged by itself. One that is late, repeated, for nobody, or not a number
+        (which is a reward that is missing) changes nothing; simulations then raise a
+        :class:`RewardIgnoredWarning`, private runs stay silent.
         """
         return self._reward(decisions, rewards)
 
-    def _reward(self, decisions: Decisions | Sequence[Decision | int], rewards: object) -> IntArray:
-        ids, values = decision_rewards(decisions, rewards)
+    def _reward(self, decisions: Decisions | Sequence[Decision | str], rewards: object) -> IntArray:
+        numbers, values = decision_rewards(decisions, rewards, self._ids)
         with self._lock:
             self._check_process()
             if self._open is None:
-                known = (ids >= self._origin) & (ids < self._origin + self._decided)
+                known = (numbers >= 0) & (numbers < self._decided)
                 statuses = np.where(known, int(RewardStatus.LATE), int(RewardStatus.UNKNOWN))
             else:
-                statuses = self._open.reward(ids, values)
-                if self._open.complete:
-                    self._close(self._open)
-        warn_of_ignored(statuses, stacklevel=3)  # the caller of update or update_many
+                statuses = self._open.reward(numbers, values)
+        if self._streams.simulated:
+            warn_of_ignored(statuses, stacklevel=3)  # the caller of update or update_many
         return statuses
 
     # -- epochs -----------------------------------------------------------------------------------
 
     def close_epoch(self) -> None:
-        """Close an epoch whose decisions are all taken without waiting for missing rewards."""
+        """Close an epoch whose decisions are all taken: its rewards count up to now.
+
+        Else it closes with the next decision. Never by itself when the last reward comes: whether
+        all of them came is not for others to know. Call it after the last decision of the horizon.
+        """
         with self._lock:
             self._check_process()
             if self._open is None:
@@ -326,6 +337,12 @@ class Capri(Configured):
                     "epoch closes on its number of decisions, never earlier"
                 )
             self._close(self._open)
+
+    def close_full_epoch(self) -> None:
+        """Close the open epoch if its decisions are all taken; else nothing happens."""
+        with self._lock:
+            if self._open is not None and self._open.remaining == 0:
+                self.close_epoch()
 
     def _epoch_with_room(self) -> OpenEpoch:
         """The open epoch, after closing one whose decisions are all taken."""
@@ -342,7 +359,7 @@ class Capri(Configured):
 
     def _enter(self, plan: EpochPlan, first: int) -> None:
         """Open an epoch whose first decision has this number."""
-        self._open = OpenEpoch(plan, self._origin + first, self._problem, self._gate, self._origin)
+        self._open = OpenEpoch(plan, first, self._problem, self._gate)
         self._chooser = None
 
     def _close(self, epoch: OpenEpoch) -> None:
@@ -359,10 +376,18 @@ class Capri(Configured):
         A simulation is stored whole and continues bit for bit. A private run stores only what is
         public: the un-noised sum of an open epoch and its pending decisions are dropped, and the
         dropped decisions contribute nothing. Save when an epoch has just closed to lose nothing.
+        A private policy writes over the file it wrote or read last, and over no other policy's.
         """
         with self._lock:
+            stored = read_policy_file(path, None)[0] if Path(path).is_file() else None
+            check_replaceable(path, stored, self._history)
+            values, arrays = self._state()
+            history = None if self._history is None else self._history.next()
+            if history is not None:
+                values["history"] = history.to_dict()
             # Digests of user ids can be guessed from: only the owner may read such a file.
-            write_policy_file(path, *self._state(), confidential=self._participation is not None)
+            write_policy_file(path, values, arrays, confidential=self._participation is not None)
+            self._history = history
 
     def __getstate__(self) -> dict[str, Any]:
         """Let simulations be copied and pickled; two copies of private data would both release."""
@@ -373,8 +398,18 @@ class Capri(Configured):
         return super().__getstate__()
 
     @classmethod
-    def load(cls, path: str | PathLike[str], *, contexts: Contexts | None = None) -> "Capri":
-        """Read a saved policy. A context sampler is code and must be given again."""
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        contexts: Contexts | None = None,
+        take_over: bool = False,
+    ) -> "Capri":
+        """Read a saved policy. A context sampler is code and must be given again.
+
+        The file of a private run is loaded once by a process, unless ``take_over`` says that the
+        first copy is gone: two that both go on would count users twice.
+        """
         values, arrays = read_policy_file(path)
         with damage_as_storage_error(path):
             policy = cls(
@@ -385,6 +420,8 @@ class Capri(Configured):
                 **values["options"],
             )
             policy._restore(values, arrays)
+            if policy.private:
+                policy._history = note_load(path, History.of(values), take_over=take_over)
         return policy
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:

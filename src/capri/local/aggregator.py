@@ -117,7 +117,7 @@ class LocalCapri(PublicFace):
             self._learner = PracticalLearner(self._problem, checked, self._draws.public)
         first = checked.first_epoch or first_epoch_length(self._problem)
         schedule = Schedule(first, checked.growth, self._horizon)
-        self._course = Course(schedule, self._learner, self._draws)
+        self._course = Course(schedule, self._learner, self._draws, timed=True)
         self._releases: list[dict[str, Any]] = []
         self._digests: list[bytes] = []
         self._lock = RLock()

@@ -121,7 +121,7 @@ class LocalClient:
         with self._lock:
             if device is self._device and not self._reported:
                 self._pending = device, row, action
-        return Decision(0, bundle.plan.epoch, int(action[0]), features[0], float(propensity[0]))
+        return Decision("", bundle.plan.epoch, int(action[0]), features[0], float(propensity[0]))
 
     def report(self, reward: float | None) -> bytes:
         """The bytes to upload; None if no reward was seen, which nobody can tell from a report.

@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.decide import Decisions, decision_ids
+from capri.epoch.decide import Decisions
 from capri.epoch.plan import Epochs
 from capri.errors import DataError
 from capri.local.aggregator import LocalCapri
@@ -93,7 +93,7 @@ class Fleet:
             self._users += len(rows)
             self._waiting[int(users[0])] = device, rows, actions
         features = bundle.actions.features_of(rows, actions)
-        return Decisions(users, bundle.plan.epoch, actions, features, propensity)
+        return Decisions.simulated(users, bundle.plan.epoch, actions, features, propensity)
 
     def _open_bundle(self) -> Bundle:
         """The bundle of the open epoch, read and checked once like a device does."""
@@ -105,7 +105,7 @@ class Fleet:
 
     def update_many(self, decisions: Decisions, rewards: object) -> IntArray:
         """Every user of the batch reports; the aggregator's statuses."""
-        users = decision_ids(decisions)
+        users = decisions.number
         values = as_numbers(rewards, "a reward must be a finite number")
         if not len(users):
             return np.empty(0, dtype=np.int64)

@@ -3,13 +3,16 @@
 import hashlib
 import secrets
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from numbers import Integral
 from typing import Any
 
-from capri.errors import BudgetError, ConfigurationError
+import numpy as np
+
+from capri.arrays import BoolArray
+from capri.errors import ConfigurationError
 
 UserId = str | int
 
@@ -58,7 +61,8 @@ class Participation:
     """Who has contributed how often, under salted digests of their ids.
 
     >>> book = Participation(UserLimit(total=2))
-    >>> book.add(["ann", "bob"], epoch=1)
+    >>> book.take(["ann", "bob", "ann"], epoch=1)
+    array([ True,  True, False])
     >>> book.epochs_of("ann")
     Counter({1: 1})
     """
@@ -83,25 +87,17 @@ class Participation:
         data = text.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(data, key=self.salt, digest_size=16).hexdigest()
 
-    def check(self, users: Iterable[UserId], epoch: int) -> Counter[str]:
-        """Refuse users who would exceed the limit; returns contributions by digest."""
-        new = Counter(self._digest(user) for user in users)
-        for digest, count in new.items():
-            past = self._counts.get(digest, Counter())
-            if (
-                past.total() + count > self.limit.total
-                or past[epoch] + count > self.limit.per_epoch
-            ):
-                raise BudgetError(
-                    f"a user would exceed {self.limit.total} contributions in all or "
-                    f"{self.limit.per_epoch} per epoch: that budget is spent"
-                )
-        return new
+    def take(self, users: Sequence[UserId], epoch: int) -> BoolArray:
+        """Count a visit of each user in turn; which of them are within their limit.
 
-    def add(self, users: Iterable[UserId], epoch: int) -> None:
-        """Count one contribution each, or refuse them all and count nothing."""
-        for digest, count in self.check(users, epoch).items():
-            self._counts.setdefault(digest, Counter())[epoch] += count
+        A visit over the limit is not counted, and nobody else can tell.
+        """
+        within = np.zeros(len(users), dtype=np.bool_)
+        for place, digest in enumerate([self._digest(user) for user in users]):
+            past = self._counts.setdefault(digest, Counter())
+            within[place] = past.total() < self.limit.total and past[epoch] < self.limit.per_epoch
+            past[epoch] += int(within[place])
+        return within
 
     def epochs_of(self, user: UserId) -> Counter[int]:
         """Contributions of a user by epoch."""

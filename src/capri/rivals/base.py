@@ -28,6 +28,7 @@ from capri.epoch.decide import (
     decision_rewards,
     warn_of_ignored,
 )
+from capri.epoch.ids import DecisionIds
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError, DataError, HorizonError
 from capri.privacy.budget import Budget
@@ -214,19 +215,19 @@ class Rival(Settings, ABC):
         self, ids: IntArray, rows: FloatArray, action: IntArray, propensity: FloatArray
     ) -> Decisions:
         features = self._actions.features_of(rows, action)
-        return Decisions(ids, self._batch.number, action, features, propensity)
+        return Decisions.simulated(ids, self._batch.number, action, features, propensity)
 
     @final
-    def update(self, decision: Decision | int, reward: float) -> RewardStatus:
+    def update(self, decision: Decision | str, reward: float) -> RewardStatus:
         """Add the reward of one decision; says what became of it."""
         return RewardStatus(self.update_many([decision], [reward])[0])
 
     @final
     def update_many(
-        self, decisions: Decisions | Sequence[Decision | int], rewards: object
+        self, decisions: Decisions | Sequence[Decision | str], rewards: object
     ) -> IntArray:
         """Add many rewards and return :class:`RewardStatus` codes; learns when a batch is full."""
-        ids, values = decision_rewards(decisions, rewards)
+        ids, values = decision_rewards(decisions, rewards, DecisionIds(simulated=True))
         batch = self._batch
         statuses = batch.take(ids, np.clip(values, -self.reward_bound, self.reward_bound))
         if batch.complete and not statuses.all():  # one was accepted, and it was the last

@@ -57,7 +57,7 @@ class Batch:
 
     def take(self, ids: IntArray, rewards: FloatArray) -> IntArray:
         """Note the rewards that are awaited; returns a status for each."""
-        statuses = reward_statuses(ids, self._status[: self.issued], self.first_id)
+        statuses = reward_statuses(ids, rewards, self._status[: self.issued], self.first_id)
         accepted = statuses == ACCEPTED
         place = ids[accepted] - self.first_id
         self.reward[place] = rewards[accepted]

@@ -88,4 +88,5 @@ class UniformPlay(Settings):
         ids = np.arange(self._decided, self._decided + len(rows))
         self._decided += len(rows)
         features = self._actions.features_of(rows, chosen)
-        return Decisions(ids, 1, chosen, features, np.full(len(rows), 1.0 / self._actions.count))
+        propensity = np.full(len(rows), 1.0 / self._actions.count)
+        return Decisions.simulated(ids, 1, chosen, features, propensity)

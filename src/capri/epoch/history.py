@@ -1,0 +1,85 @@
+"""The line of history of a private policy: which of its files came after which.
+
+Two copies of one policy that both go on would count the same users twice and forget each other's
+releases. A policy therefore carries the name of its line, drawn when it is built, and a generation
+that every save raises. It writes over the very file it has written or read last, and over no other.
+
+What this notices: a save over a newer file, over another policy's, or a simulation over either; and
+a second load of one file within a process. What it cannot: two processes that load one file go on
+side by side until the second of them saves. Give a policy one process at a time.
+"""
+
+import secrets
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from capri.errors import StorageError
+
+# Files of private policies that were loaded by this process, by line and generation.
+_LOADED: set[tuple[str, int]] = set()
+
+
+@dataclass(frozen=True)
+class History:
+    """Where a private policy stands: its line, and how often it was saved."""
+
+    line: str
+    generation: int
+
+    @classmethod
+    def new(cls) -> "History":
+        """Of a policy that was just built."""
+        return cls(secrets.token_hex(16), 0)
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "History | None":
+        """Of a saved file; None for a simulation, and for files older than histories."""
+        stored = values.get("history")
+        return None if stored is None else cls(str(stored["line"]), int(stored["generation"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for a file."""
+        return {"line": self.line, "generation": self.generation}
+
+    def next(self) -> "History":
+        """After one more save."""
+        return replace(self, generation=self.generation + 1)
+
+
+def check_replaceable(
+    path: str | PathLike[str], stored: dict[str, Any] | None, own: History | None
+) -> None:
+    """Refuse to write over a file of another line of history, or over a newer one.
+
+    ``stored`` are the values of the file that is there, None where there is none.
+    """
+    if stored is None or (found := History.of(stored)) is None:
+        return
+    if own is None or own.line != found.line:
+        raise StorageError(
+            f"{path} holds another private policy, with its users and its ledger: save elsewhere, "
+            "or move that file away if it is of no use any more"
+        )
+    if own.generation != found.generation:
+        raise StorageError(
+            f"{path} has generation {found.generation} of this policy, and this copy goes on from "
+            f"generation {own.generation}: another copy was saved since, and what it released "
+            "would be forgotten. Load that file and go on with it"
+        )
+
+
+def note_load(path: str | PathLike[str], found: History | None, *, take_over: bool) -> History:
+    """The history to go on with; refuses a second load of one file within a process."""
+    if found is None:  # a file older than histories
+        return History.new()
+    key = (found.line, found.generation)
+    if key in _LOADED and not take_over:
+        raise StorageError(
+            f"{Path(path)} was loaded by this process before and not saved since: two policies of "
+            "one history would count users twice. Go on with the first one; or, if it is gone and "
+            "what it did is to be forgotten, load with take_over=True"
+        )
+    _LOADED.add(key)
+    return found
