@@ -150,6 +150,12 @@ class Recorded:
         )
         return decisions
 
+    def close_full_epoch(self) -> None:
+        """A run ends with a decision that never comes: epochs are closed by calls, too."""
+        close = getattr(self.policy, "close_full_epoch", None)
+        if close is not None:
+            close()
+
     def update_many(self, decisions: Any, rewards: Any) -> Any:
         status = self.policy.update_many(decisions, rewards)
         told = None if status is None else np.asarray(status, dtype=np.int64)
