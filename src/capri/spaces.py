@@ -82,8 +82,8 @@ def _number(value: object) -> float:
         return inf
 
 
-def as_visits(values: object, dimension: int) -> tuple[FloatArray, BoolArray]:
-    """Contexts of users as ``(n, dimension)``, and which of them are rows of sensible numbers.
+def as_visits(values: object, dimension: int) -> tuple[FloatArray, BoolArray | None]:
+    """Contexts of users as ``(n, dimension)``, and which of them are sensible; None if all are.
 
     Shapes and types are public and checked. A value never refuses a visit: rows that are not
     numbers, or beyond any sensible size, become zeros and are marked.
@@ -95,9 +95,9 @@ def as_visits(values: object, dimension: int) -> tuple[FloatArray, BoolArray]:
         raise DataError(
             f"contexts must have shape (n, {dimension}), got {rows.shape}: one row per decision"
         )
-    with np.errstate(all="ignore"):
-        valid = np.asarray((np.abs(rows) <= _LARGEST_CONTEXT).all(axis=1))
-    if not valid.all():
+    sensible = np.abs(rows) <= _LARGEST_CONTEXT
+    valid = None if sensible.all() else np.asarray(sensible.all(axis=1))
+    if valid is not None:
         rows[~valid] = 0.0
     rows += 0.0  # -0.0 becomes 0.0, so that equal rows have equal bytes
     return rows, valid
@@ -106,7 +106,7 @@ def as_visits(values: object, dimension: int) -> tuple[FloatArray, BoolArray]:
 def as_contexts(values: object, dimension: int) -> FloatArray:
     """Contexts that somebody asks about, all of them sensible numbers."""
     rows, valid = as_visits(values, dimension)
-    if not valid.all():
+    if valid is not None:
         raise DataError(f"a context must be finite and within +-{_LARGEST_CONTEXT:g}")
     return rows
 

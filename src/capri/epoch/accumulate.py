@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.arrays import FloatArray, IntArray
 from capri.epoch.decide import ACCEPTED, DUPLICATE, LATE, UNCOUNTED, reward_statuses
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Release
@@ -58,17 +58,19 @@ class OpenEpoch:
         contexts: FloatArray,
         pool_index: IntArray,
         action_index: IntArray,
-        counts: BoolArray,
+        visit: IntArray,
     ) -> IntArray:
         """Note new decisions and number them; ``pool_index`` is -1 for contexts not in a pool.
 
-        A visit that does not count takes a slot like any other and contributes the zero vector.
+        ``visit`` is a :class:`VisitStatus`: one that does not count takes a slot like any other and
+        contributes the zero vector.
         """
         place = slice(self.issued, self.issued + len(action_index))
         self._contexts[place] = contexts
         self._pool_index[place] = pool_index
         self._action_index[place] = action_index
-        self._status[place] = np.where(counts, ACCEPTED, UNCOUNTED)
+        self._status[place] = visit
+        self._status[place][visit != 0] = UNCOUNTED
         self.issued += len(action_index)
         return np.arange(place.start, place.stop) + self.first
 

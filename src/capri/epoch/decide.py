@@ -120,18 +120,18 @@ def decision_numbers(decisions: Decisions | Sequence[Decision | str], ids: Decis
         return decisions.number
     if isinstance(decisions, Decision):
         raise ConfigurationError("update_many takes a sequence of decisions: use update for one")
-    numbers = np.empty(len(decisions), dtype=np.int64)
-    for place, each in enumerate(decisions):
-        if isinstance(each, Decision):
-            numbers[place] = each.number
-        elif isinstance(each, str):
-            numbers[place] = ids.number(each)
-        else:
-            raise ConfigurationError(
-                "a reward needs the decision that policy.act gave, or its id, which is a text: "
-                f"got {type(each).__name__}"
-            )
-    return numbers
+    return np.array([_number(each, ids) for each in decisions], dtype=np.int64)
+
+
+def _number(decision: Decision | str, ids: DecisionIds) -> int:
+    if isinstance(decision, Decision):
+        return decision.number
+    if isinstance(decision, str):
+        return ids.number(decision)
+    raise ConfigurationError(
+        "a reward needs the decision that policy.act gave, or its id, which is a text: "
+        f"got {type(decision).__name__}"
+    )
 
 
 class RewardStatus(IntEnum):
@@ -272,7 +272,7 @@ class Chooser:
         self._table = None if pool_law is None else LawTable(pool_law)
 
     def draw(
-        self, rows: FloatArray, valid: BoolArray, uniform: FloatArray
+        self, rows: FloatArray, valid: BoolArray | None, uniform: FloatArray
     ) -> tuple[IntArray, IntArray, FloatArray]:
         """Place in the pool (-1 outside), action and propensity of each context (Alg. 1, line 12).
 
@@ -282,19 +282,21 @@ class Chooser:
         contexts, count = self._problem.contexts, self._problem.actions.count
         outside = np.full(len(rows), -1)
         place = contexts.locate(rows) if isinstance(contexts, ContextPool) else outside
-        place[~valid] = -1
-        actions, propensity = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
+        if valid is not None:
+            place[~valid] = -1
         inside = place >= 0 if self._table is not None else np.zeros(len(rows), dtype=np.bool_)
+        if self._table is not None and inside.all():  # nearly always
+            return place, *self._table.draw(place, uniform)
+        actions, propensity = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
         if self._table is not None and inside.any():
-            pool = place if inside.all() else place[inside]
-            actions[inside], propensity[inside] = self._table.draw(pool, uniform[inside])
+            actions[inside], propensity[inside] = self._table.draw(place[inside], uniform[inside])
         others = np.flatnonzero(~inside)
         for part in context_chunks(len(others), count):
             which = others[part]
             with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
                 law = self._probabilities(rows[which])
-                sound = valid[which] & (np.abs(law.sum(axis=1) - 1) < _ROUNDING)
-            law[~sound] = 1 / count
+                sound = np.abs(law.sum(axis=1) - 1) < _ROUNDING
+            law[~sound if valid is None else ~(sound & valid[which])] = 1 / count
             table = LawTable(law)
             actions[which], propensity[which] = table.draw(np.arange(len(which)), uniform[which])
         return place, actions, propensity

@@ -69,9 +69,9 @@ def encode(
 
 def features_and_baseline(plan: EpochPlan, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
     """``psi(w)`` and what is subtracted from the reward, for each pair by itself."""
-    baseline = plan.baseline
-    values = np.zeros(len(pairs)) if baseline is None else baseline(pairs)
-    return plan.features.whitened(pairs), values
+    with np.errstate(all="ignore"):  # a warning for some users only would tell of them
+        values = np.zeros(len(pairs)) if plan.baseline is None else plan.baseline(pairs)
+        return plan.features.whitened(pairs), values
 
 
 def contributions(
@@ -118,11 +118,10 @@ class Encoder:
         step = max(1, _BATCH_ELEMENTS // self._plan.dimension)
         for start in range(0, len(rewards), step):
             part = slice(start, start + step)
-            with np.errstate(all="ignore"):  # a warning for some users only would tell of them
-                features = self._features(contexts[part], pool_index[part], action_index[part])
-                units = contributions(
-                    self._plan, *features, rewards[part], reward_bound=self._problem.reward_bound
-                )
+            features = self._features(contexts[part], pool_index[part], action_index[part])
+            units = contributions(
+                self._plan, *features, rewards[part], reward_bound=self._problem.reward_bound
+            )
             if len(rewards) == 1:  # the usual call of a service
                 return np.asarray(units[0])
             total += units.sum(axis=0)

@@ -159,7 +159,7 @@ class _Target:
             everyone,
             np.repeat(_OUTSIDE, self._length),
             np.repeat(self._action, self._length),
-            np.ones(self._length, dtype=np.bool_),
+            np.zeros(self._length, dtype=np.int64),
         )[:1]
         if sign is not None:
             # All but the first are duplicates and must be ignored, in one batch or one by one.

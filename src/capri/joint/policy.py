@@ -47,10 +47,10 @@ from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
-from capri.spaces import Contexts, as_numbers, as_visits, as_wanted
+from capri.spaces import Contexts, as_visits, as_wanted
 
 # Plain numbers: looking up a member of an enumeration takes long.
-SERVED, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
+_, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
 
 
 class Capri(Configured):
@@ -186,7 +186,7 @@ class Capri(Configured):
         the default law, every action alike, and counts for nothing, as its ``status`` says.
         """
         dimension = self._problem.contexts.dimension
-        row = as_numbers(context, "a context must be a row of numbers").reshape(1, -1)
+        row = np.asarray(context).reshape(1, -1)
         if row.shape[1] != dimension:
             raise DataError(f"a context must have {dimension} numbers, got {row.shape[1]}")
         return self.act_many(row, users=None if user is None else [user])[0]
@@ -211,7 +211,7 @@ class Capri(Configured):
                 "Build it with simulation_seed"
             )
         with self._lock:
-            return self._decide(rows, np.ones(len(rows), dtype=np.bool_), None, wanted)
+            return self._decide(rows, None, None, wanted)
 
     def _check_process(self) -> None:
         """A private policy stays in its process: a forked copy would count users and data twice."""
@@ -224,34 +224,34 @@ class Capri(Configured):
     def _decide(
         self,
         rows: FloatArray,
-        valid: BoolArray,
+        valid: BoolArray | None,
         users: Sequence[UserId] | None,
         wanted: IntArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
-        kept = np.ones(len(rows), dtype=np.bool_)
         self._check_process()
         self._check_room(len(rows))
         self._check_users(users, len(rows))
         if len(rows) == 0:
-            return self._no_decisions(), kept
+            return self._no_decisions(), np.empty(0, dtype=np.bool_)
         epoch = self._epoch_with_room()
-        within = np.ones(len(rows), dtype=np.bool_)
+        status = np.zeros(len(rows), dtype=np.int64)
         if self._participation is not None and users is not None:
-            within = self._participation.take(users, epoch.plan.epoch)
+            status[~self._participation.take(users, epoch.plan.epoch)] = OVER_LIMIT
+        if valid is not None:
+            status[~valid] = INVALID_CONTEXT
         if self._chooser is None:
             learner = self._course.learner
             self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
         uniform = self._streams.actions.random(len(rows))
         place, actions, propensity = self._chooser.draw(rows, valid, uniform)
+        kept = np.ones(len(rows), dtype=np.bool_) if wanted is None else actions == wanted
         if wanted is not None:
-            kept = actions == wanted
-            rows, place, actions, propensity, valid, within = (
-                rows[kept], place[kept], actions[kept], propensity[kept], valid[kept], within[kept]
+            rows, place, actions, propensity, status = (
+                rows[kept], place[kept], actions[kept], propensity[kept], status[kept]
             )  # fmt: skip
-        numbers = epoch.issue(rows, place, actions, valid & within)
+        numbers = epoch.issue(rows, place, actions, status)
         self._decided += len(rows)
         features = self._problem.actions.features_of(rows, actions)
-        status = np.where(valid, np.where(within, SERVED, OVER_LIMIT), INVALID_CONTEXT)
         return Decisions(
             numbers, epoch.plan.epoch, actions, features, propensity, status, self._ids
         ), kept
