@@ -1,9 +1,13 @@
 """What a user is promised."""
 
+import warnings
 from dataclasses import dataclass
 
 from capri.checks import is_number, positive
-from capri.errors import ConfigurationError
+from capri.errors import ConfigurationError, PrivacyLeakWarning
+
+# Above this delta a promise fails for people one can count.
+_LARGE_DELTA = 0.01
 
 
 @dataclass(frozen=True)
@@ -25,3 +29,10 @@ class Budget:
         if not (is_number(self.delta) and 0 <= self.delta < 1):
             raise ConfigurationError(f"delta must be 0 or more and below 1, got {self.delta!r}")
         object.__setattr__(self, "delta", float(self.delta))
+        if self.delta > _LARGE_DELTA:
+            warnings.warn(
+                f"delta = {self.delta:g} is the chance that the promise fails altogether: one "
+                f"person in {1 / self.delta:.0f}. Take far less than one over the number of people",
+                PrivacyLeakWarning,
+                stacklevel=3,  # whoever built the budget
+            )

@@ -154,7 +154,11 @@ class Ledger:
         return self._composed({epoch: 1})
 
     def spent_by(self, user: UserId) -> Spending:
-        """What this user has lost so far; needs user ids."""
+        """What this user has lost so far; needs user ids.
+
+        For the user's own eyes: it tells whether and when the user took part, which no other
+        figure here does. Never publish it.
+        """
         if self._participation is None:
             raise BudgetError(
                 "this policy keeps no user ids: every user is in one epoch and has spent at most "
