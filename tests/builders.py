@@ -1,6 +1,5 @@
 """Small policies and problems that several tests share."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,6 @@ from capri.epoch.storage import read_policy_file
 CONTEXTS = np.array([[0.0], [0.3], [0.6], [1.0]])
 ACTIONS = np.array([[0.0], [0.5], [1.0]])
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
-
-
-def loose(epsilon: float, delta: float) -> capri.Budget:
-    """A budget whose delta is too large to promise anything, without the warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", capri.PrivacyLeakWarning)
-        return capri.Budget(epsilon, delta)
 
 
 def small_policy(**changes: Any) -> capri.Capri:

@@ -19,7 +19,6 @@ from builders import (
     BUDGET,
     CONTEXTS,
     draw_contexts,
-    loose,
     play_epoch,
     records,
     small_policy,
@@ -296,8 +295,9 @@ def test_records_hold_the_papers_constants(model: str) -> None:
 
 def test_paper_noise_is_raised_where_the_classical_formula_under_delivers() -> None:
     """At large epsilon the printed noise is not enough for the promise; the record shows more."""
-    budget = loose(50.0, 0.5)
-    policy = small_policy(budget=budget, horizon=4)
+    budget = capri.Budget(epsilon=50.0, delta=0.5)
+    with pytest.warns(capri.PrivacyLeakWarning, match="one person in 2"):
+        policy = small_policy(budget=budget, horizon=4)
     play_epoch(policy)
     record = policy.epochs[0]
     printed = paper_formulas.sigma_0(
@@ -943,7 +943,7 @@ def test_kernel_above_one_is_refused_with_a_sampler_too() -> None:
     "changes",
     [
         {"budget": capri.Budget(epsilon=1e-14, delta=1e-5)},
-        {"budget": loose(1.0, 0.9), "horizon": 2},
+        {"budget": capri.Budget(epsilon=1.0, delta=0.9), "horizon": 2},
     ],
 )
 def test_budget_that_cannot_be_kept_is_refused_at_construction(changes: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from capri.arrays import FloatArray
 from capri.checks import between, one_of, positive
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel, check_bounded
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.promise import PrivacyModel, Randomizer
 from capri.privacy.sphere import sphere
@@ -107,4 +107,5 @@ def checked_problem(
         problem.check_kernel(contexts.rows)
     if budget is not None:
         problem.noise_per_bound(2)  # refuses a budget that cannot be kept
+        warn_of_large_delta(budget, stacklevel=3)  # whoever builds the policy
     return problem

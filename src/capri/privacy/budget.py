@@ -29,10 +29,14 @@ class Budget:
         if not (is_number(self.delta) and 0 <= self.delta < 1):
             raise ConfigurationError(f"delta must be 0 or more and below 1, got {self.delta!r}")
         object.__setattr__(self, "delta", float(self.delta))
-        if self.delta > _LARGE_DELTA:
-            warnings.warn(
-                f"delta = {self.delta:g} is the chance that the promise fails altogether: one "
-                f"person in {1 / self.delta:.0f}. Take far less than one over the number of people",
-                PrivacyLeakWarning,
-                stacklevel=3,  # whoever built the budget
-            )
+
+
+def warn_of_large_delta(budget: Budget, stacklevel: int) -> None:
+    """Say aloud that a promise with such a delta fails for people one can count."""
+    if budget.delta > _LARGE_DELTA:
+        warnings.warn(
+            f"delta = {budget.delta:g} is the chance that the promise fails altogether: one person "
+            f"in {1 / budget.delta:.0f}. Take far less than one over the number of people",
+            PrivacyLeakWarning,
+            stacklevel=stacklevel + 1,
+        )
