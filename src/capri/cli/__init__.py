@@ -13,6 +13,7 @@ from capri.cli.report import report
 from capri.cli.run import run
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate
+from capri.version import VERSION
 
 app = typer.Typer(
     cls=Shell,
@@ -32,9 +33,7 @@ app.command()(noise)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from capri import __version__
-
-        typer.echo(f"capri {__version__}")
+        typer.echo(f"capri {VERSION}")
         raise typer.Exit
 
 

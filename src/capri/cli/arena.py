@@ -64,14 +64,13 @@ def arena(
     by promise and epsilon: only rows of one group promise the same. All runs
     are seeded simulations and carry no privacy claim.
     """
-    from capri.cli.outcome import PRIVACY_CLAIM, put_json, versions
+    from capri.cli.outcome import PRIVACY_CLAIM, check_json, put_json, versions
     from capri.cli.progress import Meter
     from capri.experiments.arena import ENTRY_NAMES, arena_study, play_arena, published_study
-    from capri.files import check_writable, write_atomically
+    from capri.files import write_atomically
 
     for path in (markdown, json):
-        if path is not None and path != "-":
-            check_writable(Path(path))
+        check_json(path)
     played = range(seed, seed + seeds)
     if experiment is None:
         study = arena_study(

@@ -1,7 +1,7 @@
 """``capri audit``: attack the code that serves users, or the bytes that their devices upload."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,15 +14,14 @@ from capri.cli.options import (
     count,
     of_policy,
     option,
-    picture_kind,
 )
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.table import Table
 
     from capri.joint.audit import AuditResult
-    from capri.joint.policy import Capri
     from capri.local.audit import DeviceAudit
 
 FAILED = 1
@@ -71,58 +70,74 @@ def audit(
     lower bound on the loss. Model device reads the bytes that devices upload.
     Ends with exit code 1 where an attack proves more than was claimed.
     """
+    from capri.cli.outcome import (
+        check_json,
+        check_picture,
+        console,
+        put_json,
+        put_picture,
+        say_where,
+    )
+
+    setting = _setting(epsilon, delta)
     if model == DEVICE:
         if output is not None:
             raise ConfigurationError("there is no picture of a device: leave --output out")
         if preset != PRESETS[0]:
             raise ConfigurationError(f"devices run preset {PRESETS[0]!r}, got {preset!r}")
-        passed = _audit_device(_setting(epsilon, delta), randomizer, trials, confidence, json)
+        check_json(json)
+        found = _audit_device(setting, randomizer, trials, confidence)
     else:
-        passed = _audit_policy(
-            model, preset, _setting(epsilon, delta), trials, confidence, json, output or _PICTURE
-        )
-    if not passed:
+        output = output or _PICTURE
+        check_picture(output)
+        check_json(json)
+        found = _audit_policy(model, preset, setting, trials, confidence)
+    # Files first: they are there even if nobody reads the tables to their end.
+    if output is not None and found.figure is not None:
+        put_picture(output, found.figure)
+    put_json(json, found.document)
+    shown = console(json)
+    shown.print(f"[bold]CAPRI audit[/bold]: {found.described}.")
+    for part in found.parts:
+        shown.print(part)
+    say_where(shown, picture=output, results=json)
+    if not found.document["passed"]:
         raise typer.Exit(FAILED)
 
 
+class _Found(NamedTuple):
+    """What an audit shows: what was attacked, as JSON, as tables and a verdict, as a picture."""
+
+    described: str
+    document: dict[str, Any]
+    parts: "list[Table | str]"
+    figure: "Figure | None" = None
+
+
 def _audit_policy(
-    model: str,
-    preset: str,
-    setting: dict[str, Any],
-    trials: int,
-    confidence: float,
-    json: str | None,
-    output: Path,
-) -> bool:
-    """Audit the code of one process, print, draw; whether it passed."""
-    kind = picture_kind(output)
-
-    from capri.cli.outcome import check_json, console, put_json, say_where
+    model: str, preset: str, setting: dict[str, Any], trials: int, confidence: float
+) -> _Found:
+    """Audit the code of one process: a small private policy with real noise, no seed."""
     from capri.cli.progress import Meter
-    from capri.files import check_writable, write_atomically
     from capri.joint.audit import audit as attack
-    from capri.plots import audit_figure, to_bytes
+    from capri.joint.policy import Capri
+    from capri.plots import audit_figure
 
-    check_writable(output)
-    check_json(json)
-    policy = _policy(model, preset, setting)
+    # The printed noise of the paper wastes most of the budget: nothing could be proved of it.
+    options: dict[str, Any] = {"calibration": "analytic"} if preset == "paper" else {}
+    policy = Capri(model=model, preset=preset, **setting, **options)
     with Meter("audit", "runs") as meter:
         result = attack(policy, trials=trials, confidence=confidence, progress=meter)
     described = (
         f"{policy.guarantee}, preset {preset}, {_SIDE} contexts x {_SIDE} actions, Matern-5/2, "
         f"{trials:,} trials in each world"
     )
-    # Files first: they are there even if nobody reads the tables to their end.
-    write_atomically(
-        output, to_bytes(audit_figure(result, footnote=f"Audit of {described}."), kind)
+    return _Found(
+        described,
+        _document(result, preset, trials),
+        [_summary(result), _attacks(result), _verdict(result)],
+        audit_figure(result, footnote=f"Audit of {described}."),
     )
-    put_json(json, _document(result, preset, trials))
-    shown = console(json)
-    shown.print(f"[bold]CAPRI audit[/bold]: {described}.")
-    for part in (_summary(result), _attacks(result), _verdict(result)):
-        shown.print(part)
-    say_where(shown, picture=output, results=json)
-    return result.passed
 
 
 def _setting(epsilon: float, delta: float) -> dict[str, Any]:
@@ -143,15 +158,6 @@ def _setting(epsilon: float, delta: float) -> dict[str, Any]:
     }
 
 
-def _policy(model: str, preset: str, setting: dict[str, Any]) -> "Capri":
-    """A small private policy: real noise, no seed."""
-    from capri.joint.policy import Capri
-
-    # The printed noise of the paper wastes most of the budget: nothing could be proved of it.
-    options: dict[str, Any] = {"calibration": "analytic"} if preset == "paper" else {}
-    return Capri(model=model, preset=preset, **setting, **options)
-
-
 def _verdict(result: "AuditResult") -> str:
     if result.passed:
         share = max(result.proven_mu, 0.0) / result.claimed_mu
@@ -162,10 +168,8 @@ def _verdict(result: "AuditResult") -> str:
 def _summary(result: "AuditResult") -> "Table":
     from capri.cli.outcome import a_table
 
-    table = a_table(**_TABLE)
-    table.add_column("privacy loss")
-    table.add_column(f"epsilon at delta {result.delta:g}", justify="right")
-    table.add_column("mu", justify="right")
+    columns = ("privacy loss", f"epsilon at delta {result.delta:g}", "mu")
+    table = a_table(columns, left=columns[:1], **_TABLE)
     table.add_row("claimed: at most", f"{result.epsilon:.3f}", f"{result.claimed_mu:.3f}")
     table.add_row(
         f"proven at {100 * result.confidence:g} %: at least",
@@ -178,9 +182,8 @@ def _summary(result: "AuditResult") -> "Table":
 def _attacks(result: "AuditResult") -> "Table":
     from capri.cli.outcome import a_table
 
-    table = a_table(**_TABLE)
-    for name in ("attack", "trials", "false alarms", "misses", "proven mu"):
-        table.add_column(name, justify="left" if name == "attack" else "right")
+    columns = ("attack", "trials", "false alarms", "misses", "proven mu")
+    table = a_table(columns, left=columns[:1], **_TABLE)
     for attack in result.attacks:
         table.add_row(
             attack.name,
@@ -219,17 +222,15 @@ def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]
 
 
 def _audit_device(
-    setting: dict[str, Any], randomizer: str, trials: int, confidence: float, json: str | None
-) -> bool:
-    """Audit real devices of a fresh bundle, print and write; whether they passed."""
+    setting: dict[str, Any], randomizer: str, trials: int, confidence: float
+) -> _Found:
+    """Audit real devices of a fresh bundle."""
     from dataclasses import replace
 
-    from capri.cli.outcome import check_json, console, put_json, say_where
     from capri.cli.progress import Meter
     from capri.local.aggregator import LocalCapri
     from capri.local.audit import audit_device
 
-    check_json(json)
     budget, rows = setting["budget"], setting["contexts"].rows
     if randomizer == "sphere":
         budget = replace(budget, delta=0.0)  # what it promises is pure
@@ -238,25 +239,19 @@ def _audit_device(
         result = audit_device(
             aggregator.bundle(), budget, rows, trials=trials, confidence=confidence, progress=meter
         )
-    put_json(json, _device_document(result))
-    shown = console(json)
-    shown.print(
-        f"[bold]CAPRI audit[/bold]: bytes of devices, {randomizer} randomizer, "
-        f"{aggregator.guarantee}, {trials:,} reports in each world."
+    return _Found(
+        f"bytes of devices, {randomizer} randomizer, {aggregator.guarantee}, "
+        f"{trials:,} reports in each world",
+        _device_document(result),
+        [_device_attacks(result), _device_verdict(result)],
     )
-    for part in (_device_attacks(result), _device_verdict(result)):
-        shown.print(part)
-    say_where(shown, results=json)
-    return result.passed
 
 
 def _device_attacks(result: "DeviceAudit") -> "Table":
     from capri.cli.outcome import a_table
 
-    table = a_table(**_TABLE)
-    table.add_column("attack")
-    table.add_column("reads")
-    table.add_column(f"epsilon at delta {result.delta:g}", justify="right")
+    columns = ("attack", "reads", f"epsilon at delta {result.delta:g}")
+    table = a_table(columns, left=columns[:2], **_TABLE)
     table.add_row("", "claimed: at most", f"{result.claimed_epsilon:.3f}", end_section=True)
     for name, proven in result.proven.items():
         table.add_row(name, _READS[name], f"{proven:.3f}" if proven > 0 else "nothing")

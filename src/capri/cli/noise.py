@@ -30,6 +30,11 @@ class NoiseRow:
     noise: float
     delivered_epsilon: float
 
+    @property
+    def ratio(self) -> float:
+        """The paper's noise over ours."""
+        return self.paper_noise / self.noise
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalNoiseRow:
@@ -47,6 +52,11 @@ class LocalNoiseRow:
     gaussian_variance: float
     sphere_bytes: int
     gaussian_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """The Gaussian's variance over the sphere's."""
+        return self.gaussian_variance / self.sphere_variance
 
 
 def noise(
@@ -72,11 +82,11 @@ def noise(
     epsilons = numbers("epsilon", epsilon)
     found: Sequence[NoiseRow | LocalNoiseRow]
     if local:
-        reports = found = local_noise_rows(epsilons, delta, dimension)
-        cells = [_local_cells(row) for row in reports]
+        found = local_noise_rows(epsilons, delta, dimension)
     else:
-        releases = found = noise_rows(epsilons, whole_numbers("rounds", rounds), delta, dimension)
-        cells = [_cells(row) for row in releases]
+        found = noise_rows(epsilons, whole_numbers("rounds", rounds), delta, dimension)
+    columns = _LOCAL_COLUMNS if local else _COLUMNS
+    cells = [[shown.format(row=row) for *_, shown in columns] for row in found]
     put_json(json, {"delta": delta, "dimension": dimension, "rows": [asdict(row) for row in found]})
     if json == "-":
         return
@@ -168,47 +178,29 @@ def local_noise_rows(epsilons: list[float], delta: float, dimension: int) -> lis
     return rows
 
 
-def _cells(row: NoiseRow) -> list[str]:
-    return [
-        f"{row.epsilon:g}",
-        f"{row.rounds:,}",
-        f"{row.paper_noise:,.1f}",
-        f"{row.paper_epsilon:.3g}",
-        f"{row.split_noise:,.1f}",
-        f"{row.split_epsilon:.3g}",
-        f"{row.noise:,.2f}",
-        f"{row.delivered_epsilon:.4g}",
-        f"{row.paper_noise / row.noise:.1f}",
-    ]
-
-
+# What the tables show: in documents, in the shell, and the number in its format.
 _COLUMNS = (
-    "epsilon", "T", "paper", "delivers", "split", "delivers", "ours", "delivers", "paper / ours",
-)  # fmt: skip
-_NARROW = (
-    "eps", "T", "paper", "(eps)", "split", "(eps)", "ours", "(eps)", "paper\n/ ours",
-)  # fmt: skip
+    ("epsilon", "eps", "{row.epsilon:g}"),
+    ("T", "T", "{row.rounds:,}"),
+    ("paper", "paper", "{row.paper_noise:,.1f}"),
+    ("delivers", "(eps)", "{row.paper_epsilon:.3g}"),
+    ("split", "split", "{row.split_noise:,.1f}"),
+    ("delivers", "(eps)", "{row.split_epsilon:.3g}"),
+    ("ours", "ours", "{row.noise:,.2f}"),
+    ("delivers", "(eps)", "{row.delivered_epsilon:.4g}"),
+    ("paper / ours", "paper\n/ ours", "{row.ratio:.1f}"),
+)
 _LOCAL_COLUMNS = (
-    "epsilon", "M", "k", "p", "sphere, pure", "Gaussian", "Gaussian / sphere", "bytes, sphere",
-    "bytes, Gaussian",
-)  # fmt: skip
-_LOCAL_NARROW = (
-    "eps", "M", "k", "p", "sphere", "Gaussian", "ratio", "bytes", "bytes,\nGaussian",
-)  # fmt: skip
-
-
-def _local_cells(row: LocalNoiseRow) -> list[str]:
-    return [
-        f"{row.epsilon:g}",
-        str(row.candidates),
-        str(row.near),
-        f"{row.chance:.3f}",
-        f"{row.sphere_variance:.3g}",
-        f"{row.gaussian_variance:.3g}",
-        f"{row.gaussian_variance / row.sphere_variance:.1f}",
-        f"{row.sphere_bytes:,}",
-        f"{row.gaussian_bytes:,}",
-    ]
+    ("epsilon", "eps", "{row.epsilon:g}"),
+    ("M", "M", "{row.candidates}"),
+    ("k", "k", "{row.near}"),
+    ("p", "p", "{row.chance:.3f}"),
+    ("sphere, pure", "sphere", "{row.sphere_variance:.3g}"),
+    ("Gaussian", "Gaussian", "{row.gaussian_variance:.3g}"),
+    ("Gaussian / sphere", "ratio", "{row.ratio:.1f}"),
+    ("bytes, sphere", "bytes", "{row.sphere_bytes:,}"),
+    ("bytes, Gaussian", "bytes,\nGaussian", "{row.gaussian_bytes:,}"),
+)
 
 
 def _title(delta: float, dimension: int | None, *, of: str = "B C", sign: str = " ") -> str:
@@ -223,7 +215,7 @@ def _title(delta: float, dimension: int | None, *, of: str = "B C", sign: str = 
 
 def _markdown(cells: list[list[str]], delta: float, dimension: int | None) -> str:
     """The table of the documents: numbers, aligned to the right."""
-    columns = _COLUMNS if dimension is None else _LOCAL_COLUMNS
+    columns = [name for name, *_ in (_COLUMNS if dimension is None else _LOCAL_COLUMNS)]
     lines = [
         _title(delta, dimension, of="`B C`", sign=" = ") + ":",
         "",
@@ -241,10 +233,10 @@ def _table(cells: list[list[str]], delta: float, dimension: int | None) -> objec
     caption = "(eps): the epsilon that the noise left of it really delivers."
     if dimension is not None:
         caption = "sphere: pure epsilon; M directions, the k nearest have probability p together."
-    table = a_table(title=_title(delta, dimension), caption=caption)
-    for name in _NARROW if dimension is None else _LOCAL_NARROW:
-        style = "dim" if name == "(eps)" else None
-        table.add_column(name, justify="right", no_wrap=True, style=style)
+    columns = [name for _, name, _ in (_COLUMNS if dimension is None else _LOCAL_COLUMNS)]
+    table = a_table(columns, title=_title(delta, dimension), caption=caption)
+    for column in table.columns:
+        column.style = "dim" if column.header == "(eps)" else ""
     for number, line in enumerate(cells):
         last = number + 1 == len(cells) or cells[number + 1][0] != line[0]
         table.add_row(*line, end_section=last and dimension is None)

@@ -2,7 +2,7 @@
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean, stdev
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from capri.errors import ConfigurationError
 from capri.files import check_writable, to_json, write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
     from rich.table import Table
 
@@ -72,6 +74,24 @@ def check_json(target: str | None) -> None:
         check_writable(Path(target))
 
 
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be written, or is of no known kind."""
+    if _kind(path) not in ("png", "svg", "pdf"):
+        raise ConfigurationError(f"the picture must end in .png, .svg or .pdf, got {path}")
+    check_writable(path)
+
+
+def put_picture(path: Path, figure: "Figure") -> None:
+    """Write a picture of the kind that the file name asks for."""
+    from capri.plots import to_bytes
+
+    write_atomically(path, to_bytes(figure, _kind(path)))
+
+
+def _kind(path: Path) -> str:
+    return path.suffix.removeprefix(".").lower()
+
+
 def put_json(target: str | None, document: Mapping[str, Any]) -> None:
     """Write a document where it was asked for. With -, it is all that standard output holds."""
     if target == "-":
@@ -94,11 +114,15 @@ def say_where(shown: "Console", **files: object) -> None:
             shown.print(f"{what.capitalize()}: {path}", soft_wrap=True, markup=False)
 
 
-def a_table(**options: Any) -> "Table":
-    """An empty table in the style of all commands."""
+def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any) -> "Table":
+    """An empty table in the style of all commands: columns of numbers, and of texts on the left."""
     from rich import box
-    from rich.table import Table
+    from rich.table import Column, Table
 
     style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
-    left = {"title_justify": "left", "title_style": "bold", "caption_justify": "left"}
-    return Table(**style | left | options)
+    style |= {"title_justify": "left", "title_style": "bold", "caption_justify": "left"}
+    headers = [
+        Column(name) if name in left else Column(name, justify="right", no_wrap=True)
+        for name in columns
+    ]
+    return Table(*headers, **style | options)

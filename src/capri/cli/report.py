@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capri.cli.options import option
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -15,19 +17,10 @@ def report(
     ],
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The page to write: report.html there if left out.",
-            metavar="PATH",
-        ),
+        option("The page to write: report.html there if left out.", "PATH", "--output", "-o"),
     ] = None,
-    png: Annotated[
-        str | None, typer.Option(help="Also write figures as PNG here.", metavar="FOLDER")
-    ] = None,
-    svg: Annotated[
-        str | None, typer.Option(help="Also write figures as SVG here.", metavar="FOLDER")
-    ] = None,
+    png: Annotated[str | None, option("Also write figures as PNG here.", "FOLDER")] = None,
+    svg: Annotated[str | None, option("Also write figures as SVG here.", "FOLDER")] = None,
 ) -> None:
     """Write one self-contained page about the results of a study.
 

@@ -185,24 +185,26 @@ def _check_rival(policy: str, options: list[str]) -> None:
 def _table(results: "list[SimulationResult]", first_seed: int, promise: str) -> object:
     from capri.cli.outcome import PRIVACY_CLAIM, a_table, mean
 
+    over = mean(results)
+    error = over["ratio_standard_error"]
+    footers = {
+        "seed": "mean",
+        "regret\nper round": f"{over['regret_per_round']:.4f}",
+        "uniform\nplay": f"{over['uniform_regret_per_round']:.4f}",
+        "ratio": f"{over['ratio']:.3f}" + ("" if error is None else f" +- {error:.3f}"),
+        "closed\nepochs": f"{over['epochs']:g}",
+        "pairs\nactive": "",
+        "seconds": f"{over['seconds']:.1f}",
+        "peak\nMB": _megabytes(over["peak_memory_bytes"]),
+    }
     table = a_table(
+        footers,
         pad_edge=False,
         show_footer=len(results) > 1,
         caption=f"Simulated promise: {promise}.\nPrivacy claim: {PRIVACY_CLAIM}.",
     )
-    over = mean(results)
-    error = over["ratio_standard_error"]
-    for name, footer in (
-        ("seed", "mean"),
-        ("regret\nper round", f"{over['regret_per_round']:.4f}"),
-        ("uniform\nplay", f"{over['uniform_regret_per_round']:.4f}"),
-        ("ratio", f"{over['ratio']:.3f}" + ("" if error is None else f" +- {error:.3f}")),
-        ("closed\nepochs", f"{over['epochs']:g}"),
-        ("pairs\nactive", ""),
-        ("seconds", f"{over['seconds']:.1f}"),
-        ("peak\nMB", _megabytes(over["peak_memory_bytes"])),
-    ):
-        table.add_column(name, footer, justify="right", no_wrap=True)
+    for column, footer in zip(table.columns, footers.values(), strict=True):
+        column.footer = footer
     for number, result in enumerate(results, first_seed):
         table.add_row(
             str(number),
