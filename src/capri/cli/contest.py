@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.cli.progress import Bar
 from capri.environments import TabularEnvironment
 from capri.experiments.players import make_player
 from capri.experiments.worlds import Told
@@ -21,7 +20,7 @@ from capri.kernels import Kernel
 from capri.local.fleet import Fleet
 from capri.plots import Contest
 from capri.privacy.budget import Budget
-from capri.simulation import Policy, SimulationResult, simulate
+from capri.simulation import Policy, Progress, SimulationResult, simulate
 
 # A ratio counts as better than uniform play from this far below 1, and not by chance: chance moves
 # it by so many standard errors less than once in 10,000 runs.
@@ -127,7 +126,7 @@ class _Watched:
 
 
 def play(
-    contestant: Contestant, environment: TabularEnvironment, rounds: int, seed: int, bar: Bar
+    contestant: Contestant, environment: TabularEnvironment, rounds: int, seed: int, bar: Progress
 ) -> Run:
     """Simulate, and after each closed epoch measure how wrong the estimate of ``f`` is."""
     policy = contestant.policy
@@ -147,7 +146,7 @@ def play(
                 errors.append(watched.error_of(values))
             measuring += perf_counter() - started
 
-    bar.start()
+    bar(0, 0.0)
     result = simulate(policy, watched, rounds, seed=seed, progress=watch)
     return Run(
         label=contestant.label,

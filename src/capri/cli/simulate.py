@@ -129,7 +129,7 @@ def simulate(
         for number in range(seed, seed + seeds):
             environment = world(number)
             bar = bars.add(f"seed {number}", rounds, environment.uniform_regret())
-            bar.start()
+            bar(0, 0.0)
             contender = make_player(
                 player, told, environment, budget=budget, rounds=rounds, seed=number
             )
