@@ -21,14 +21,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-app.command()(demo)
-app.command()(simulate)
-app.command()(arena)
-app.command()(run)
-app.command()(report)
-app.command()(forecast)
-app.command()(audit)
-app.command()(noise)
+for command in (demo, simulate, arena, run, report, forecast, audit, noise):
+    app.command()(command)
 
 
 def _show_version(wanted: bool) -> None:

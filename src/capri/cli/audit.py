@@ -34,6 +34,7 @@ _READS = {
     "bits": "the most telling single bit",
     "tokens": "a seed that comes twice",
 }
+_PASSED = "[bold green]Passed[/bold green]"
 _PROVED_TOO_MUCH = (
     "[bold red]FAILED[/bold red]: an attack proves more loss than is claimed. "
     "Users are not protected as promised."
@@ -70,14 +71,7 @@ def audit(
     lower bound on the loss. Model device reads the bytes that devices upload.
     Ends with exit code 1 where an attack proves more than was claimed.
     """
-    from capri.cli.outcome import (
-        check_json,
-        check_picture,
-        console,
-        put_json,
-        put_picture,
-        say_where,
-    )
+    from capri.cli.outcome import Output, versions
 
     setting = _setting(epsilon, delta)
     if model == DEVICE:
@@ -85,22 +79,17 @@ def audit(
             raise ConfigurationError("there is no picture of a device: leave --output out")
         if preset != PRESETS[0]:
             raise ConfigurationError(f"devices run preset {PRESETS[0]!r}, got {preset!r}")
-        check_json(json)
+        files = Output(json)
         found = _audit_device(setting, randomizer, trials, confidence)
     else:
-        output = output or _PICTURE
-        check_picture(output)
-        check_json(json)
+        files = Output(json, output or _PICTURE)
         found = _audit_policy(model, preset, setting, trials, confidence)
-    # Files first: they are there even if nobody reads the tables to their end.
-    if output is not None and found.figure is not None:
-        put_picture(output, found.figure)
-    put_json(json, found.document)
-    shown = console(json)
-    shown.print(f"[bold]CAPRI audit[/bold]: {found.described}.")
-    for part in found.parts:
-        shown.print(part)
-    say_where(shown, picture=output, results=json)
+    files.put(
+        f"[bold]CAPRI audit[/bold]: {found.described}.",
+        *found.parts,
+        document=found.document | {"versions": versions()},
+        figure=found.figure,
+    )
     if not found.document["passed"]:
         raise typer.Exit(FAILED)
 
@@ -132,10 +121,12 @@ def _audit_policy(
         f"{policy.guarantee}, preset {preset}, {_SIDE} contexts x {_SIDE} actions, Matern-5/2, "
         f"{trials:,} trials in each world"
     )
+    share = max(result.proven_mu, 0.0) / result.claimed_mu
+    verdict = f"{_PASSED}: {share:.0%} of the claimed mu is proven, no more."
     return _Found(
         described,
         _document(result, preset, trials),
-        [_summary(result), _attacks(result), _verdict(result)],
+        [_summary(result), _attacks(result), verdict if result.passed else _PROVED_TOO_MUCH],
         audit_figure(result, footnote=f"Audit of {described}."),
     )
 
@@ -158,46 +149,36 @@ def _setting(epsilon: float, delta: float) -> dict[str, Any]:
     }
 
 
-def _verdict(result: "AuditResult") -> str:
-    if result.passed:
-        share = max(result.proven_mu, 0.0) / result.claimed_mu
-        return f"[bold green]Passed[/bold green]: {share:.0%} of the claimed mu is proven, no more."
-    return _PROVED_TOO_MUCH
-
-
 def _summary(result: "AuditResult") -> "Table":
     from capri.cli.outcome import a_table
 
     columns = ("privacy loss", f"epsilon at delta {result.delta:g}", "mu")
-    table = a_table(columns, left=columns[:1], **_TABLE)
-    table.add_row("claimed: at most", f"{result.epsilon:.3f}", f"{result.claimed_mu:.3f}")
-    table.add_row(
-        f"proven at {100 * result.confidence:g} %: at least",
-        f"{result.proven_epsilon:.3f}",
-        f"{max(result.proven_mu, 0.0):.3f}",
+    proven = f"proven at {100 * result.confidence:g} %: at least"
+    rows = (
+        ("claimed: at most", f"{result.epsilon:.3f}", f"{result.claimed_mu:.3f}"),
+        (proven, f"{result.proven_epsilon:.3f}", f"{max(result.proven_mu, 0.0):.3f}"),
     )
-    return table
+    return a_table(columns, rows, left=columns[:1], **_TABLE)
 
 
 def _attacks(result: "AuditResult") -> "Table":
     from capri.cli.outcome import a_table
 
     columns = ("attack", "trials", "false alarms", "misses", "proven mu")
-    table = a_table(columns, left=columns[:1], **_TABLE)
-    for attack in result.attacks:
-        table.add_row(
+    rows = [
+        (
             attack.name,
             f"{attack.trials:,}",
             f"{(attack.low > 0).mean():.1%}",
             f"{(attack.high <= 0).mean():.1%}",
             f"{attack.proven_mu:.3f}" if attack.proven_mu > 0 else "nothing",
         )
-    return table
+        for attack in result.attacks
+    ]
+    return a_table(columns, rows, left=columns[:1], **_TABLE)
 
 
 def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]:
-    from capri.cli.outcome import versions
-
     return {
         "model": result.model,
         "preset": preset,
@@ -217,7 +198,6 @@ def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]
             }
             for attack in result.attacks
         ],
-        "versions": versions(),
     }
 
 
@@ -265,7 +245,7 @@ def _device_verdict(result: "DeviceAudit") -> str:
     if result.passed:
         share = result.proven_epsilon / result.claimed_epsilon
         return (
-            f"[bold green]Passed[/bold green]: {share:.0%} of the claimed epsilon is proven at "
+            f"{_PASSED}: {share:.0%} of the claimed epsilon is proven at "
             f"{100 * result.confidence:g} %, no more, and reports follow their law."
         )
     if result.proven_epsilon > result.claimed_epsilon:
@@ -277,8 +257,6 @@ def _device_verdict(result: "DeviceAudit") -> str:
 
 
 def _device_document(result: "DeviceAudit") -> dict[str, Any]:
-    from capri.cli.outcome import versions
-
     return {
         "model": "device",
         "randomizer": result.randomizer,
@@ -290,5 +268,4 @@ def _device_document(result: "DeviceAudit") -> dict[str, Any]:
         "law": result.law,
         "bias": result.bias,
         "passed": result.passed,
-        "versions": versions(),
     }

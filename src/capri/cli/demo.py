@@ -30,14 +30,14 @@ def demo(
     from dataclasses import replace
 
     from capri.cli.contest import contestants, finding, play, price_of_trust
-    from capri.cli.outcome import check_picture, console, put_picture, say_where
+    from capri.cli.outcome import Output, console
     from capri.cli.progress import Bars
     from capri.environments import random_rkhs
     from capri.kernels import Matern
     from capri.plots import contest_figure
     from capri.privacy.budget import Budget
 
-    check_picture(output)
+    files = Output(picture=output)
     budget = Budget(epsilon=epsilon, delta=delta)
     kernel = Matern(nu=2.5, lengthscale=0.3)
     environment = random_rkhs(kernel, contexts=50, actions=50, seed=seed)
@@ -49,30 +49,23 @@ def demo(
         f"random function (Matern-5/2, lengthscale 0.3), 50 contexts x 50 actions, "
         f"{rounds:,} rounds, preset {preset}, seed {seed}"
     )
-    shown = console(None)
-    shown.print(f"[bold]CAPRI demo[/bold]: {setting}.\nSimulation, no privacy claim.\n")
+    console(None).print(f"[bold]CAPRI demo[/bold]: {setting}.\nSimulation, no privacy claim.\n")
 
     with Bars() as bars:
         uniform_regret = environment.uniform_regret()
-        waiting = [bars.add(each.label, rounds, uniform_regret) for each in field]
-        runs = [
-            play(each, environment, rounds, seed, bar)
-            for each, bar in zip(field, waiting, strict=True)
-        ]
+        waiting = [(each, bars.add(each.label, rounds, uniform_regret)) for each in field]
+        runs = [play(each, environment, rounds, seed, bar) for each, bar in waiting]
 
     reward_range = 2 * environment.reward_bound
     said = finding(runs, reward_range), price_of_trust(*runs[:2])
     sentence = " ".join(filter(None, said))
-    shown.print(_table(runs))
-    shown.print(f"\n{sentence}\n")
     figure = contest_figure(
         [replace(run, label=run.full_label) for run in runs],
         reward_range=reward_range,
         headline=fill(sentence, 110),
         footnote=f"Simulation, no privacy claim: {setting}, delta {delta:g}.",
     )
-    put_picture(output, figure)
-    say_where(shown, picture=output)
+    files.put(_table(runs), f"\n{sentence}\n", document={}, figure=figure)
 
 
 def _table(runs: "list[Run]") -> object:
@@ -80,16 +73,16 @@ def _table(runs: "list[Run]") -> object:
 
     texts = ("policy", "simulated\nguarantee")
     figures = ("regret\n/ round", "ratio to\nuniform", "closed\nepochs", "in\nplay", "time")
-    table = a_table(texts + figures, left=texts, pad_edge=False)
-    for run in runs:
-        share = run.active_share
-        table.add_row(
+    rows = [
+        (
             run.label,
             run.promise,
             f"{run.result.regret_per_round:.4f}",
             f"{run.result.ratio:.3f}",
             str(len(run.result.epochs) or "-"),
-            "-" if share is None else f"{share:.0%}",
+            "-" if run.active_share is None else f"{run.active_share:.0%}",
             f"{run.seconds:.1f} s",
         )
-    return table
+        for run in runs
+    ]
+    return a_table(texts + figures, rows, left=texts, pad_edge=False)

@@ -65,14 +65,7 @@ def forecast(
     """
     epsilons, horizons = numbers("epsilon", epsilon), whole_numbers("rounds", rounds)
 
-    from capri.cli.outcome import (
-        check_json,
-        check_picture,
-        console,
-        put_json,
-        put_picture,
-        say_where,
-    )
+    from capri.cli.outcome import Output
     from capri.cli.progress import Meter
     from capri.environments import random_rkhs
     from capri.joint.policy import Capri
@@ -80,8 +73,7 @@ def forecast(
     from capri.privacy.budget import Budget
     from capri.spaces import ContextPool
 
-    check_picture(output)
-    check_json(json)
+    files = Output(json, output)
     chosen = epsilons[len(epsilons) // 2] if detail is None else detail
     if chosen not in epsilons:
         raise ConfigurationError(f"detail must be one of the epsilons {epsilon}, got {chosen:g}")
@@ -112,13 +104,7 @@ def forecast(
             horizons=horizons, epsilons=epsilons, functions=functions, noise=noise, seed=seed,
             progress=meter,
         )  # fmt: skip
-    # Files first: they are there even if nobody reads the tables to their end.
-    put_picture(output, found.plot())
-    put_json(json, found.to_dict())
-    shown = console(json)
-    shown.print(_grid(found))
-    shown.print(_epochs(found, chosen))
-    say_where(shown, picture=output, results=json)
+    files.put(_grid(found), _epochs(found, chosen), document=found.to_dict(), figure=found.plot())
 
 
 def read_rows(path: Path) -> list[list[float]]:

@@ -26,21 +26,6 @@ PRIVACY_CLAIM = "none: this is a seeded simulation"
 _LIBRARIES = ("capri-bandits", "numpy", "scipy", "opendp")
 
 
-def outcome(
-    parameters: Mapping[str, Any], first_seed: int, results: "Sequence[SimulationResult]"
-) -> dict[str, Any]:
-    """Parameters, results by seed and their mean, in values that JSON can hold."""
-    return {
-        "parameters": dict(parameters),
-        "privacy_claim": PRIVACY_CLAIM,
-        "seeds": [
-            {"seed": seed, **result.to_dict()} for seed, result in enumerate(results, first_seed)
-        ],
-        "mean": mean(results),
-        "versions": versions(),
-    }
-
-
 def mean(results: "Sequence[SimulationResult]") -> dict[str, Any]:
     """Means over seeds; the standard error of the ratio is None for a single seed."""
     ratios = [result.ratio for result in results]
@@ -107,15 +92,42 @@ def console(json: str | None) -> "Console":
     return Console(stderr=json == "-", highlight=False)
 
 
-def say_where(shown: "Console", **files: object) -> None:
-    """The files that were written, each with its name; not those on standard output."""
-    for what, path in files.items():
-        if path is not None and path != "-":
-            shown.print(f"{what.capitalize()}: {path}", soft_wrap=True, markup=False)
+class Output:
+    """Where a command puts what it found: files and the shell.
+
+    Files that could not be written when a long run is over are refused at once.
+    """
+
+    def __init__(self, json: str | None = None, picture: Path | None = None) -> None:
+        if picture is not None:
+            check_picture(picture)
+        check_json(json)
+        self._json, self._picture = json, picture
+
+    def put(
+        self, *shown: object, document: Mapping[str, Any], figure: "Figure | None" = None
+    ) -> None:
+        """Write the files, show the rest, and say which files there are."""
+        # Files first: they are there even if nobody reads the tables to their end.
+        if self._picture is not None and figure is not None:
+            put_picture(self._picture, figure)
+        put_json(self._json, document)
+        shell = console(self._json)
+        for part in shown:
+            shell.print(part)
+        for what, path in (("Picture", self._picture), ("Results", self._json)):
+            if path is not None and path != "-":
+                shell.print(f"{what}: {path}", soft_wrap=True, markup=False)
 
 
-def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any) -> "Table":
-    """An empty table in the style of all commands: columns of numbers, and of texts on the left."""
+def a_table(
+    columns: Iterable[str],
+    rows: Iterable[Sequence[str]] = (),
+    *,
+    left: Sequence[str] = (),
+    **options: Any,
+) -> "Table":
+    """A table in the style of all commands: columns of numbers, and of texts on the left."""
     from rich import box
     from rich.table import Column, Table
 
@@ -125,4 +137,7 @@ def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any)
         Column(name) if name in left else Column(name, justify="right", no_wrap=True)
         for name in columns
     ]
-    return Table(*headers, **style | options)
+    table = Table(*headers, **style | options)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,6 +1,9 @@
 """``capri run``: play a study, or what is missing of it."""
 
+from collections import Counter, defaultdict
+from math import sqrt
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -90,8 +93,6 @@ def run(
 
 def _failures(results: "Results") -> list[str]:
     """A line for every different error: how many cells of which policy on what failed so."""
-    from collections import Counter
-
     found = Counter(
         (record["policy"], record["environment"], record["error"])
         for record in results.records
@@ -135,10 +136,6 @@ def _show(results: "Results") -> None:
     Beside each number stands what the policy promises: only like promises compare.
     With a single context also the mean simple regret: what the recommended action loses.
     """
-    from collections import defaultdict
-    from math import sqrt
-    from statistics import fmean, stdev
-
     from rich.console import Console
     from rich.table import Table
 

@@ -15,6 +15,7 @@ from capri.experiments.study import Study, load_study
 from capri.experiments.toml import Given, Source
 from capri.experiments.worlds import World
 from capri.memory import PeakMemory
+from capri.privacy.promise import NOTHING
 from capri.rivals import BY_NAME, RIVAL_NAMES, Promise
 
 # CAPRI under each trust model, beside the rivals.
@@ -166,7 +167,7 @@ def _result(
         rounds=rounds,
         policy=player.label,
         epsilon=epsilon,
-        promise=_promise_in_words(player, own),
+        promise=NOTHING if own is None or player.name == CAPRI else BY_NAME[player.name].promise,
     )
     if rounds > player.reach:
         return replace(result, note=f"reaches T = {player.reach:g}")
@@ -188,10 +189,3 @@ def _result(
         peak_memory_bytes=max(0, *extra),
         note=records[-1]["note"],
     )
-
-
-def _promise_in_words(player: Player, epsilon: float | None) -> Promise:
-    """The promise of a player that is not built."""
-    if player.name in BY_NAME and epsilon is not None:
-        return BY_NAME[player.name].promise
-    return Promise(model="none", kind="none", protects="nothing")

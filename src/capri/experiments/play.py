@@ -194,7 +194,6 @@ class Maps:
     def __init__(self, policy: Policy, world: Environment) -> None:
         self._policy = policy
         self._epochs: list[dict[str, Any]] = []
-        self._seen = 0
         self._source: Any = policy.aggregator if isinstance(policy, Fleet) else policy
         self._fits = (
             isinstance(policy, Capri | Fleet)
@@ -202,21 +201,23 @@ class Maps:
             and world.actions.shape[1] == 1
             and len(world.contexts) > 1
         )
-        self._contexts = np.array_split(np.argsort(world.contexts[:, 0]), _groups(world.contexts))
-        self._actions = np.array_split(np.argsort(world.actions[:, 0]), _groups(world.actions))
+        self._contexts, self._actions = (
+            np.array_split(np.argsort(rows[:, 0]), min(BINS, len(rows)))
+            for rows in (world.contexts, world.actions)
+        )
         self._world = world
 
     def look(self) -> None:
         """Draw a map if an epoch has closed since the last one."""
-        if not self._fits or len(self._policy.epochs) == self._seen:
+        closed = len(self._policy.epochs)
+        if not self._fits or closed == (self._epochs[-1]["epoch"] if self._epochs else 0):
             return
-        self._seen = len(self._policy.epochs)
         playable = self._source.probabilities(self._world.contexts) > 0
         rows = [
             "".join(str(int(9 * playable[np.ix_(some, few)].mean())) for few in self._actions)
             for some in self._contexts
         ]
-        self._epochs.append({"epoch": self._seen, "rows": rows})
+        self._epochs.append({"epoch": closed, "rows": rows})
 
     def to_dict(self) -> dict[str, Any] | None:
         """The maps, or None where there are none."""
@@ -227,7 +228,3 @@ class Maps:
             "actions": [float(self._world.actions[few, 0].mean()) for few in self._actions],
             "epochs": self._epochs,
         }
-
-
-def _groups(rows: FloatArray) -> int:
-    return min(BINS, len(rows))

@@ -99,7 +99,7 @@ class Pool:
                     yield from hire()
         finally:
             for worker in team:
-                worker.kill()
+                worker.process.kill()
             for worker in team:
                 worker.bury()
 
@@ -111,7 +111,7 @@ class _Worker:
         self.cell: Cell | None = None
         self.ready = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-m", "capri.experiments.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -119,9 +119,9 @@ class _Worker:
             env=_environment(),
             start_new_session=True,  # Ctrl-C in the terminal is for the run alone
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
         self._listener = Thread(target=self._listen, args=(said,), daemon=True)
         self._listener.start()
 
@@ -147,13 +147,9 @@ class _Worker:
             self._stdin.write(json.dumps(cell.to_dict()).encode() + b"\n")
             self._stdin.flush()
 
-    def kill(self) -> None:
-        """End it at once."""
-        self._process.kill()
-
     def bury(self) -> tuple[int, str]:
         """Exit code and last line on stderr; closes what was open."""
-        code = self._process.wait()
+        code = self.process.wait()
         self._listener.join()
         self._errors.seek(0)
         words = self._errors.read().decode(errors="replace").strip().splitlines()

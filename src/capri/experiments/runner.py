@@ -69,14 +69,11 @@ class Clock:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(Outlook):
     """How a run ended. ``stopped``: the user asked for it before all was played."""
 
-    folder: Path
     played: int
     failed: int
-    kept: int
-    kept_failed: int
     stopped: bool
 
 
@@ -140,14 +137,8 @@ def run_study(
                     played += 1
                     failed += event.record["status"] == "failed"
                 told.tell(event)
-    return Summary(
-        folder=folder,
-        played=played,
-        failed=failed,
-        kept=outlook.kept,
-        kept_failed=outlook.kept_failed,
-        stopped=stop.asked and played < outlook.to_play.total(),
-    )
+    stopped = stop.asked and played < outlook.to_play.total()
+    return Summary(**vars(outlook), played=played, failed=failed, stopped=stopped)
 
 
 def _outlook(

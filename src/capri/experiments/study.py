@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import resources
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import Any, final
@@ -56,26 +57,23 @@ class Study:
     def cells(self) -> Iterator[Cell]:
         """One after the other, a whole seed before the next: half a study is a smaller study."""
         code = code_digest() if self.code_version else None
-        for seed in self.seeds:
-            for world in self.worlds:
-                for rounds in self.rounds:
-                    for player in self.players:
-                        if rounds > player.reach:
-                            continue
-                        for epsilon in self._epsilons_of(player):
-                            yield Cell(
-                                study=self.name,
-                                environment=world.label,
-                                world=world.to_dict(),
-                                policy=player.label,
-                                player=player.to_dict(),
-                                epsilon=epsilon,
-                                delta=None if epsilon is None else self.delta,
-                                rounds=rounds,
-                                seed=seed,
-                                maps=seed == self.seeds[0],
-                                code=code,
-                            )
+        for seed, world, rounds, player in product(
+            self.seeds, self.worlds, self.rounds, self.players
+        ):
+            for epsilon in self._epsilons_of(player) if rounds <= player.reach else ():
+                yield Cell(
+                    study=self.name,
+                    environment=world.label,
+                    world=world.to_dict(),
+                    policy=player.label,
+                    player=player.to_dict(),
+                    epsilon=epsilon,
+                    delta=None if epsilon is None else self.delta,
+                    rounds=rounds,
+                    seed=seed,
+                    maps=seed == self.seeds[0],
+                    code=code,
+                )
 
     def left_out(self) -> list[str]:
         """What is not played because the horizon is beyond a policy's reach, in words."""

@@ -2,9 +2,9 @@
 
 import json
 import math
-import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -14,18 +14,6 @@ from capri.errors import CapriError, ConfigurationError
 
 Path = tuple[str | int, ...]
 Table = dict[str, Any]
-
-
-_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
-
-# Strings and comments hold no keys, whatever they look like; strings of several lines come first.
-_QUIET = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}'
-    r"|'''.*?'{3,5}"
-    r'|"(?:\\.|[^"\\\n])*"'
-    r"|'[^'\n]*'|#[^\n]*",
-    re.DOTALL,
-)
 
 
 @dataclass(frozen=True)
@@ -170,8 +158,8 @@ def is_whole(least: int) -> Callable[[float], bool]:
 def line_of(text: str, path: Path) -> int:
     """The line, from 1, of the key or table that a path leads to; of the nearest one above it.
 
-    The parser of the standard library does not say. A path has keys and, after the name of an
-    array, positions from 0.
+    A path has keys and, after the name of an array, positions from 0. The parser of the standard
+    library does not say, so it is given ever more lines until the path is there.
 
     >>> text = 'name = "a"\\n[[policies]]\\nname = "uniform"\\n[[policies]]\\nname = "capri"\\n'
     >>> line_of(text, ("policies", 1, "name"))
@@ -179,47 +167,27 @@ def line_of(text: str, path: Path) -> int:
     >>> line_of(text, ("policies", 1, "model"))
     4
     """
-    lines = _QUIET.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text).splitlines()
-    first, last = 0, _next_header(lines, 0)
-    found = 1
-    steps = list(path)
-    while steps:
-        key = str(steps.pop(0))
-        position = steps.pop(0) if steps and isinstance(steps[0], int) else None
-        table = _table(lines, key, int(position or 0), first if found > 1 else 0)
-        if table is not None:
-            first, last = table, _next_header(lines, table)
-            found = table
-            continue
-        wanted = re.compile(rf"(?:^|[{{,\s]){re.escape(key)}\s*=")
-        hits = [n for n in range(first, last) if wanted.search(lines[n].split("#")[0])]
-        if not hits:
-            break
-        # Within an inline array every table has the key: the position counts them.
-        first = hits[min(int(position or 0), len(hits) - 1)] if found == 1 else hits[0]
-        found = first + 1
+    lines = text.replace("\r\n", "\n").split("\n")
+    reached, found, start = 0, 1, 1
+    for number in range(1, len(lines) + 1):
+        for rest in ("", "\n]"):  # arrays may go on over several lines
+            with suppress(tomllib.TOMLDecodeError):
+                depth = _depth(tomllib.loads("\n".join(lines[:number]) + rest), path)
+                if depth > reached:
+                    reached, found = depth, start
+                start = number + 1
+                break
     return found
 
 
-def _table(lines: list[str], name: str, position: int, start: int) -> int | None:
-    """The number of the line after a header: ``[name]``, ``[above.name]`` or ``[[name]]``."""
-    seen = 0
-    for number, line in enumerate(lines[start:], start=start):
-        header = _HEADER.match(line)
-        if header is None:
-            continue
-        if header[2].split(".")[-1].strip() == name:
-            if seen == position:
-                return number + 1
-            seen += 1
-        elif start and "." not in header[2]:
-            return None  # the next table of the level above
-    return None
-
-
-def _next_header(lines: list[str], start: int) -> int:
-    headers = (n for n in range(start, len(lines)) if _HEADER.match(lines[n]))
-    return next(headers, len(lines))
+def _depth(table: Any, path: Path) -> int:
+    """How many steps of a path are there."""
+    for number, step in enumerate(path):
+        try:
+            table = table[step]
+        except (LookupError, TypeError):
+            return number
+    return len(path)
 
 
 def to_toml(table: dict[str, Any]) -> str:

@@ -140,9 +140,12 @@ def _options(name: str) -> dict[str, Any]:
     """The arguments of an environment and their defaults; a set-up takes none."""
     if name in SETUPS:
         return {}
+    make: Callable[..., Environment] = table_environment if name == TABLE else dataset_by_name
+    if name in ENVIRONMENT_NAMES:
+        make = environment_by_name
     return {
         _RENAMED.get(each.name, each.name): each.default
-        for each in inspect.signature(_constructor(name)).parameters.values()
+        for each in inspect.signature(make).parameters.values()
         if each.kind is each.KEYWORD_ONLY and each.name not in _NOT_OPTIONS
     }
 
@@ -151,12 +154,6 @@ def _keys(name: str) -> tuple[str, ...]:
     """The keys that the table of an environment may have."""
     kernel = () if name in SETUPS else ("kernel", "lengthscale")
     return ("name", "label", *kernel, *_options(name), *((DIGEST,) if name == TABLE else ()))
-
-
-def _constructor(name: str) -> Callable[..., Environment]:
-    if name in ENVIRONMENT_NAMES:
-        return environment_by_name
-    return table_environment if name == TABLE else dataset_by_name
 
 
 # What stands for the content of a file, in a world and in the study kept beside its results.
