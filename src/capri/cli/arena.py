@@ -126,12 +126,12 @@ def _group(result: "Result") -> tuple[int, str, float]:
 
 def grouped(results: "Sequence[Result]") -> "list[list[Result]]":
     """Groups of one problem, horizon and promise; within a group the best is first."""
-    groups = []
     places = {key: place for place, key in enumerate(dict.fromkeys(map(_task, results)))}
     ordered = sorted(results, key=lambda each: (places[_task(each)], _group(each)))
-    for _, same in groupby(ordered, key=lambda each: (_task(each), _group(each))):
-        groups.append(sorted(same, key=lambda each: (each.ratio is None, each.ratio or 0.0)))
-    return groups
+    return [
+        sorted(same, key=lambda each: (each.ratio is None, each.ratio or 0.0))
+        for _, same in groupby(ordered, key=lambda each: (_task(each), _group(each)))
+    ]
 
 
 def _task(result: "Result") -> tuple[str, int]:

@@ -154,28 +154,26 @@ def _summary(result: "AuditResult") -> "Table":
 
     columns = ("privacy loss", f"epsilon at delta {result.delta:g}", "mu")
     proven = f"proven at {100 * result.confidence:g} %: at least"
-    rows = (
-        ("claimed: at most", f"{result.epsilon:.3f}", f"{result.claimed_mu:.3f}"),
-        (proven, f"{result.proven_epsilon:.3f}", f"{max(result.proven_mu, 0.0):.3f}"),
-    )
-    return a_table(columns, rows, left=columns[:1], **_TABLE)
+    table = a_table(columns, left=columns[:1], **_TABLE)
+    table.add_row("claimed: at most", f"{result.epsilon:.3f}", f"{result.claimed_mu:.3f}")
+    table.add_row(proven, f"{result.proven_epsilon:.3f}", f"{max(result.proven_mu, 0.0):.3f}")
+    return table
 
 
 def _attacks(result: "AuditResult") -> "Table":
     from capri.cli.outcome import a_table
 
     columns = ("attack", "trials", "false alarms", "misses", "proven mu")
-    rows = [
-        (
+    table = a_table(columns, left=columns[:1], **_TABLE)
+    for attack in result.attacks:
+        table.add_row(
             attack.name,
             f"{attack.trials:,}",
             f"{(attack.low > 0).mean():.1%}",
             f"{(attack.high <= 0).mean():.1%}",
             f"{attack.proven_mu:.3f}" if attack.proven_mu > 0 else "nothing",
         )
-        for attack in result.attacks
-    ]
-    return a_table(columns, rows, left=columns[:1], **_TABLE)
+    return table
 
 
 def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]:

@@ -60,7 +60,12 @@ def demo(
     said = finding(runs, reward_range), price_of_trust(*runs[:2])
     sentence = " ".join(filter(None, said))
     figure = contest_figure(
-        [replace(run, label=run.full_label) for run in runs],
+        [
+            run
+            if run.epsilon is None
+            else replace(run, label=f"{run.label}, epsilon {run.epsilon:g}")
+            for run in runs
+        ],
         reward_range=reward_range,
         headline=fill(sentence, 110),
         footnote=f"Simulation, no privacy claim: {setting}, delta {delta:g}.",
@@ -73,8 +78,9 @@ def _table(runs: "list[Run]") -> object:
 
     texts = ("policy", "simulated\nguarantee")
     figures = ("regret\n/ round", "ratio to\nuniform", "closed\nepochs", "in\nplay", "time")
-    rows = [
-        (
+    table = a_table(texts + figures, left=texts, pad_edge=False)
+    for run in runs:
+        table.add_row(
             run.label,
             run.promise,
             f"{run.result.regret_per_round:.4f}",
@@ -83,6 +89,4 @@ def _table(runs: "list[Run]") -> object:
             "-" if run.active_share is None else f"{run.active_share:.0%}",
             f"{run.seconds:.1f} s",
         )
-        for run in runs
-    ]
-    return a_table(texts + figures, rows, left=texts, pad_edge=False)
+    return table

@@ -120,14 +120,8 @@ class Output:
                 shell.print(f"{what}: {path}", soft_wrap=True, markup=False)
 
 
-def a_table(
-    columns: Iterable[str],
-    rows: Iterable[Sequence[str]] = (),
-    *,
-    left: Sequence[str] = (),
-    **options: Any,
-) -> "Table":
-    """A table in the style of all commands: columns of numbers, and of texts on the left."""
+def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any) -> "Table":
+    """An empty table in the style of all commands: columns of numbers, and of texts on the left."""
     from rich import box
     from rich.table import Column, Table
 
@@ -137,7 +131,4 @@ def a_table(
         Column(name) if name in left else Column(name, justify="right", no_wrap=True)
         for name in columns
     ]
-    table = Table(*headers, **style | options)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return Table(*headers, **style | options)

@@ -89,7 +89,7 @@ def read_player(given: Given) -> Player:
         )
     own = read_epsilons(given) if given.has("epsilons") else None
     options = given.take("options", {})
-    given.done()
+    given.rest()
     _check_options(given, name, settings, options)
     if options:
         settings["options"] = options

@@ -129,11 +129,8 @@ class Results:
                 if place is None:
                     continue
                 file.seek(place.offset)
-                record: Record = json.loads(file.readline())
-                record["study"] = cell.study
-                record["environment"] = cell.environment
-                record["policy"] = cell.policy
-                yield record
+                labels = {name: getattr(cell, name) for name in ("study", "environment", "policy")}
+                yield json.loads(file.readline()) | labels
 
     @property
     def missing(self) -> int:

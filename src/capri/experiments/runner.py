@@ -61,10 +61,8 @@ class Clock:
         if not self._count:
             return None
         average = sum(self._seconds.values()) / self._count.total()
-        ahead = 0.0
-        for group, cells in self._to_play.items():
-            count = self._count[group]
-            ahead += cells * (self._seconds[group] / count if count else average)
+        costs = {group: self._seconds[group] / count for group, count in self._count.items()}
+        ahead = sum(cells * costs.get(group, average) for group, cells in self._to_play.items())
         return ahead / self._workers
 
 

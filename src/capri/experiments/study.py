@@ -121,10 +121,10 @@ def study_from_dict(table: dict[str, Any]) -> Study:
 
 def load_study(path: str | PathLike[str], *, thorough: bool = True) -> Study:
     """The study in a file, or the one of that name that is shipped with the package."""
-    file = Path(path)
-    if file.suffix != ".toml" and str(path) in shipped_studies():
-        text = (_SHIPPED / f"{path}.toml").read_text(encoding="utf-8")
-        return study_from_text(text, name=f"{path}.toml", thorough=thorough)
+    file, name = Path(path), str(path)
+    if file.suffix != ".toml" and name in shipped_studies():
+        name += ".toml"
+        return study_from_text((_SHIPPED / name).read_text("utf-8"), name=name, thorough=thorough)
     if not file.is_file():
         raise ConfigurationError(
             f"no study {path}: neither a file nor one of {', '.join(shipped_studies())}"
@@ -133,7 +133,7 @@ def load_study(path: str | PathLike[str], *, thorough: bool = True) -> Study:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigurationError(f"cannot read {path}: {problem}") from None
-    return study_from_text(text, name=str(path), thorough=thorough)
+    return study_from_text(text, name=name, thorough=thorough)
 
 
 def with_seeds(study: Study, count: int) -> Study:

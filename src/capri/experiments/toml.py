@@ -36,7 +36,7 @@ class Source:
 
 
 class Given:
-    """A table of a study; what nobody takes out of it is refused by :meth:`done`."""
+    """A table of a study; what nobody takes out of it is refused by :meth:`rest`."""
 
     def __init__(self, table: object, source: Source, path: Path = ()) -> None:
         self.source = source
@@ -126,7 +126,7 @@ class Given:
             if key not in names:
                 raise self.error(_refusal("key", key, names), key)
 
-    def rest(self, allowed: Sequence[str]) -> Table:
+    def rest(self, allowed: Sequence[str] = ()) -> Table:
         """All that was not taken; its keys must be allowed."""
         left = {key: value for key, value in self._table.items() if key not in self._known}
         for key in left:
@@ -134,10 +134,6 @@ class Given:
                 raise self.error(_refusal("key", key, [*self._known, *allowed]), key)
         self._known += left
         return left
-
-    def done(self) -> None:
-        """Refuse what nobody asked for."""
-        self.rest(())
 
 
 def _refusal(what: str, value: object, allowed: Sequence[str]) -> str:
