@@ -60,12 +60,7 @@ def demo(
     said = finding(runs, reward_range), price_of_trust(*runs[:2])
     sentence = " ".join(filter(None, said))
     figure = contest_figure(
-        [
-            run
-            if run.epsilon is None
-            else replace(run, label=f"{run.label}, epsilon {run.epsilon:g}")
-            for run in runs
-        ],
+        [replace(run, label=run.full_label) for run in runs],
         reward_range=reward_range,
         headline=fill(sentence, 110),
         footnote=f"Simulation, no privacy claim: {setting}, delta {delta:g}.",

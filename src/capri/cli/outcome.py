@@ -61,7 +61,7 @@ def check_json(target: str | None) -> None:
 
 def check_picture(path: Path) -> None:
     """Refuse a picture that could not be written, or is of no known kind."""
-    if _kind(path) not in ("png", "svg", "pdf"):
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ConfigurationError(f"the picture must end in .png, .svg or .pdf, got {path}")
     check_writable(path)
 
@@ -70,11 +70,7 @@ def put_picture(path: Path, figure: "Figure") -> None:
     """Write a picture of the kind that the file name asks for."""
     from capri.plots import to_bytes
 
-    write_atomically(path, to_bytes(figure, _kind(path)))
-
-
-def _kind(path: Path) -> str:
-    return path.suffix.removeprefix(".").lower()
+    write_atomically(path, to_bytes(figure, path.suffix.lower().removeprefix(".")))
 
 
 def put_json(target: str | None, document: Mapping[str, Any]) -> None:

@@ -128,12 +128,11 @@ def play_arena(study: Study, progress: Progress | None = None) -> list[Result]:
     """
     found: defaultdict[Task, list[tuple[Record, int]]] = defaultdict(list)
     cells = [replace(cell, maps=False) for cell in study.cells()]
+    told = progress or (lambda done, total: None)
     for number, cell in enumerate(cells):
-        if progress is not None:
-            progress(number, len(cells))
+        told(number, len(cells))
         found[*cell.group, cell.epsilon].append(_measured(cell))
-    if progress is not None:
-        progress(len(cells), len(cells))
+    told(len(cells), len(cells))
     figure = _EXPERIMENTS.get(study.name, "regret_per_round")
     return [
         _result(world.label, rounds, player, epsilon, found, figure)
