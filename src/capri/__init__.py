@@ -16,7 +16,7 @@
 import importlib
 import typing
 
-from capri import moved
+from capri import moved, version
 
 if typing.TYPE_CHECKING:
     from capri import datasets, environments, kernels
@@ -45,7 +45,7 @@ if typing.TYPE_CHECKING:
     from capri.simulation import SimulationResult, simulate
     from capri.spaces import ContextPool, ContextSampler, VaryingActions
 
-__version__ = "0.1.0"
+__version__ = version.VERSION
 moved.install()
 
 # Where each public name lives. Loaded when it is asked for: a device that only needs LocalClient

@@ -3,7 +3,6 @@
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 _CLEAR = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
@@ -27,12 +26,7 @@ class PeakMemory:
             _CLEAR.write_text("5")  # see proc(5): resets VmHWM
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.peak_bytes = _high_water_mark()
 
 

@@ -123,7 +123,6 @@ def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
 _LIMITED = """
 import resource, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
 from small_studies import small
 from capri.errors import StorageError
 from capri.experiments.records import Records
@@ -142,9 +141,11 @@ with Records(Path(sys.argv[1]), small()) as records:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on the size of files")
 def test_a_disk_that_fills_up_in_the_middle_of_a_line_leaves_whole_lines(tmp_path: Path) -> None:
     """The kernel writes what fits and refuses the rest, as on a full disk."""
+    helpers = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-c", _LIMITED, str(tmp_path), str(Path(__file__).parents[1])],
-        capture_output=True, text=True, check=True, env=os.environ,
+        [sys.executable, "-c", _LIMITED, str(tmp_path)],
+        capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(helpers)},
     )  # fmt: skip
     assert done.stdout.startswith("6 cannot write to"), done.stdout + done.stderr
     lines = (tmp_path / "records.jsonl").read_bytes().splitlines(keepends=True)

@@ -13,6 +13,7 @@ from capri.cli.report import report
 from capri.cli.run import run
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate
+from capri.version import VERSION
 
 app = typer.Typer(
     cls=Shell,
@@ -20,21 +21,13 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-app.command()(demo)
-app.command()(simulate)
-app.command()(arena)
-app.command()(run)
-app.command()(report)
-app.command()(forecast)
-app.command()(audit)
-app.command()(noise)
+for command in (demo, simulate, arena, run, report, forecast, audit, noise):
+    app.command()(command)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from capri import __version__
-
-        typer.echo(f"capri {__version__}")
+        typer.echo(f"capri {VERSION}")
         raise typer.Exit
 
 

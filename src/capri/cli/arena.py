@@ -3,7 +3,7 @@
 Its rows are grouped by promise: unlike ones never stand side by side.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,14 +64,13 @@ def arena(
     by promise and epsilon: only rows of one group promise the same. All runs
     are seeded simulations and carry no privacy claim.
     """
-    from capri.cli.outcome import PRIVACY_CLAIM, put_json, versions
+    from capri.cli.outcome import PRIVACY_CLAIM, check_json, put_json, versions
     from capri.cli.progress import Meter
     from capri.experiments.arena import ENTRY_NAMES, arena_study, play_arena, published_study
-    from capri.files import check_writable, write_atomically
+    from capri.files import write_atomically
 
     for path in (markdown, json):
-        if path is not None and path != "-":
-            check_writable(Path(path))
+        check_json(path)
     played = range(seed, seed + seeds)
     if experiment is None:
         study = arena_study(
@@ -127,34 +126,33 @@ def _group(result: "Result") -> tuple[int, str, float]:
 
 def grouped(results: "Sequence[Result]") -> "list[list[Result]]":
     """Groups of one problem, horizon and promise; within a group the best is first."""
-    groups = []
     places = {key: place for place, key in enumerate(dict.fromkeys(map(_task, results)))}
     ordered = sorted(results, key=lambda each: (places[_task(each)], _group(each)))
-    for _, same in groupby(ordered, key=lambda each: (_task(each), _group(each))):
-        groups.append(sorted(same, key=lambda each: (each.ratio is None, each.ratio or 0.0)))
-    return groups
+    return [
+        sorted(same, key=lambda each: (each.ratio is None, each.ratio or 0.0))
+        for _, same in groupby(ordered, key=lambda each: (_task(each), _group(each)))
+    ]
 
 
 def _task(result: "Result") -> tuple[str, int]:
     return result.problem, result.rounds
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _table(header: Sequence[str], groups: Iterable[Iterable[Sequence[str]]]) -> list[str]:
+    """Lines of a table; an empty row parts what must not be compared."""
+    rows = [header, ["---"] * len(header)]
+    for number, group in enumerate(groups):
+        rows += [*([[" "] * len(header)] if number else []), *group]
+    return ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def to_markdown(results: "Sequence[Result]") -> str:
-    """One table per problem and horizon; an empty row parts what must not be compared."""
+    """One table per problem and horizon."""
     lines: list[str] = []
     groups = grouped(results)
     for (problem, rounds), several in groupby(groups, key=lambda group: _task(group[0])):
-        lines += [f"### {problem}, T = {rounds:,}", ""]
-        lines += [_line(HEADER), _line(["---"] * len(HEADER))]
-        for number, group in enumerate(several):
-            if number:
-                lines.append(_line([" "] * len(HEADER)))
-            lines += [_line(cells(result)) for result in group]
-        lines.append("")
+        table = _table(HEADER, (map(cells, group) for group in several))
+        lines += [f"### {problem}, T = {rounds:,}", "", *table, ""]
     return "\n".join(lines)
 
 
@@ -163,24 +161,22 @@ def to_wide_markdown(results: "Sequence[Result]") -> str:
     tasks = list(dict.fromkeys(map(_task, results)))
     columns = [f"{problem} {rounds:g}" for problem, rounds in tasks]
     header = [*HEADER[:6], *(f"{each}{what}" for each in columns for what in ("", " s"))]
-    lines = [_line(header), _line(["---"] * len(header))]
     found = {(_task(each), each.policy, each.epsilon): each for each in results}
+
+    def row(leader: "Result") -> list[str]:
+        cells = [leader.policy, *_words(leader), _epsilon(leader)]
+        for task in tasks:
+            result = found.get((task, leader.policy, leader.epsilon))
+            if result is None or result.ratio is None:
+                cells += ["-", "-"]
+            else:
+                mark = "*" if result.note else ""
+                cells += [f"{result.ratio:.3f}{mark}", f"{result.seconds:.1f}"]
+        return cells
+
     # The first task with everybody in it gives the order of the rows.
     leaders = [each for each in results if _task(each) == tasks[0]]
-    for number, group in enumerate(grouped(leaders)):
-        if number:
-            lines.append(_line([" "] * len(header)))
-        for leader in group:
-            row = [leader.policy, *_words(leader), _epsilon(leader)]
-            for task in tasks:
-                result = found.get((task, leader.policy, leader.epsilon))
-                if result is None or result.ratio is None:
-                    row += ["-", "-"]
-                else:
-                    mark = "*" if result.note else ""
-                    row += [f"{result.ratio:.3f}{mark}", f"{result.seconds:.1f}"]
-            lines.append(_line(row))
-    return "\n".join(lines) + "\n"
+    return "\n".join(_table(header, (map(row, group) for group in grouped(leaders)))) + "\n"
 
 
 def _words(result: "Result") -> tuple[str, str, str, str]:

@@ -1,7 +1,7 @@
 """``capri audit``: attack the code that serves users, or the bytes that their devices upload."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,15 +14,14 @@ from capri.cli.options import (
     count,
     of_policy,
     option,
-    picture_kind,
 )
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.table import Table
 
     from capri.joint.audit import AuditResult
-    from capri.joint.policy import Capri
     from capri.local.audit import DeviceAudit
 
 FAILED = 1
@@ -35,6 +34,7 @@ _READS = {
     "bits": "the most telling single bit",
     "tokens": "a seed that comes twice",
 }
+_PASSED = "[bold green]Passed[/bold green]"
 _PROVED_TOO_MUCH = (
     "[bold red]FAILED[/bold red]: an attack proves more loss than is claimed. "
     "Users are not protected as promised."
@@ -71,58 +71,70 @@ def audit(
     lower bound on the loss. Model device reads the bytes that devices upload.
     Ends with exit code 1 where an attack proves more than was claimed.
     """
+    from capri.cli.outcome import Output, versions
+
+    setting = _setting(epsilon, delta)
     if model == DEVICE:
         if output is not None:
             raise ConfigurationError("there is no picture of a device: leave --output out")
         if preset != PRESETS[0]:
             raise ConfigurationError(f"devices run preset {PRESETS[0]!r}, got {preset!r}")
-        passed = _audit_device(_setting(epsilon, delta), randomizer, trials, confidence, json)
+        files = Output(json)
+        found = _audit_device(setting, randomizer, trials, confidence)
     else:
-        passed = _audit_policy(
-            model, preset, _setting(epsilon, delta), trials, confidence, json, output or _PICTURE
-        )
-    if not passed:
+        files = Output(json, output or _PICTURE)
+        found = _audit_policy(model, preset, setting, trials, confidence)
+    files.put(
+        f"[bold]CAPRI audit[/bold]: {found.described}.",
+        *found.parts,
+        document=found.document | {"versions": versions()},
+        figure=found.figure,
+    )
+    if not found.document["passed"]:
         raise typer.Exit(FAILED)
 
 
-def _audit_policy(
-    model: str,
-    preset: str,
-    setting: dict[str, Any],
-    trials: int,
-    confidence: float,
-    json: str | None,
-    output: Path,
-) -> bool:
-    """Audit the code of one process, print, draw; whether it passed."""
-    kind = picture_kind(output)
+class _Found(NamedTuple):
+    """What an audit shows: what was attacked, as JSON, as tables and a verdict, as a picture."""
 
-    from capri.cli.outcome import check_json, console, put_json, say_where
+    described: str
+    document: dict[str, Any]
+    parts: "list[Table | str]"
+    figure: "Figure | None" = None
+
+
+def _audit_policy(
+    model: str, preset: str, setting: dict[str, Any], trials: int, confidence: float
+) -> _Found:
+    """Audit the code of one process: a small private policy with real noise, no seed."""
     from capri.cli.progress import Meter
+<<<<<<< HEAD
     from capri.files import check_writable, write_atomically
     from capri.joint.audit import audit_policy
     from capri.plots import audit_figure, to_bytes
+=======
+    from capri.joint.audit import audit as attack
+    from capri.joint.policy import Capri
+    from capri.plots import audit_figure
+>>>>>>> lab2
 
-    check_writable(output)
-    check_json(json)
-    policy = _policy(model, preset, setting)
+    # The printed noise of the paper wastes most of the budget: nothing could be proved of it.
+    options: dict[str, Any] = {"calibration": "analytic"} if preset == "paper" else {}
+    policy = Capri(model=model, preset=preset, **setting, **options)
     with Meter("audit", "runs") as meter:
         result = audit_policy(policy, trials=trials, confidence=confidence, progress=meter)
     described = (
         f"{policy.guarantee}, preset {preset}, {_SIDE} contexts x {_SIDE} actions, Matern-5/2, "
         f"{trials:,} trials in each world"
     )
-    # Files first: they are there even if nobody reads the tables to their end.
-    write_atomically(
-        output, to_bytes(audit_figure(result, footnote=f"Audit of {described}."), kind)
+    share = max(result.proven_mu, 0.0) / result.claimed_mu
+    verdict = f"{_PASSED}: {share:.0%} of the claimed mu is proven, no more."
+    return _Found(
+        described,
+        _document(result, preset, trials),
+        [_summary(result), _attacks(result), verdict if result.passed else _PROVED_TOO_MUCH],
+        audit_figure(result, footnote=f"Audit of {described}."),
     )
-    put_json(json, _document(result, preset, trials))
-    shown = console(json)
-    shown.print(f"[bold]CAPRI audit[/bold]: {described}.")
-    for part in (_summary(result), _attacks(result), _verdict(result)):
-        shown.print(part)
-    say_where(shown, picture=output, results=json)
-    return result.passed
 
 
 def _setting(epsilon: float, delta: float) -> dict[str, Any]:
@@ -143,44 +155,22 @@ def _setting(epsilon: float, delta: float) -> dict[str, Any]:
     }
 
 
-def _policy(model: str, preset: str, setting: dict[str, Any]) -> "Capri":
-    """A small private policy: real noise, no seed."""
-    from capri.joint.policy import Capri
-
-    # The printed noise of the paper wastes most of the budget: nothing could be proved of it.
-    options: dict[str, Any] = {"calibration": "analytic"} if preset == "paper" else {}
-    return Capri(model=model, preset=preset, **setting, **options)
-
-
-def _verdict(result: "AuditResult") -> str:
-    if result.passed:
-        share = max(result.proven_mu, 0.0) / result.claimed_mu
-        return f"[bold green]Passed[/bold green]: {share:.0%} of the claimed mu is proven, no more."
-    return _PROVED_TOO_MUCH
-
-
 def _summary(result: "AuditResult") -> "Table":
     from capri.cli.outcome import a_table
 
-    table = a_table(**_TABLE)
-    table.add_column("privacy loss")
-    table.add_column(f"epsilon at delta {result.delta:g}", justify="right")
-    table.add_column("mu", justify="right")
+    columns = ("privacy loss", f"epsilon at delta {result.delta:g}", "mu")
+    proven = f"proven at {100 * result.confidence:g} %: at least"
+    table = a_table(columns, left=columns[:1], **_TABLE)
     table.add_row("claimed: at most", f"{result.epsilon:.3f}", f"{result.claimed_mu:.3f}")
-    table.add_row(
-        f"proven at {100 * result.confidence:g} %: at least",
-        f"{result.proven_epsilon:.3f}",
-        f"{max(result.proven_mu, 0.0):.3f}",
-    )
+    table.add_row(proven, f"{result.proven_epsilon:.3f}", f"{max(result.proven_mu, 0.0):.3f}")
     return table
 
 
 def _attacks(result: "AuditResult") -> "Table":
     from capri.cli.outcome import a_table
 
-    table = a_table(**_TABLE)
-    for name in ("attack", "trials", "false alarms", "misses", "proven mu"):
-        table.add_column(name, justify="left" if name == "attack" else "right")
+    columns = ("attack", "trials", "false alarms", "misses", "proven mu")
+    table = a_table(columns, left=columns[:1], **_TABLE)
     for attack in result.attacks:
         table.add_row(
             attack.name,
@@ -193,8 +183,6 @@ def _attacks(result: "AuditResult") -> "Table":
 
 
 def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]:
-    from capri.cli.outcome import versions
-
     return {
         "model": result.model,
         "preset": preset,
@@ -214,22 +202,19 @@ def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]
             }
             for attack in result.attacks
         ],
-        "versions": versions(),
     }
 
 
 def _audit_device(
-    setting: dict[str, Any], randomizer: str, trials: int, confidence: float, json: str | None
-) -> bool:
-    """Audit real devices of a fresh bundle, print and write; whether they passed."""
+    setting: dict[str, Any], randomizer: str, trials: int, confidence: float
+) -> _Found:
+    """Audit real devices of a fresh bundle."""
     from dataclasses import replace
 
-    from capri.cli.outcome import check_json, console, put_json, say_where
     from capri.cli.progress import Meter
     from capri.local.aggregator import LocalCapri
     from capri.local.audit import audit_device
 
-    check_json(json)
     budget, rows = setting["budget"], setting["contexts"].rows
     if randomizer == "sphere":
         budget = replace(budget, delta=0.0)  # what it promises is pure
@@ -238,25 +223,19 @@ def _audit_device(
         result = audit_device(
             aggregator.bundle(), budget, rows, trials=trials, confidence=confidence, progress=meter
         )
-    put_json(json, _device_document(result))
-    shown = console(json)
-    shown.print(
-        f"[bold]CAPRI audit[/bold]: bytes of devices, {randomizer} randomizer, "
-        f"{aggregator.guarantee}, {trials:,} reports in each world."
+    return _Found(
+        f"bytes of devices, {randomizer} randomizer, {aggregator.guarantee}, "
+        f"{trials:,} reports in each world",
+        _device_document(result),
+        [_device_attacks(result), _device_verdict(result)],
     )
-    for part in (_device_attacks(result), _device_verdict(result)):
-        shown.print(part)
-    say_where(shown, results=json)
-    return result.passed
 
 
 def _device_attacks(result: "DeviceAudit") -> "Table":
     from capri.cli.outcome import a_table
 
-    table = a_table(**_TABLE)
-    table.add_column("attack")
-    table.add_column("reads")
-    table.add_column(f"epsilon at delta {result.delta:g}", justify="right")
+    columns = ("attack", "reads", f"epsilon at delta {result.delta:g}")
+    table = a_table(columns, left=columns[:2], **_TABLE)
     table.add_row("", "claimed: at most", f"{result.claimed_epsilon:.3f}", end_section=True)
     for name, proven in result.proven.items():
         table.add_row(name, _READS[name], f"{proven:.3f}" if proven > 0 else "nothing")
@@ -270,7 +249,7 @@ def _device_verdict(result: "DeviceAudit") -> str:
     if result.passed:
         share = result.proven_epsilon / result.claimed_epsilon
         return (
-            f"[bold green]Passed[/bold green]: {share:.0%} of the claimed epsilon is proven at "
+            f"{_PASSED}: {share:.0%} of the claimed epsilon is proven at "
             f"{100 * result.confidence:g} %, no more, and reports follow their law."
         )
     if result.proven_epsilon > result.claimed_epsilon:
@@ -282,8 +261,6 @@ def _device_verdict(result: "DeviceAudit") -> str:
 
 
 def _device_document(result: "DeviceAudit") -> dict[str, Any]:
-    from capri.cli.outcome import versions
-
     return {
         "model": "device",
         "randomizer": result.randomizer,
@@ -295,5 +272,4 @@ def _device_document(result: "DeviceAudit") -> dict[str, Any]:
         "law": result.law,
         "bias": result.bias,
         "passed": result.passed,
-        "versions": versions(),
     }

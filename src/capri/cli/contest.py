@@ -4,7 +4,7 @@ How they play, and what that shows in a few words computed from the records.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.cli.progress import Bar
 from capri.environments import TabularEnvironment
+from capri.experiments.players import make_player
+from capri.experiments.worlds import Told
 from capri.joint.policy import Capri
 from capri.kernels import Kernel
 from capri.local.fleet import Fleet
+from capri.plots import Contest
 from capri.privacy.budget import Budget
-from capri.rivals import UniformPlay
-from capri.simulation import Policy, SimulationResult, simulate
-from capri.spaces import ContextPool
+from capri.simulation import Policy, Progress, SimulationResult, simulate
 
 # A ratio counts as better than uniform play from this far below 1, and not by chance: chance moves
 # it by so many standard errors less than once in 10,000 runs.
@@ -32,29 +32,21 @@ _STANDARD_ERRORS = 4.0
 class Contestant:
     """A way to play: what it is called and, in words, what its users would be promised.
 
-    ``estimate`` is what it believes of ``f``; None when it believes nothing. ``epsilon`` is None
-    where there is no budget.
+    ``epsilon`` is None where there is no budget.
     """
 
     label: str
     promise: str
     policy: Policy
-    epsilon: float | None = None
-    estimate: Callable[[object], FloatArray] | None = None
+    epsilon: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """A contestant's result; ``errors`` is the true error of its estimate in each epoch.
+class Run(Contest):
+    """A contestant's result."""
 
-    The root mean square over the pairs played in the epoch, where that is what the policy predicts;
-    else the largest error over all pairs.
-    """
-
-    label: str
     promise: str
     result: SimulationResult
-    errors: tuple[float, ...]
     seconds: float
     epsilon: float | None = None
 
@@ -78,58 +70,31 @@ def contestants(
     rounds: int,
     preset: str,
     seed: int,
-) -> Iterator[Contestant]:
+) -> list[Contestant]:
     """All with the same seed: they meet the same users and differ in nothing but the policy."""
     local = replace(budget, epsilon=local_epsilon)
-    common: dict[str, Any] = {
-        "kernel": kernel,
-        "actions": environment.actions,
-        "contexts": ContextPool(environment.contexts, weights=environment.weights),
-        "reward_bound": environment.reward_bound,
-        "horizon": rounds,
-        "simulation_seed": seed,
-    }
-    policies: tuple[tuple[str, str, Budget | None, Capri | Fleet], ...] = (
-        (
-            "CAPRI joint",
-            f"{_pair(budget)}, noise\nby the curator",
-            budget,
-            Capri(**common, preset=preset, budget=budget),
-        ),
-        # Devices run the practical preset; the paper has a local form of its own.
-        (
-            "CAPRI local",
-            f"pure epsilon {local_epsilon:g},\non each device",
-            local,
-            Fleet.build(**common, budget=replace(local, delta=0.0)),
+    noise = f"{_pair(local)}, noise\nby each user"
+    if preset == "practical":
+        # What devices promise is pure; the paper has a local form of its own.
+        local = replace(local, delta=0.0)
+        noise = f"pure epsilon {local_epsilon:g},\non each device"
+
+    def contestant(label: str, promise: str, own: Budget | None, **player: str) -> Contestant:
+        policy = make_player(
+            player, Told(kernel=kernel), environment, budget=own, rounds=rounds, seed=seed
         )
-        if preset == "practical"
-        else (
-            "CAPRI local",
-            f"{_pair(local)}, noise\nby each user",
-            local,
-            Capri(**common, preset=preset, budget=local, model="local"),
-        ),
-        (
-            "CAPRI non-private",
-            "none: no noise",
-            None,
-            Capri(**common, preset=preset, budget=None),
-        ),
-    )
-    for label, promise, own, policy in policies:
-        yield Contestant(
-            label=label,
-            promise=promise,
-            policy=policy,
-            epsilon=None if own is None else own.epsilon,
-            estimate=policy.estimate,
-        )
-    yield Contestant(
-        label="uniform play",
-        promise="perfect: no data",
-        policy=UniformPlay(actions=environment.actions, horizon=rounds, simulation_seed=seed),
-    )
+        epsilon = None if own is None else own.epsilon
+        return Contestant(label=label, promise=promise, policy=policy, epsilon=epsilon)
+
+    capri = {"name": "capri", "preset": preset, "model": "joint"}
+    devices = capri | {"model": "local", "randomizer": "sphere"}
+    curated = f"{_pair(budget)}, noise\nby the curator"
+    return [
+        contestant("CAPRI joint", curated, budget, **capri),
+        contestant("CAPRI local", noise, local, **devices),
+        contestant("CAPRI non-private", "none: no noise", None, **capri),
+        contestant("uniform play", "perfect: no data", None, name="uniform"),
+    ]
 
 
 def _pair(budget: Budget) -> str:
@@ -161,10 +126,10 @@ class _Watched:
 
 
 def play(
-    contestant: Contestant, environment: TabularEnvironment, rounds: int, seed: int, bar: Bar
+    contestant: Contestant, environment: TabularEnvironment, rounds: int, seed: int, bar: Progress
 ) -> Run:
-    """Simulate, and after each closed epoch measure how wrong the estimate is."""
-    policy, estimate = contestant.policy, contestant.estimate
+    """Simulate, and after each closed epoch measure how wrong the estimate of ``f`` is."""
+    policy = contestant.policy
     watched = _Watched(environment)
     errors: list[float] = []
     measuring = 0.0
@@ -172,16 +137,16 @@ def play(
     def watch(rounds: int, regret: float) -> None:
         nonlocal measuring
         bar(rounds, regret)
-        if estimate is not None and len(policy.epochs) > len(errors):
+        if isinstance(policy, Capri | Fleet) and len(policy.epochs) > len(errors):
             started = perf_counter()
-            values = estimate(environment.contexts)
+            values = policy.estimate(environment.contexts)
             if policy.epochs[-1].predicted_error is None:
                 errors.append(float(np.abs(values - environment.means).max()))
             else:
                 errors.append(watched.error_of(values))
             measuring += perf_counter() - started
 
-    bar.start()
+    bar(0, 0.0)
     result = simulate(policy, watched, rounds, seed=seed, progress=watch)
     return Run(
         label=contestant.label,
@@ -189,6 +154,7 @@ def play(
         result=result,
         epsilon=contestant.epsilon,
         errors=tuple(errors),
+        reference=not result.epochs,
         # The measurement belongs to the demo, not to the policy.
         seconds=result.seconds - measuring,
     )

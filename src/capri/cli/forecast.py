@@ -15,7 +15,6 @@ from capri.cli.options import (
     count,
     numbers,
     option,
-    picture_kind,
     whole_numbers,
 )
 from capri.cli.simulate import KERNELS
@@ -64,21 +63,17 @@ def forecast(
     So the policy is played, with seeded noise, against random functions of
     the kernel's space. A simulation: it carries no privacy claim.
     """
-    kind = picture_kind(output)
     epsilons, horizons = numbers("epsilon", epsilon), whole_numbers("rounds", rounds)
 
-    from capri.cli.outcome import check_json, console, put_json, say_where
+    from capri.cli.outcome import Output
     from capri.cli.progress import Meter
     from capri.environments import random_rkhs
-    from capri.files import check_writable, write_atomically
     from capri.joint.policy import Capri
     from capri.kernels import kernel_by_name
-    from capri.plots import to_bytes
     from capri.privacy.budget import Budget
     from capri.spaces import ContextPool
 
-    check_writable(output)
-    check_json(json)
+    files = Output(json, output)
     chosen = epsilons[len(epsilons) // 2] if detail is None else detail
     if chosen not in epsilons:
         raise ConfigurationError(f"detail must be one of the epsilons {epsilon}, got {chosen:g}")
@@ -109,13 +104,7 @@ def forecast(
             horizons=horizons, epsilons=epsilons, functions=functions, noise=noise, seed=seed,
             progress=meter,
         )  # fmt: skip
-    # Files first: they are there even if nobody reads the tables to their end.
-    write_atomically(output, to_bytes(found.plot(), kind))
-    put_json(json, found.to_dict())
-    shown = console(json)
-    shown.print(_grid(found))
-    shown.print(_epochs(found, chosen))
-    say_where(shown, picture=output, results=json)
+    files.put(_grid(found), _epochs(found, chosen), document=found.to_dict(), figure=found.plot())
 
 
 def read_rows(path: Path) -> list[list[float]]:
@@ -164,6 +153,8 @@ def _grid(found: "Forecast") -> object:
     from capri.plots.forecast import name_of
 
     table = a_table(
+        ("", *(f"{horizon:,} rounds" for horizon in found.horizons)),
+        left=("",),
         padding=(0, 1),
         title="Regret per round divided by that of uniform play",
         caption=(
@@ -172,9 +163,6 @@ def _grid(found: "Forecast") -> object:
             "good: up to 0.2, learns: up to 0.5, learns slowly: up to 0.9, hopeless: above."
         ),
     )
-    table.add_column("", no_wrap=True)
-    for horizon in found.horizons:
-        table.add_column(f"{horizon:,} rounds", justify="right", no_wrap=True)
     for epsilon in found.epsilons:
         cells = []
         for horizon in found.horizons:
@@ -195,18 +183,15 @@ def _epochs(found: "Forecast", epsilon: float) -> object:
     if not epochs:
         return f"At {name} no epoch closes within {found.horizons[-1]:,} rounds: nothing is learnt."
     table = a_table(
+        ("epoch", "rounds\nso far", "width", "predicted\nerror", "gap", "privacy\nnoise",
+         "sampling", "pairs\nin play", "noise\nscale"),
         title=f"Epochs at {name}",
         caption=(
             "gap: between two actions, that can be told apart; the mean gap to the best action is "
             f"{found.uniform_regret_per_round:.3f}.\n"
             "privacy noise, sampling: their shares in the variance of a release."
         ),
-    )
-    for column in (
-        "epoch", "rounds\nso far", "width", "predicted\nerror", "gap", "privacy\nnoise", "sampling",
-        "pairs\nin play", "noise\nscale",
-    ):  # fmt: skip
-        table.add_column(column, justify="right", no_wrap=True)
+    )  # fmt: skip
     for epoch in epochs:
         error = epoch.predicted_error
         table.add_row(

@@ -3,50 +3,14 @@
 With ``--local``: what a device's report adds, by either randomizer.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from capri.cli.options import Delta, Json, count, flag, numbers, option, whole_numbers
 from capri.errors import ConfigurationError
 
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseRow:
-    """Noise scales per unit of the contribution bound ``B C``, with what each delivers.
-
-    ``epochs`` is the number of doubling epochs that the split divides the budget by.
-    """
-
-    epsilon: float
-    rounds: int
-    epochs: int
-    paper_noise: float
-    paper_epsilon: float
-    split_noise: float
-    split_epsilon: float
-    noise: float
-    delivered_epsilon: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalNoiseRow:
-    """Variance per coordinate of an unbiased report of a vector of norm at most 1, and its bytes.
-
-    ``candidates``, ``near`` and ``chance`` are ``M``, ``k`` and ``p`` of the sphere randomizer.
-    """
-
-    epsilon: float
-    dimension: int
-    candidates: int
-    near: int
-    chance: float
-    sphere_variance: float
-    gaussian_variance: float
-    sphere_bytes: int
-    gaussian_bytes: int
+Row = dict[str, Any]
 
 
 def noise(
@@ -70,16 +34,18 @@ def noise(
 
     check_json(json)
     epsilons = numbers("epsilon", epsilon)
-    found: Sequence[NoiseRow | LocalNoiseRow]
     if local:
-        reports = found = local_noise_rows(epsilons, delta, dimension)
-        cells = [_local_cells(row) for row in reports]
+        rows = local_noise_rows(epsilons, delta, dimension)
+        columns, more, less = _LOCAL_COLUMNS, "gaussian_variance", "sphere_variance"
     else:
-        releases = found = noise_rows(epsilons, whole_numbers("rounds", rounds), delta, dimension)
-        cells = [_cells(row) for row in releases]
-    put_json(json, {"delta": delta, "dimension": dimension, "rows": [asdict(row) for row in found]})
+        rows = noise_rows(epsilons, whole_numbers("rounds", rounds), delta, dimension)
+        columns, more, less = _COLUMNS, "paper_noise", "noise"
+    put_json(json, {"delta": delta, "dimension": dimension, "rows": rows})
     if json == "-":
         return
+    cells = [
+        [shown.format(**row, ratio=row[more] / row[less]) for *_, shown in columns] for row in rows
+    ]
     if markdown:
         typer.echo(_markdown(cells, delta, dimension if local else None))
     else:
@@ -88,8 +54,8 @@ def noise(
 
 def noise_rows(
     epsilons: list[float], horizons: list[int], delta: float, dimension: int
-) -> list[NoiseRow]:
-    """One row per epsilon and horizon.
+) -> list[Row]:
+    """Noise scales per unit of the contribution bound ``B C``, and the epsilon each delivers.
 
     A user is in one epoch, so a noise of scale ``s`` on contributions bounded by 1 is the Gaussian
     mechanism with ``mu = 2 / s`` (replace-one sensitivity is twice the bound), once:
@@ -119,23 +85,23 @@ def noise_rows(
             paper = paper_noise_scale(budget, sigma_max=1.0, reward_bound=1.0, horizon=horizon)
             split = 2 * analytic_multiplier(Budget(epsilon=epsilon / epochs, delta=delta / epochs))
             rows.append(
-                NoiseRow(
-                    epsilon=epsilon,
-                    rounds=horizon,
-                    epochs=epochs,
-                    paper_noise=paper,
-                    paper_epsilon=delivered_epsilon(2 / paper, delta),
-                    split_noise=split,
-                    split_epsilon=delivered_epsilon(2 / split, delta),
-                    noise=ours,
-                    delivered_epsilon=delivered_by_integers(2 / ours, budget, dimension),
-                )
+                {
+                    "epsilon": epsilon,
+                    "rounds": horizon,
+                    "epochs": epochs,
+                    "paper_noise": paper,
+                    "paper_epsilon": delivered_epsilon(2 / paper, delta),
+                    "split_noise": split,
+                    "split_epsilon": delivered_epsilon(2 / split, delta),
+                    "noise": ours,
+                    "delivered_epsilon": delivered_by_integers(2 / ours, budget, dimension),
+                }
             )
     return rows
 
 
-def local_noise_rows(epsilons: list[float], delta: float, dimension: int) -> list[LocalNoiseRow]:
-    """One row per epsilon.
+def local_noise_rows(epsilons: list[float], delta: float, dimension: int) -> list[Row]:
+    """Variance per coordinate of an unbiased report of a vector of norm at most 1, and its bytes.
 
         sphere     1 / (m c^2), c the mean product of the reported direction with the unit vector
         gaussian   s^2, s twice the analytic multiplier of (eps, delta) less the integers' slack
@@ -153,62 +119,44 @@ def local_noise_rows(epsilons: list[float], delta: float, dimension: int) -> lis
         budget = Budget(epsilon=epsilon, delta=delta)
         best = sphere(epsilon, dimension)
         rows.append(
-            LocalNoiseRow(
-                epsilon=epsilon,
-                dimension=dimension,
-                candidates=best.candidates,
-                near=best.near,
-                chance=best.chance / COIN,
-                sphere_variance=best.deviation**2,
-                gaussian_variance=noise_multiplier(budget, dimension) ** 2,
-                sphere_bytes=report_size(Randomizer.SPHERE, dimension),
-                gaussian_bytes=report_size(Randomizer.GAUSSIAN, dimension),
-            )
+            {
+                "epsilon": epsilon,
+                "dimension": dimension,
+                "candidates": best.candidates,
+                "near": best.near,
+                "chance": best.chance / COIN,
+                "sphere_variance": best.deviation**2,
+                "gaussian_variance": noise_multiplier(budget, dimension) ** 2,
+                "sphere_bytes": report_size(Randomizer.SPHERE, dimension),
+                "gaussian_bytes": report_size(Randomizer.GAUSSIAN, dimension),
+            }
         )
     return rows
 
 
-def _cells(row: NoiseRow) -> list[str]:
-    return [
-        f"{row.epsilon:g}",
-        f"{row.rounds:,}",
-        f"{row.paper_noise:,.1f}",
-        f"{row.paper_epsilon:.3g}",
-        f"{row.split_noise:,.1f}",
-        f"{row.split_epsilon:.3g}",
-        f"{row.noise:,.2f}",
-        f"{row.delivered_epsilon:.4g}",
-        f"{row.paper_noise / row.noise:.1f}",
-    ]
-
-
+# What the tables show: in documents, in the shell, and the number in its format.
 _COLUMNS = (
-    "epsilon", "T", "paper", "delivers", "split", "delivers", "ours", "delivers", "paper / ours",
-)  # fmt: skip
-_NARROW = (
-    "eps", "T", "paper", "(eps)", "split", "(eps)", "ours", "(eps)", "paper\n/ ours",
-)  # fmt: skip
+    ("epsilon", "eps", "{epsilon:g}"),
+    ("T", "T", "{rounds:,}"),
+    ("paper", "paper", "{paper_noise:,.1f}"),
+    ("delivers", "(eps)", "{paper_epsilon:.3g}"),
+    ("split", "split", "{split_noise:,.1f}"),
+    ("delivers", "(eps)", "{split_epsilon:.3g}"),
+    ("ours", "ours", "{noise:,.2f}"),
+    ("delivers", "(eps)", "{delivered_epsilon:.4g}"),
+    ("paper / ours", "paper\n/ ours", "{ratio:.1f}"),
+)
 _LOCAL_COLUMNS = (
-    "epsilon", "M", "k", "p", "sphere, pure", "Gaussian", "Gaussian / sphere", "bytes, sphere",
-    "bytes, Gaussian",
-)  # fmt: skip
-_LOCAL_NARROW = (
-    "eps", "M", "k", "p", "sphere", "Gaussian", "ratio", "bytes", "bytes,\nGaussian",
-)  # fmt: skip
-
-
-def _local_cells(row: LocalNoiseRow) -> list[str]:
-    return [
-        f"{row.epsilon:g}",
-        str(row.candidates),
-        str(row.near),
-        f"{row.chance:.3f}",
-        f"{row.sphere_variance:.3g}",
-        f"{row.gaussian_variance:.3g}",
-        f"{row.gaussian_variance / row.sphere_variance:.1f}",
-        f"{row.sphere_bytes:,}",
-        f"{row.gaussian_bytes:,}",
-    ]
+    ("epsilon", "eps", "{epsilon:g}"),
+    ("M", "M", "{candidates}"),
+    ("k", "k", "{near}"),
+    ("p", "p", "{chance:.3f}"),
+    ("sphere, pure", "sphere", "{sphere_variance:.3g}"),
+    ("Gaussian", "Gaussian", "{gaussian_variance:.3g}"),
+    ("Gaussian / sphere", "ratio", "{ratio:.1f}"),
+    ("bytes, sphere", "bytes", "{sphere_bytes:,}"),
+    ("bytes, Gaussian", "bytes,\nGaussian", "{gaussian_bytes:,}"),
+)
 
 
 def _title(delta: float, dimension: int | None, *, of: str = "B C", sign: str = " ") -> str:
@@ -223,7 +171,7 @@ def _title(delta: float, dimension: int | None, *, of: str = "B C", sign: str = 
 
 def _markdown(cells: list[list[str]], delta: float, dimension: int | None) -> str:
     """The table of the documents: numbers, aligned to the right."""
-    columns = _COLUMNS if dimension is None else _LOCAL_COLUMNS
+    columns = [name for name, *_ in (_COLUMNS if dimension is None else _LOCAL_COLUMNS)]
     lines = [
         _title(delta, dimension, of="`B C`", sign=" = ") + ":",
         "",
@@ -241,10 +189,10 @@ def _table(cells: list[list[str]], delta: float, dimension: int | None) -> objec
     caption = "(eps): the epsilon that the noise left of it really delivers."
     if dimension is not None:
         caption = "sphere: pure epsilon; M directions, the k nearest have probability p together."
-    table = a_table(title=_title(delta, dimension), caption=caption)
-    for name in _NARROW if dimension is None else _LOCAL_NARROW:
-        style = "dim" if name == "(eps)" else None
-        table.add_column(name, justify="right", no_wrap=True, style=style)
+    columns = [name for _, name, _ in (_COLUMNS if dimension is None else _LOCAL_COLUMNS)]
+    table = a_table(columns, title=_title(delta, dimension), caption=caption)
+    for column in table.columns:
+        column.style = "dim" if column.header == "(eps)" else ""
     for number, line in enumerate(cells):
         last = number + 1 == len(cells) or cells[number + 1][0] != line[0]
         table.add_row(*line, end_section=last and dimension is None)

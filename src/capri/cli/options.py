@@ -4,7 +4,6 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from math import inf
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -32,14 +31,16 @@ def whole(least: float = -inf) -> Callable[[Any], int]:
     return integer
 
 
-def option(help: str, metavar: str | None = None, *, panel: str | None = None, **more: Any) -> Any:
+def option(
+    help: str, metavar: str | None = None, *names: str, panel: str | None = None, **more: Any
+) -> Any:
     """An option, in the panel of the help that it belongs to."""
-    return typer.Option(help=help, metavar=metavar, rich_help_panel=panel, **more)
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, **more)
 
 
 def flag(name: str, help: str, *, panel: str | None = None) -> Any:
     """An option that is given or not."""
-    return typer.Option(name, help=help, rich_help_panel=panel)
+    return option(help, None, name, panel=panel)
 
 
 def count(help: str, least: float = -inf, *, panel: str | None = None) -> Any:
@@ -63,16 +64,6 @@ FirstSeed = Annotated[int, count("The first seed.", 0)]
 Json = Annotated[
     str | None, option("Write results to this file; - is the standard output.", "PATH")
 ]
-
-_PICTURES = ("png", "svg", "pdf")
-
-
-def picture_kind(path: Path) -> str:
-    """The kind of picture that a file name asks for."""
-    kind = path.suffix.removeprefix(".").lower()
-    if kind not in _PICTURES:
-        raise ConfigurationError(f"the picture must end in .png, .svg or .pdf, got {path}")
-    return kind
 
 
 def numbers(name: str, text: str) -> list[float]:

@@ -2,7 +2,7 @@
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean, stdev
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from capri.errors import ConfigurationError
 from capri.files import check_writable, to_json, write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
     from rich.table import Table
 
@@ -22,21 +24,6 @@ PRIVACY_CLAIM = "none: this is a seeded simulation"
 
 # What the numbers depend on.
 _LIBRARIES = ("capri-bandits", "numpy", "scipy", "opendp")
-
-
-def outcome(
-    parameters: Mapping[str, Any], first_seed: int, results: "Sequence[SimulationResult]"
-) -> dict[str, Any]:
-    """Parameters, results by seed and their mean, in values that JSON can hold."""
-    return {
-        "parameters": dict(parameters),
-        "privacy_claim": PRIVACY_CLAIM,
-        "seeds": [
-            {"seed": seed, **result.to_dict()} for seed, result in enumerate(results, first_seed)
-        ],
-        "mean": mean(results),
-        "versions": versions(),
-    }
 
 
 def mean(results: "Sequence[SimulationResult]") -> dict[str, Any]:
@@ -72,6 +59,20 @@ def check_json(target: str | None) -> None:
         check_writable(Path(target))
 
 
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be written, or is of no known kind."""
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ConfigurationError(f"the picture must end in .png, .svg or .pdf, got {path}")
+    check_writable(path)
+
+
+def put_picture(path: Path, figure: "Figure") -> None:
+    """Write a picture of the kind that the file name asks for."""
+    from capri.plots import to_bytes
+
+    write_atomically(path, to_bytes(figure, path.suffix.lower().removeprefix(".")))
+
+
 def put_json(target: str | None, document: Mapping[str, Any]) -> None:
     """Write a document where it was asked for. With -, it is all that standard output holds."""
     if target == "-":
@@ -87,18 +88,43 @@ def console(json: str | None) -> "Console":
     return Console(stderr=json == "-", highlight=False)
 
 
-def say_where(shown: "Console", **files: object) -> None:
-    """The files that were written, each with its name; not those on standard output."""
-    for what, path in files.items():
-        if path is not None and path != "-":
-            shown.print(f"{what.capitalize()}: {path}", soft_wrap=True, markup=False)
+class Output:
+    """Where a command puts what it found: files and the shell.
+
+    Files that could not be written when a long run is over are refused at once.
+    """
+
+    def __init__(self, json: str | None = None, picture: Path | None = None) -> None:
+        if picture is not None:
+            check_picture(picture)
+        check_json(json)
+        self._json, self._picture = json, picture
+
+    def put(
+        self, *shown: object, document: Mapping[str, Any], figure: "Figure | None" = None
+    ) -> None:
+        """Write the files, show the rest, and say which files there are."""
+        # Files first: they are there even if nobody reads the tables to their end.
+        if self._picture is not None and figure is not None:
+            put_picture(self._picture, figure)
+        put_json(self._json, document)
+        shell = console(self._json)
+        for part in shown:
+            shell.print(part)
+        for what, path in (("Picture", self._picture), ("Results", self._json)):
+            if path is not None and path != "-":
+                shell.print(f"{what}: {path}", soft_wrap=True, markup=False)
 
 
-def a_table(**options: Any) -> "Table":
-    """An empty table in the style of all commands."""
+def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any) -> "Table":
+    """An empty table in the style of all commands: columns of numbers, and of texts on the left."""
     from rich import box
-    from rich.table import Table
+    from rich.table import Column, Table
 
     style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
-    left = {"title_justify": "left", "title_style": "bold", "caption_justify": "left"}
-    return Table(**style | left | options)
+    style |= {"title_justify": "left", "title_style": "bold", "caption_justify": "left"}
+    headers = [
+        Column(name) if name in left else Column(name, justify="right", no_wrap=True)
+        for name in columns
+    ]
+    return Table(*headers, **style | options)

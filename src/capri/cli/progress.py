@@ -1,6 +1,7 @@
 """Live progress on stderr."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Self
 
 from rich.console import Console, Group
@@ -41,24 +42,6 @@ class _Shown:
             self._shown.stop()
 
 
-class Bar:
-    """The bar of one run; :func:`capri.simulate` calls it with rounds and regret per round."""
-
-    def __init__(self, progress: Progress, task: TaskID, uniform_regret: float) -> None:
-        self._progress = progress
-        self._task = task
-        self._uniform_regret = uniform_regret
-
-    def start(self) -> None:
-        """Let the clock of this run tick."""
-        self._progress.start_task(self._task)
-
-    def __call__(self, rounds: int, regret: float) -> None:
-        """Show how far the run is and how it compares to uniform play."""
-        ratio = f"ratio {regret / self._uniform_regret:.2f}"
-        self._progress.update(self._task, completed=rounds, ratio=ratio)
-
-
 class Meter(_Shown):
     """One bar that is told how much is done of how much."""
 
@@ -94,10 +77,19 @@ class Bars(_Shown):
             console=self.console,
         )
 
-    def add(self, label: str, rounds: int, uniform_regret: float) -> Bar:
-        """A bar that waits until its run starts."""
+    def add(self, label: str, rounds: int, uniform_regret: float) -> Callable[[int, float], None]:
+        """A bar to call with rounds and regret per round, as :func:`capri.simulate` does.
+
+        It waits until its run starts: the first call lets its clock tick.
+        """
         task = self._progress.add_task(label, start=False, total=rounds, ratio="")
-        return Bar(self._progress, task, uniform_regret)
+
+        def show(done: int, regret: float) -> None:
+            self._progress.start_task(task)
+            ratio = f"ratio {regret / uniform_regret:.2f}" if done else ""
+            self._progress.update(task, completed=done, ratio=ratio)
+
+        return show
 
 
 class StudyProgress(_Shown, Watcher):

@@ -1,12 +1,12 @@
 """``capri report``: one page, and pictures for papers, from the results of studies."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from capri.cli.options import option
+from capri.errors import ConfigurationError
 
 
 def report(
@@ -15,19 +15,10 @@ def report(
     ],
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The page to write: report.html there if left out.",
-            metavar="PATH",
-        ),
+        option("The page to write: report.html there if left out.", "PATH", "--output", "-o"),
     ] = None,
-    png: Annotated[
-        str | None, typer.Option(help="Also write figures as PNG here.", metavar="FOLDER")
-    ] = None,
-    svg: Annotated[
-        str | None, typer.Option(help="Also write figures as SVG here.", metavar="FOLDER")
-    ] = None,
+    png: Annotated[str | None, option("Also write figures as PNG here.", "FOLDER")] = None,
+    svg: Annotated[str | None, option("Also write figures as SVG here.", "FOLDER")] = None,
 ) -> None:
     """Write one self-contained page about the results of a study.
 
@@ -35,6 +26,7 @@ def report(
     memory, promises and certificates. It opens offline in any browser. Results
     of a run that is under way may be looked at.
     """  # fmt: skip
+    from capri.cli.outcome import check_picture, put_picture
     from capri.files import check_writable, write_atomically
     from capri.report import read_report
 
@@ -44,29 +36,16 @@ def report(
     found = read_report(folder)
     check_writable(target)
     for _, wanted in pictures:
-        _make_folder(wanted)
+        try:
+            wanted.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise ConfigurationError(f"cannot write to {wanted}: {problem.strerror}") from None
     write_atomically(target, found.html().encode())
     typer.echo(f"wrote {target}")
-    if pictures:
-        _write_figures(found.figures(), pictures)
-
-
-def _make_folder(folder: Path) -> None:
-    from capri.errors import ConfigurationError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise ConfigurationError(f"cannot write to {folder}: {problem.strerror}") from None
-
-
-def _write_figures(figures: "dict[str, Figure]", wanted: list[tuple[str, Path]]) -> None:
-    from capri.files import check_writable, write_atomically
-    from capri.plots import to_bytes
-
-    for kind, folder in wanted:
+    figures = found.figures() if pictures else {}
+    for kind, wanted in pictures:
         for name, figure in figures.items():
-            target = folder / f"{name}.{kind}"
-            check_writable(target)
-            write_atomically(target, to_bytes(figure, kind))
+            target = wanted / f"{name}.{kind}"
+            check_picture(target)
+            put_picture(target, figure)
             typer.echo(f"wrote {target}")

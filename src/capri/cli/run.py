@@ -1,7 +1,10 @@
 """``capri run``: play a study, or what is missing of it."""
 
+from collections import Counter, defaultdict
+from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,8 +13,9 @@ from capri.cli.shell import INTERRUPTED
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from capri.experiments import Results, Study
+    from capri.experiments import Results
     from capri.experiments.backends import Backend
+    from capri.experiments.records import Record
 
 CELLS_FAILED = 1
 
@@ -89,8 +93,6 @@ def run(
 
 def _failures(results: "Results") -> list[str]:
     """A line for every different error: how many cells of which policy on what failed so."""
-    from collections import Counter
-
     found = Counter(
         (record["policy"], record["environment"], record["error"])
         for record in results.records
@@ -134,45 +136,34 @@ def _show(results: "Results") -> None:
     Beside each number stands what the policy promises: only like promises compare.
     With a single context also the mean simple regret: what the recommended action loses.
     """
-    from collections import defaultdict
-    from math import sqrt
-    from statistics import fmean, stdev
-
     from rich.console import Console
     from rich.table import Table
 
-    study: Study = results.study
-    ratios: defaultdict[tuple[str, int, str, str, float | None], list[float]] = defaultdict(list)
-    simple: defaultdict[tuple[str, int, str, str, float | None], list[float]] = defaultdict(list)
+    found: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
     for record in results.records:
         if record["ratio"] is not None:
-            promise = record["promise"]
-            private = promise["model"] not in ("none", "perfect")
-            pure = " pure" if private and promise["kind"] == "pure" else ""
-            key = (record["environment"], record["rounds"], promise["model"] + pure,
-                   record["policy"], record["epsilon"])  # fmt: skip
-            ratios[key].append(record["ratio"])
-            if record["simple_regret"] is not None:
-                simple[key].append(record["simple_regret"])
-    if not ratios:
+            model, kind = record["promise"]["model"], record["promise"]["kind"]
+            pure = " pure" if kind == "pure" and model not in ("none", "perfect") else ""
+            key = (record["environment"], record["rounds"], model + pure, record["policy"],
+                   record["epsilon"])  # fmt: skip
+            found[key].append({name: record[name] for name in ("ratio", "simple_regret")})
+    if not found:
         return
-    table = Table(title=f"{study.title}: regret over that of uniform play")
+    table = Table(title=f"{results.study.title}: regret over that of uniform play")
     left = ("problem", "promise", "policy")
     for name in ("problem", "T", "promise", "policy", "epsilon", "ratio", "seeds"):
         table.add_column(name, justify="left" if name in left else "right")
+    simple = any(each["simple_regret"] is not None for same in found.values() for each in same)
     if simple:
         table.add_column("simple regret", justify="right")
-    for key, found in ratios.items():
-        environment, rounds, promised, policy, epsilon = key
-        error = f" ± {stdev(found) / sqrt(len(found)):.3f}" if len(found) > 1 else ""
-        table.add_row(
-            environment,
-            f"{rounds:,}",
-            promised,
-            policy,
-            "" if epsilon is None else f"{epsilon:g}",
-            f"{fmean(found):.3f}{error}",
-            str(len(found)),
-            *([f"{fmean(simple[key]):.3f}" if key in simple else ""] if simple else []),
-        )
+    for (environment, rounds, promise, policy, epsilon), same in found.items():
+        ratios = [each["ratio"] for each in same]
+        kept = [each["simple_regret"] for each in same if each["simple_regret"] is not None]
+        error = f" ± {stdev(ratios) / sqrt(len(ratios)):.3f}" if len(ratios) > 1 else ""
+        budget = "" if epsilon is None else f"{epsilon:g}"
+        mean = f"{fmean(ratios):.3f}{error}"
+        row = [environment, f"{rounds:,}", promise, policy, budget, mean, str(len(ratios))]
+        if simple:
+            row.append(f"{fmean(kept):.3f}" if kept else "")
+        table.add_row(*row)
     Console(highlight=False).print(table)

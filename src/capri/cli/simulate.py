@@ -23,7 +23,6 @@ from capri.cli.options import (
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from capri.environments import TabularEnvironment
     from capri.simulation import SimulationResult
 
 # Spelled out: asking the catalogues would make --help load everything. A test compares.
@@ -76,7 +75,7 @@ def simulate(
     The seed draws the function, the users who come and the noise: a result
     can be repeated exactly, and carries no privacy claim.
     """
-    from capri.cli.outcome import check_json, console, outcome, put_json, say_where
+    from capri.cli.outcome import PRIVACY_CLAIM, Output, mean, versions
     from capri.cli.progress import Bars
     from capri.environments import environment_by_name
     from capri.experiments.players import make_player
@@ -86,7 +85,7 @@ def simulate(
     from capri.rivals import promise_of
     from capri.simulation import simulate as play
 
-    check_json(json)
+    files = Output(json)
     given = {"features": features, "tau": tau}
     player: dict[str, Any] = {"name": policy}
     if policy == "capri":
@@ -102,52 +101,41 @@ def simulate(
         budget = Budget(epsilon=epsilon, delta=delta)
     told = Told(kernel=kernel_by_name(kernel, lengthscale))
 
-    def world(number: int) -> "TabularEnvironment":
-        return environment_by_name(
-            env,
-            kernel=told.kernel,
-            contexts=contexts,
-            actions=actions,
-            context_dimension=context_dimension,
-            action_dimension=action_dimension,
-            noise=noise,
-            seed=number,
-        )
-
-    first = world(seed)
+    space: dict[str, Any] = {
+        "contexts": contexts,
+        "actions": actions,
+        "context_dimension": context_dimension,
+        "action_dimension": action_dimension,
+        "noise": noise,
+    }
+    world = partial(environment_by_name, env, kernel=told.kernel, **space)
+    contender = partial(make_player, player, told, budget=budget, rounds=rounds)
+    first = world(seed=seed)
     if first.uniform_regret() == 0.0:
         raise ConfigurationError(
             "every action is equally good here, so there is no regret to measure: "
             "ask for 2 or more actions"
         )
     # Bad options are refused here, before any bar is shown.
-    promised = promise_of(make_player(player, told, first, budget=budget, rounds=rounds, seed=seed))
+    promised = promise_of(contender(first, seed=seed))
     promise, spends = str(promised), promised.model not in ("none", "perfect")
 
     results: list[SimulationResult] = []
     with Bars() as bars:
         for number in range(seed, seed + seeds):
-            environment = world(number)
+            environment = world(seed=number)
             bar = bars.add(f"seed {number}", rounds, environment.uniform_regret())
-            bar.start()
-            contender = make_player(
-                player, told, environment, budget=budget, rounds=rounds, seed=number
-            )
-            results.append(play(contender, environment, rounds, seed=number, progress=bar))
+            bar(0, 0.0)
+            playing = contender(environment, seed=number)
+            results.append(play(playing, environment, rounds, seed=number, progress=bar))
 
-    shown = console(json)
-    shown.print(_table(results, seed, promise))
-    if json is None:
-        return
     parameters = {
         "env": env,
         "kernel": kernel,
         "lengthscale": lengthscale,
-        "contexts": contexts,
-        "actions": actions,
+        **space,
         "context_dimension": first.contexts.shape[1],
         "action_dimension": first.actions.shape[1],
-        "noise": noise,
         "reward_bound": first.reward_bound,
         "policy": policy,
         "promise": promise,
@@ -161,8 +149,14 @@ def simulate(
         "seeds": seeds,
         "seed": seed,
     }
-    put_json(json, outcome(parameters, seed, results))
-    say_where(shown, results=json)
+    document = {
+        "parameters": parameters,
+        "privacy_claim": PRIVACY_CLAIM,
+        "seeds": [{"seed": number, **each.to_dict()} for number, each in enumerate(results, seed)],
+        "mean": mean(results),
+        "versions": versions(),
+    }
+    files.put(_table(results, seed, promise), document=document)
 
 
 def _check_rival(policy: str, options: list[str]) -> None:
@@ -185,24 +179,26 @@ def _check_rival(policy: str, options: list[str]) -> None:
 def _table(results: "list[SimulationResult]", first_seed: int, promise: str) -> object:
     from capri.cli.outcome import PRIVACY_CLAIM, a_table, mean
 
+    over = mean(results)
+    error = over["ratio_standard_error"]
+    footers = {
+        "seed": "mean",
+        "regret\nper round": f"{over['regret_per_round']:.4f}",
+        "uniform\nplay": f"{over['uniform_regret_per_round']:.4f}",
+        "ratio": f"{over['ratio']:.3f}" + ("" if error is None else f" +- {error:.3f}"),
+        "closed\nepochs": f"{over['epochs']:g}",
+        "pairs\nactive": "",
+        "seconds": f"{over['seconds']:.1f}",
+        "peak\nMB": _megabytes(over["peak_memory_bytes"]),
+    }
     table = a_table(
+        footers,
         pad_edge=False,
         show_footer=len(results) > 1,
         caption=f"Simulated promise: {promise}.\nPrivacy claim: {PRIVACY_CLAIM}.",
     )
-    over = mean(results)
-    error = over["ratio_standard_error"]
-    for name, footer in (
-        ("seed", "mean"),
-        ("regret\nper round", f"{over['regret_per_round']:.4f}"),
-        ("uniform\nplay", f"{over['uniform_regret_per_round']:.4f}"),
-        ("ratio", f"{over['ratio']:.3f}" + ("" if error is None else f" +- {error:.3f}")),
-        ("closed\nepochs", f"{over['epochs']:g}"),
-        ("pairs\nactive", ""),
-        ("seconds", f"{over['seconds']:.1f}"),
-        ("peak\nMB", _megabytes(over["peak_memory_bytes"])),
-    ):
-        table.add_column(name, footer, justify="right", no_wrap=True)
+    for column, footer in zip(table.columns, footers.values(), strict=True):
+        column.footer = footer
     for number, result in enumerate(results, first_seed):
         table.add_row(
             str(number),

@@ -15,6 +15,7 @@ from capri.experiments.study import Study, load_study
 from capri.experiments.toml import Given, Source
 from capri.experiments.worlds import World
 from capri.memory import PeakMemory
+from capri.privacy.promise import NOTHING
 from capri.rivals import BY_NAME, RIVAL_NAMES, Promise
 
 # CAPRI under each trust model, beside the rivals.
@@ -78,10 +79,7 @@ def arena_study(
         name="arena",
         title="The arena",
         description="CAPRI and its rivals on the same problems, with what each promises.",
-        worlds=tuple(
-            World(label=name, name=f"arena-{name}", kernel=None, lengthscale=None, options={})
-            for name in problems
-        ),
+        worlds=tuple(World(label=name, name=f"arena-{name}") for name in problems),
         players=tuple(_player(name, tuple(dict.fromkeys(epsilons))) for name in policies),
         epsilons=(),
         delta=delta,
@@ -98,10 +96,7 @@ def published_study(name: str, seeds: Sequence[int]) -> Study:
     - "usca-2025": Hartmann-4, T = 50, simple regret, epsilon 0.1 to 50 (Pavlovic, Salgia and Zhao
       2025).
     """
-    if name not in _EXPERIMENTS:
-        raise ConfigurationError(
-            f"experiment must be one of {', '.join(EXPERIMENT_NAMES)}, got {name!r}"
-        )
+    _among("experiment", name, EXPERIMENT_NAMES, "one of")
     study = load_study(name, thorough=False)
     players = tuple(_player(each.label, study.epsilons) for each in study.players)
     worlds = study.worlds
@@ -116,15 +111,14 @@ def _player(name: str, epsilons: tuple[float, ...]) -> Player:
     if name == "capri-local":
         # CAPRI without noise is the same in both models.
         epsilons = tuple(epsilon for epsilon in epsilons if epsilon < math.inf)
-    table = {"name": name}
-    if name in CAPRI_NAMES:
-        table = {"name": CAPRI, "model": CAPRI_NAMES[name]}
+    capri = {"name": CAPRI, "model": CAPRI_NAMES.get(name)}
+    table = capri if name in CAPRI_NAMES else {"name": name}
     return replace(read_player(Given(table, Source("arena", None))), epsilons=epsilons)
 
 
-def _among(what: str, name: str, allowed: Sequence[str]) -> None:
+def _among(what: str, name: str, allowed: Sequence[str], how: str = "among") -> None:
     if name not in allowed:
-        raise ConfigurationError(f"{what} must be among {', '.join(allowed)}, got {name!r}")
+        raise ConfigurationError(f"{what} must be {how} {', '.join(allowed)}, got {name!r}")
 
 
 def play_arena(study: Study, progress: Progress | None = None) -> list[Result]:
@@ -134,12 +128,11 @@ def play_arena(study: Study, progress: Progress | None = None) -> list[Result]:
     """
     found: defaultdict[Task, list[tuple[Record, int]]] = defaultdict(list)
     cells = [replace(cell, maps=False) for cell in study.cells()]
+    told = progress or (lambda done, total: None)
     for number, cell in enumerate(cells):
-        if progress is not None:
-            progress(number, len(cells))
-        found[_task(cell)].append(_measured(cell))
-    if progress is not None:
-        progress(len(cells), len(cells))
+        told(number, len(cells))
+        found[*cell.group, cell.epsilon].append(_measured(cell))
+    told(len(cells), len(cells))
     figure = _EXPERIMENTS.get(study.name, "regret_per_round")
     return [
         _result(world.label, rounds, player, epsilon, found, figure)
@@ -158,10 +151,6 @@ def _measured(cell: Cell) -> tuple[Record, int]:
     return record, (record["measured"]["peak_memory_bytes"] or 0) - before.peak_bytes
 
 
-def _task(cell: Cell) -> Task:
-    return cell.environment, cell.rounds, cell.policy, cell.epsilon
-
-
 def _result(
     problem: str,
     rounds: int,
@@ -177,7 +166,7 @@ def _result(
         rounds=rounds,
         policy=player.label,
         epsilon=epsilon,
-        promise=_promise_in_words(player, own),
+        promise=NOTHING if own is None or player.name == CAPRI else BY_NAME[player.name].promise,
     )
     if rounds > player.reach:
         return replace(result, note=f"reaches T = {player.reach:g}")
@@ -199,10 +188,3 @@ def _result(
         peak_memory_bytes=max(0, *extra),
         note=records[-1]["note"],
     )
-
-
-def _promise_in_words(player: Player, epsilon: float | None) -> Promise:
-    """The promise of a player that is not built."""
-    if player.name in BY_NAME and epsilon is not None:
-        return BY_NAME[player.name].promise
-    return Promise(model="none", kind="none", protects="nothing")

@@ -1,7 +1,10 @@
 """What backends are, what they tell while they play cells, and the one without workers."""
 
-from collections.abc import Generator, Iterator
+import signal
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import current_thread, main_thread
 from typing import Any, Protocol, final
 
 from capri.experiments.cells import Cell
@@ -39,6 +42,20 @@ class Stop:
     """Says whether the user wants no new cells to be started."""
 
     asked = False
+
+
+@contextmanager
+def signals(handler: Callable[..., None] | signal.Handlers, *numbers: int) -> Iterator[None]:
+    """Another handler for these signals; only in the main thread, which alone may set one."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    former = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, own in former.items():
+            signal.signal(number, own)
 
 
 class Backend(Protocol):

@@ -12,24 +12,24 @@ from capri.files import write_atomically
 if TYPE_CHECKING:
     import pandas
 
-# Columns that are copied from a record as they are.
+# Columns that a record has, those inside its tables, and its tables as JSON.
 _PLAIN = (
     "study", "cell", "simulated", "status", "error", "environment", "policy", "epsilon", "delta",
     "rounds", "seed", "regret_per_round", "uniform_regret_per_round", "ratio", "simple_regret",
     "note", "version",
 )  # fmt: skip
-_PROMISE = ("model", "kind", "protects", "unit")
+_INSIDE = (
+    {"environment_name": ("world", "name"), "policy_name": ("player", "name")}
+    | {f"promise_{name}": ("promise", name) for name in ("model", "kind", "protects", "unit")}
+    | {name: ("measured", name) for name in ("seconds", "peak_memory_bytes", "finished")}
+    | {f"curve_{name}": ("curve", name) for name in ("round", "regret")}
+)
+_NESTED = ("world", "player", "epochs", "active", "certificate")
 # Null in some records, so that pandas would have to guess.
-_TYPES = {
-    "epsilon": "float64",
-    "delta": "float64",
-    "regret_per_round": "float64",
-    "uniform_regret_per_round": "float64",
-    "ratio": "float64",
-    "simple_regret": "float64",
-    "seconds": "float64",
-    "peak_memory_bytes": "float64",
-}
+_NUMBERS = (
+    "epsilon", "delta", "regret_per_round", "uniform_regret_per_round", "ratio", "simple_regret",
+    "seconds", "peak_memory_bytes",
+)  # fmt: skip
 
 
 def load_results(path: str | PathLike[str]) -> "pandas.DataFrame":
@@ -44,8 +44,8 @@ def load_results(path: str | PathLike[str]) -> "pandas.DataFrame":
     rows = [
         _row(record) for folder in result_folders(path) for record in read_results(folder).records
     ]
-    columns = list(_row(_EMPTY))
-    return pandas.DataFrame(rows, columns=columns).astype(_TYPES)
+    frame = pandas.DataFrame(rows, columns=[*_PLAIN, *_INSIDE, *_NESTED])
+    return frame.astype(dict.fromkeys(_NUMBERS, "float64"))
 
 
 def to_parquet(path: str | PathLike[str], target: str | PathLike[str]) -> None:
@@ -54,34 +54,8 @@ def to_parquet(path: str | PathLike[str], target: str | PathLike[str]) -> None:
 
 
 def _row(record: Record) -> dict[str, Any]:
-    promise = record["promise"] or {}
-    curve = record["curve"] or {"round": None, "regret": None}
-    measured = record["measured"]
     return (
         {name: record[name] for name in _PLAIN}
-        | {"environment_name": record["world"]["name"], "policy_name": record["player"]["name"]}
-        | {f"promise_{name}": promise.get(name) for name in _PROMISE}
-        | {
-            "seconds": measured["seconds"],
-            "peak_memory_bytes": measured["peak_memory_bytes"],
-            "finished": measured["finished"],
-            "curve_round": curve["round"],
-            "curve_regret": curve["regret"],
-        }
-        | {
-            name: None if record[name] is None else json.dumps(record[name])
-            for name in ("world", "player", "epochs", "active", "certificate")
-        }
+        | {name: (record[table] or {}).get(key) for name, (table, key) in _INSIDE.items()}
+        | {name: None if record[name] is None else json.dumps(record[name]) for name in _NESTED}
     )
-
-
-_EMPTY: Record = dict.fromkeys(_PLAIN) | {
-    "world": {"name": None},
-    "player": {"name": None},
-    "promise": None,
-    "curve": None,
-    "epochs": [],
-    "active": None,
-    "certificate": None,
-    "measured": {"seconds": None, "peak_memory_bytes": None, "finished": None},
-}

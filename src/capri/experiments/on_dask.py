@@ -8,17 +8,16 @@ others. Workers should have one thread each; one with more plays a cell at a tim
 import signal
 from collections.abc import Generator, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
-from threading import Lock, current_thread, main_thread
+from threading import Lock
 from typing import Any, final
 
-from capri import __version__
 from capri.checks import need
 from capri.errors import ConfigurationError
-from capri.experiments.backends import Event, Finished, Started, Stop
+from capri.experiments.backends import Event, Finished, Started, Stop, signals
 from capri.experiments.cells import Cell, code_digest
 from capri.experiments.play import failure, play
 from capri.experiments.pool import WorkerError, usable_cores
+from capri.version import VERSION
 
 # Cells with the scheduler per worker: one under way, one that hides the way there.
 _AHEAD = 2
@@ -68,7 +67,7 @@ class OnDask:
                     cell = next(cells, None)
                     if cell is None:
                         return
-                    future = client.submit(_play, cell.to_dict(), __version__, pure=False)
+                    future = client.submit(_play, cell.to_dict(), VERSION, pure=False)
                     waiting[future.key] = cell
                     ready.add(future)
                     yield Started(cell)
@@ -86,11 +85,9 @@ class OnDask:
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
-        client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
-        if client is not None:
-            client.close()
-        if cluster is not None:
-            cluster.close()
+        joined, self._client, self._cluster = (self._client, self._cluster), None, None
+        for each in filter(None, joined):
+            each.close()
 
     def _connected(self) -> Any:
         if self._client is not None:
@@ -100,7 +97,7 @@ class OnDask:
         from distributed import Client, LocalCluster
 
         if self._address == "local":
-            with _ignoring_interrupts():
+            with signals(signal.SIG_IGN, signal.SIGINT):  # Ctrl-C is for the run alone
                 self._cluster = LocalCluster(
                     n_workers=self._wanted or usable_cores(),
                     threads_per_worker=1,
@@ -112,57 +109,43 @@ class OnDask:
         try:
             target = self._address if self._cluster is None else self._cluster
             self._client = Client(target, timeout=_CONNECT_SECONDS, set_as_default=False)
+            self._check_workers()
         except (OSError, TimeoutError, ValueError) as problem:
             self.close()
             raise WorkerError(f"no Dask scheduler at {self._address}: {problem}") from None
+        except WorkerError:
+            self.close()
+            raise
+        return self._client
+
+    def _check_workers(self) -> None:
+        """Refuse to wait for workers, and those with another version of this package or none."""
         try:
             self._client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+            versions = set(self._client.run(_version).values())
         except TimeoutError:
-            self.close()
             raise WorkerError(
                 f"the Dask scheduler at {self._address} has no worker, and none came within "
                 f"{_CONNECT_SECONDS} seconds: start some with dask worker {self._address} "
                 "--nthreads 1"
             ) from None
-        self._check_version()
-        return self._client
-
-    def _check_version(self) -> None:
-        """Refuse workers with another version of this package, or without it."""
-        try:
-            versions = self._client.run(_version)
         except ModuleNotFoundError:
-            self.close()
             raise WorkerError(
-                f"the workers of {self._address} do not have capri {__version__}: install it there"
+                f"the workers of {self._address} do not have capri {VERSION}: install it there"
             ) from None
-        others = sorted({version for version in versions.values() if version != __version__})
+        others = sorted(versions - {VERSION})
         if others:
-            self.close()
             raise WorkerError(
                 f"the workers of {self._address} have capri {', '.join(others)}, this is capri "
-                f"{__version__}: install the same version"
+                f"{VERSION}: install the same version"
             )
-
-
-@contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Processes started in here never hear Ctrl-C: that is for the run alone."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, former)
 
 
 def _play(cell: dict[str, Any], version: str) -> dict[str, Any]:
     """Runs on a worker, which may have joined after the others were asked for their version."""
-    if __version__ != version:
+    if version != VERSION:
         raise WorkerError(
-            f"a worker has capri {__version__}, this is capri {version}: install the same version"
+            f"a worker has capri {VERSION}, this is capri {version}: install the same version"
         )
     if cell["code"] is not None and cell["code"] != code_digest():
         raise WorkerError(
@@ -175,7 +158,7 @@ def _play(cell: dict[str, Any], version: str) -> dict[str, Any]:
 
 def _version() -> str:
     """Runs on a worker."""
-    return __version__
+    return VERSION
 
 
 def _record(cell: Cell, future: Any) -> dict[str, Any]:

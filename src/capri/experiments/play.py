@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 from traceback import extract_tb
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from capri import __version__
 from capri.arrays import FloatArray
 from capri.blas import one_blas_thread
 from capri.datasets import DataBandit
@@ -27,6 +26,7 @@ from capri.memory import PeakMemory
 from capri.privacy.budget import Budget
 from capri.rivals import promise_of
 from capri.simulation import Policy, SimulationResult, simulate
+from capri.version import VERSION
 
 Record = dict[str, Any]
 # Called with rounds played and regret per round over that of uniform play.
@@ -47,19 +47,10 @@ def play(cell: Cell, watch: Watch | None = None) -> Record:
             found = _play(cell, watch)
     except Exception as problem:
         return failure(cell, _in_words(problem), seconds=perf_counter() - started)
-    measured = found.pop("measured")
+    measured = {"seconds": perf_counter() - started} | found["measured"] | {"finished": _now()}
+    measured["peak_memory_bytes"] = max(memory.peak_bytes, measured["peak_memory_bytes"])
     record: Record = json_values(
-        _identity(cell)
-        | {"status": "done", "error": None}
-        | found
-        | {
-            "measured": {
-                "seconds": perf_counter() - started,
-                "peak_memory_bytes": max(memory.peak_bytes, measured.pop("peak_memory_bytes")),
-                **measured,
-                "finished": _now(),
-            }
-        }
+        _identity(cell) | {"status": "done", "error": None} | found | {"measured": measured}
     )
     return record
 
@@ -115,7 +106,7 @@ def _play(cell: Cell, watch: Watch | None) -> Record:
         "active": None if maps is None else maps.to_dict(),
         # Rows of data come back, so what is certified for one visit says little about a person.
         "certificate": None if isinstance(world, DataBandit) else _certificate(policy),
-        "measured": {"epoch_seconds": seconds, "peak_memory_bytes": result.peak_memory_bytes},
+        "measured": {"peak_memory_bytes": result.peak_memory_bytes, "epoch_seconds": seconds},
     }
 
 
@@ -123,7 +114,7 @@ def _identity(cell: Cell) -> Record:
     return {
         "cell": cell.hash,
         "study": cell.study,
-        "version": __version__,
+        "version": VERSION,
         "simulated": True,
         "environment": cell.environment,
         # Where a file lies is nobody's business; the hash of its content is there.
@@ -143,32 +134,18 @@ def _curve(result: SimulationResult) -> dict[str, list[Any]]:
     return {"round": rounds.tolist(), "regret": result.regret[rounds - 1].tolist()}
 
 
-@runtime_checkable
-class RecommendsByChance(Protocol):
-    """A policy that draws the action it names, in every context, from a law."""
-
-    def law(self) -> FloatArray:
-        """The laws of the action to keep, one row per context of the pool."""
-        ...
-
-
-@runtime_checkable
-class Recommends(Protocol):
-    """A policy that names one action when its rounds are over."""
-
-    def recommend(self, context: int) -> int:
-        """The action to keep, for a context of the pool."""
-        ...
-
-
 def recommendation(policy: Policy, world: TabularEnvironment) -> FloatArray:
-    """The law of the action a policy would keep after its run, in the only context there is."""
-    if isinstance(policy, RecommendsByChance):
-        return np.asarray(policy.law()[0])
+    """The law of the action a policy would keep after its run, in the only context there is.
+
+    Some rivals draw it from a ``law()``, others name it with ``recommend(context)``.
+    """
+    rival: Any = policy
+    if hasattr(policy, "law"):
+        return np.asarray(rival.law()[0])
     if isinstance(policy, Capri):
         kept = int(policy.estimate(world.contexts)[0].argmax())
-    elif isinstance(policy, Recommends):
-        kept = policy.recommend(0)
+    elif hasattr(policy, "recommend"):
+        kept = rival.recommend(0)
     else:
         raise ConfigurationError(f"{type(policy).__name__} recommends no action")
     return np.asarray(np.eye(len(world.actions))[kept])
@@ -217,7 +194,6 @@ class Maps:
     def __init__(self, policy: Policy, world: Environment) -> None:
         self._policy = policy
         self._epochs: list[dict[str, Any]] = []
-        self._seen = 0
         self._source: Any = policy.aggregator if isinstance(policy, Fleet) else policy
         self._fits = (
             isinstance(policy, Capri | Fleet)
@@ -225,21 +201,23 @@ class Maps:
             and world.actions.shape[1] == 1
             and len(world.contexts) > 1
         )
-        self._contexts = np.array_split(np.argsort(world.contexts[:, 0]), _groups(world.contexts))
-        self._actions = np.array_split(np.argsort(world.actions[:, 0]), _groups(world.actions))
+        self._contexts, self._actions = (
+            np.array_split(np.argsort(rows[:, 0]), min(BINS, len(rows)))
+            for rows in (world.contexts, world.actions)
+        )
         self._world = world
 
     def look(self) -> None:
         """Draw a map if an epoch has closed since the last one."""
-        if not self._fits or len(self._policy.epochs) == self._seen:
+        closed = len(self._policy.epochs)
+        if not self._fits or closed == (self._epochs[-1]["epoch"] if self._epochs else 0):
             return
-        self._seen = len(self._policy.epochs)
         playable = self._source.probabilities(self._world.contexts) > 0
         rows = [
             "".join(str(int(9 * playable[np.ix_(some, few)].mean())) for few in self._actions)
             for some in self._contexts
         ]
-        self._epochs.append({"epoch": self._seen, "rows": rows})
+        self._epochs.append({"epoch": closed, "rows": rows})
 
     def to_dict(self) -> dict[str, Any] | None:
         """The maps, or None where there are none."""
@@ -250,7 +228,3 @@ class Maps:
             "actions": [float(self._world.actions[few, 0].mean()) for few in self._actions],
             "epochs": self._epochs,
         }
-
-
-def _groups(rows: FloatArray) -> int:
-    return min(BINS, len(rows))

@@ -80,16 +80,16 @@ def read_player(given: Given) -> Player:
             for key in ("kernel", "lengthscale"):
                 if not given.has(key):
                     raise given.error(
-                        key, "kernel and lengthscale are given together or not at all"
+                        "kernel and lengthscale are given together or not at all", key
                     )
-        settings["kernel"], settings["lengthscale"] = read_kernel(given, "matern52", 0.3)
+        settings["kernel"], settings["lengthscale"] = read_kernel(given)
     if given.has("law_error"):
         settings["law_error"] = given.number(
             "law_error", 0.0, lambda value: 0 <= value < 0.5, "a number from 0 to below 0.5"
         )
     own = read_epsilons(given) if given.has("epsilons") else None
     options = given.take("options", {})
-    given.done()
+    given.rest()
     _check_options(given, name, settings, options)
     if options:
         settings["options"] = options
@@ -99,31 +99,28 @@ def read_player(given: Given) -> Player:
 def read_epsilons(given: Given) -> tuple[float, ...]:
     """The key ``epsilons``: positive numbers; inf is no noise."""
     if not given.has("epsilons"):
-        raise given.error("epsilons", "epsilons is missing: positive numbers; inf is no noise")
-    found = given.several(
-        "epsilons", None, lambda value: value > 0, "positive numbers (inf is no noise)"
-    )
-    return tuple(float(each) for each in found)
+        raise given.error("epsilons is missing: positive numbers; inf is no noise", "epsilons")
+    allowed = "positive numbers (inf is no noise)"
+    return tuple(map(float, given.several("epsilons", None, lambda value: value > 0, allowed)))
 
 
 def _check_options(
     given: Given, name: str, settings: dict[str, Any], options: dict[str, Any]
 ) -> None:
     """Refuse an option that the policy does not take, before anything runs."""
-    inner = given.inner("options", options)
+    inner = given.inner(options, "options")
     if name == CAPRI:
         with inner.at("", *options):
             checked_options(settings["preset"], options)
         return
     inner.rest(own_options(name))
-    if not options or not given.thorough:
+    if not options or not given.source.thorough:
         return
     # A rival checks its values when it is built: do that on a small world.
     kernel = RBF(lengthscale=0.3)
     world = random_rkhs(kernel, contexts=6, actions=5)
-    common_settings: dict[str, Any] = {"kernel": kernel, "horizon": 100, "simulation_seed": 0}
     with inner.at(next(iter(options)), *options):
-        rival(name, world, **common_settings, **options)
+        rival(name, world, kernel=kernel, horizon=100, simulation_seed=0, **options)
 
 
 def misfit(player: Player, world: World) -> str | None:

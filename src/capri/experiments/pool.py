@@ -12,12 +12,12 @@ import sys
 import tempfile
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, final
 
-import capri
 from capri.checks import whole
 from capri.errors import CapriError
 from capri.experiments.backends import Event, Finished, Going, Started, Stop
@@ -25,10 +25,10 @@ from capri.experiments.cells import Cell
 from capri.experiments.play import failure
 
 # Read by BLAS libraries when NumPy loads, so they must be set before a worker starts.
-_THREAD_LIMITS = (
-    "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)  # fmt: skip
+_THREAD_LIMITS = {
+    f"{library}_THREADS": "1"
+    for library in ("OPENBLAS_NUM", "OMP_NUM", "MKL_NUM", "BLIS_NUM", "VECLIB_MAXIMUM")
+}
 _TRIES = 2
 
 
@@ -75,10 +75,7 @@ class Pool:
                 elif kind == "finished" and cell is not None:
                     # The worker gets its next cell before anybody looks at this one.
                     following = next_cell()
-                    if following is None:
-                        worker.close()
-                    else:
-                        worker.give(following)
+                    worker.give(following)
                     yield Finished(cell, value)
                     if following is not None:
                         yield Started(following)
@@ -102,7 +99,7 @@ class Pool:
                     yield from hire()
         finally:
             for worker in team:
-                worker.kill()
+                worker.process.kill()
             for worker in team:
                 worker.bury()
 
@@ -114,7 +111,7 @@ class _Worker:
         self.cell: Cell | None = None
         self.ready = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-m", "capri.experiments.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -122,13 +119,14 @@ class _Worker:
             env=_environment(),
             start_new_session=True,  # Ctrl-C in the terminal is for the run alone
         )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
         self._listener = Thread(target=self._listen, args=(said,), daemon=True)
         self._listener.start()
 
     def _listen(self, said: "SimpleQueue[tuple[_Worker, str, Any]]") -> None:
-        stdout = self._process.stdout
-        assert stdout is not None
-        for line in stdout:
+        for line in self._stdout:
             try:
                 kind, value = json.loads(line)
             except ValueError:
@@ -139,42 +137,26 @@ class _Worker:
                 said.put((self, kind, value))
         said.put((self, "gone", None))
 
-    def give(self, cell: Cell) -> None:
-        """Let it play a cell. If it is already dead the listener will say so."""
+    def give(self, cell: Cell | None) -> None:
+        """Let it play a cell, or end by itself. If it is dead the listener will say so."""
         self.cell = cell
-        self._write(json.dumps(cell.to_dict()).encode() + b"\n")
-
-    def close(self) -> None:
-        """Nothing more to do: the process ends by itself."""
-        self.cell = None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-
-    def _write(self, line: bytes) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-        except BrokenPipeError:
+        if cell is None:
+            self._stdin.close()
             return
-
-    def kill(self) -> None:
-        """End it at once."""
-        self._process.kill()
+        with suppress(BrokenPipeError):
+            self._stdin.write(json.dumps(cell.to_dict()).encode() + b"\n")
+            self._stdin.flush()
 
     def bury(self) -> tuple[int, str]:
         """Exit code and last line on stderr; closes what was open."""
-        code = self._process.wait()
+        code = self.process.wait()
         self._listener.join()
         self._errors.seek(0)
         words = self._errors.read().decode(errors="replace").strip().splitlines()
         self._errors.close()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None and not pipe.closed:
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    continue  # an unsent cell, for a worker that is gone
+        self._stdout.close()
+        with suppress(BrokenPipeError):  # an unsent cell, for a worker that is gone
+            self._stdin.close()
         return code, words[-1] if words else ""
 
 
@@ -187,7 +169,6 @@ def usable_cores() -> int:
 
 def _environment() -> dict[str, str]:
     """The same code for a worker, and one BLAS thread."""
-    home = str(Path(capri.__file__).parents[1])
-    paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
-    limits = dict.fromkeys(_THREAD_LIMITS, "1")
-    return os.environ | limits | {"PYTHONPATH": os.pathsep.join(paths)}
+    home = str(Path(__file__).parents[2])
+    paths = filter(None, [home, os.environ.get("PYTHONPATH")])
+    return os.environ | _THREAD_LIMITS | {"PYTHONPATH": os.pathsep.join(paths)}

@@ -3,18 +3,20 @@
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
-from capri import __version__
 from capri.errors import StorageError
 from capri.experiments.study import Study, study_from_text
 from capri.files import write_atomically
+from capri.version import VERSION
 
 FORMAT = 2
 RECORDS, STUDY, ABOUT = "records.jsonl", "study.toml", "about.json"
+_OWN = {"format": FORMAT, "capri": VERSION}
 
 Record = dict[str, Any]
 
@@ -36,10 +38,11 @@ class Records:
             raise StorageError(f"cannot write to {folder}: {problem.strerror}") from None
         try:
             _lock(self._file, folder)
-            _check_version(folder, new=os.fstat(self._file).st_size == 0)
-            self._repair()
-            self._index = _index(self._path)
-            _write_changed(folder / ABOUT, json.dumps({"format": FORMAT, "capri": __version__}))
+            if os.fstat(self._file).st_size > 0 or (folder / ABOUT).exists():
+                _check_version(folder, *_OWN)
+            self._index, end = _index(self._path)
+            self._cut(end)
+            _write_changed(folder / ABOUT, json.dumps(_OWN))
             _write_changed(folder / STUDY, study.archive)
         except BaseException:
             os.close(self._file)
@@ -54,7 +57,7 @@ class Records:
     def status(self, cell: str) -> str | None:
         """ "done" or "failed" for a cell that was played, None for one that was not."""
         found = self._index.get(cell)
-        return None if found is None else ("failed" if found.failed else "done")
+        return None if found is None else found.status
 
     def append(self, record: Record) -> None:
         """Add a line and wait until it is on the disk. If there is no room, nothing is added."""
@@ -71,39 +74,25 @@ class Records:
                 f"cannot write to {self._path}: {problem.strerror}. All cells before this one are "
                 "recorded: make room and run the same command again"
             ) from None
-        self._index[record["cell"]] = Place(size, record["status"] == "failed")
-
-    def _repair(self) -> None:
-        """Cut off what follows the last complete line."""
-        size = os.fstat(self._file).st_size
-        end, step = size, 1 << 16
-        while end > 0:
-            start = max(0, end - step)
-            newline = os.pread(self._file, end - start, start).rfind(b"\n")
-            if newline >= 0:
-                end = start + newline + 1
-                break
-            end = start
-        if end < size:
-            self._cut(end)
+        self._index[record["cell"]] = Place(size, record["status"])
 
     def _cut(self, size: int) -> None:
-        try:
+        with suppress(OSError):  # not a file that can be cut; opening it again repairs it
             os.ftruncate(self._file, size)
-        except OSError:
-            return  # not a file that can be cut; opening it again repairs what is there
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the line of a cell starts."""
+class Place(NamedTuple):
+    """Where the line of a cell starts, and whether it was "done" or "failed"."""
 
     offset: int
-    failed: bool
+    status: str
 
 
-def _index(path: Path) -> dict[str, Place]:
-    """The last line of every cell. Holds no records: memory stays small."""
+def _index(path: Path) -> tuple[dict[str, Place], int]:
+    """The last line of every cell, and where the last whole line ends.
+
+    Holds no records: memory stays small.
+    """
     found: dict[str, Place] = {}
     offset = 0
     with path.open("rb") as file:
@@ -112,14 +101,14 @@ def _index(path: Path) -> dict[str, Place]:
                 break  # cut short: the cell counts as not played
             try:
                 record = json.loads(line)
-                found[record["cell"]] = Place(offset, record["status"] == "failed")
+                found[record["cell"]] = Place(offset, record["status"])
             except (ValueError, KeyError, TypeError):
                 raise StorageError(
                     f"{path}, line {number} is damaged: delete that line, and its cell is played "
                     "again"
                 ) from None
             offset += len(line)
-    return found
+    return found, offset
 
 
 @final
@@ -140,11 +129,8 @@ class Results:
                 if place is None:
                     continue
                 file.seek(place.offset)
-                record: Record = json.loads(file.readline())
-                record["study"] = cell.study
-                record["environment"] = cell.environment
-                record["policy"] = cell.policy
-                yield record
+                labels = {name: getattr(cell, name) for name in ("study", "environment", "policy")}
+                yield json.loads(file.readline()) | labels
 
     @property
     def missing(self) -> int:
@@ -157,12 +143,10 @@ def read_results(path: str | PathLike[str]) -> Results:
     folder = Path(path)
     if not (folder / STUDY).is_file() or not (folder / RECORDS).is_file():
         raise StorageError(f"{folder} holds no results: {STUDY} and {RECORDS} are expected there")
-    about = _about(folder)
-    if about.get("format") != FORMAT:
-        raise StorageError(_other_version(folder, about))
+    _check_version(folder, "format")
     text = (folder / STUDY).read_text(encoding="utf-8")
     study = study_from_text(text, name=str(folder / STUDY), thorough=False)
-    return Results(study=study, folder=folder, places=_index(folder / RECORDS))
+    return Results(study=study, folder=folder, places=_index(folder / RECORDS)[0])
 
 
 def result_folders(path: str | PathLike[str]) -> list[Path]:
@@ -176,29 +160,19 @@ def result_folders(path: str | PathLike[str]) -> list[Path]:
     return found
 
 
-def _check_version(folder: Path, *, new: bool) -> None:
+def _check_version(folder: Path, *keys: str) -> None:
     """Results of two versions are not mixed: a comparison would compare the versions as well."""
-    if new and not (folder / ABOUT).exists():
-        return
-    about = _about(folder)
-    if about.get("format") != FORMAT or about.get("capri") != __version__:
-        raise StorageError(_other_version(folder, about))
-
-
-def _about(folder: Path) -> dict[str, Any]:
-    try:
+    about: Any = None
+    with suppress(OSError, ValueError):
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return about if isinstance(about, dict) else {}
-
-
-def _other_version(folder: Path, about: dict[str, Any]) -> str:
-    return (
-        f"{folder} was written by capri {about.get('capri', 'of an unknown version')} in format "
-        f"{about.get('format', 'unknown')}; this is capri {__version__}, format {FORMAT}. Nothing "
-        "was changed there: choose another folder with --output, or use that version"
-    )
+    if not isinstance(about, dict):
+        about = {}
+    if any(about.get(key) != _OWN[key] for key in keys):
+        raise StorageError(
+            f"{folder} was written by capri {about.get('capri', 'of an unknown version')} in "
+            f"format {about.get('format', 'unknown')}; this is capri {VERSION}, format {FORMAT}. "
+            "Nothing was changed there: choose another folder with --output, or use that version"
+        )
 
 
 def _write_changed(path: Path, text: str) -> None:

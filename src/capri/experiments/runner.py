@@ -3,14 +3,12 @@
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from threading import current_thread, main_thread
-from types import FrameType
 
-from capri.experiments.backends import Backend, Event, Finished, Stop
+from capri.experiments.backends import Backend, Event, Finished, Stop, signals
 from capri.experiments.cells import Cell
 from capri.experiments.records import Records
 from capri.experiments.study import Study
@@ -63,22 +61,17 @@ class Clock:
         if not self._count:
             return None
         average = sum(self._seconds.values()) / self._count.total()
-        ahead = 0.0
-        for group, cells in self._to_play.items():
-            count = self._count[group]
-            ahead += cells * (self._seconds[group] / count if count else average)
+        costs = {group: self._seconds[group] / count for group, count in self._count.items()}
+        ahead = sum(cells * costs.get(group, average) for group, cells in self._to_play.items())
         return ahead / self._workers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(Outlook):
     """How a run ended. ``stopped``: the user asked for it before all was played."""
 
-    folder: Path
     played: int
     failed: int
-    kept: int
-    kept_failed: int
     stopped: bool
 
 
@@ -114,8 +107,7 @@ def run_study(
         from capri.experiments.pool import Pool
 
         backend = Pool()
-    if watcher is None:
-        watcher = Watcher()
+    told = watcher or Watcher()
     folder = Path(output) / study.name
     with Records(folder, study) as records:
 
@@ -124,76 +116,58 @@ def run_study(
             return status is None or (retry and status == "failed")
 
         outlook = _outlook(study, folder, records, wanted)
-        watcher.begin(outlook, backend.workers)
+        told.begin(outlook, backend.workers)
         stop = Stop()
+
+        def hear(*_: object) -> None:
+            """The first signal asks to stop, the next one interrupts."""
+            if stop.asked:
+                raise KeyboardInterrupt
+            stop.asked = True
+            told.stopping()
+
         played = failed = 0
-        started: set[str] = set()
-
-        def missing() -> Iterator[Cell]:
-            for cell in study.cells():
-                # Two labels may stand for the same cell: it is played once.
-                if cell.hash not in started and wanted(cell):
-                    started.add(cell.hash)
-                    yield cell
-
-        events = backend.play(missing(), stop)
-        with _interruptible(stop, watcher.stopping), closing(events):
+        events = backend.play(filter(wanted, _different(study)), stop)
+        with signals(hear, signal.SIGINT, signal.SIGTERM), closing(events):
             for event in events:
                 if isinstance(event, Finished):
                     records.append(event.record)
                     played += 1
                     failed += event.record["status"] == "failed"
-                watcher.tell(event)
-    return Summary(
-        folder=folder,
-        played=played,
-        failed=failed,
-        kept=outlook.kept,
-        kept_failed=outlook.kept_failed,
-        stopped=stop.asked and played < outlook.to_play.total(),
-    )
+                told.tell(event)
+    stopped = stop.asked and played < outlook.to_play.total()
+    return Summary(**vars(outlook), played=played, failed=failed, stopped=stopped)
 
 
 def _outlook(
     study: Study, folder: Path, records: Records, wanted: Callable[[Cell], bool]
 ) -> ExpectedRegret:
     to_play: Counter[Group] = Counter()
-    seen: set[str] = set()
-    kept = kept_failed = 0
-    for cell in study.cells():
-        if cell.hash in seen:
-            continue
-        seen.add(cell.hash)
+    kept: Counter[str | None] = Counter()
+    for cell in _different(study):
         if wanted(cell):
             to_play[cell.group] += 1
         else:
+<<<<<<< HEAD
             kept += 1
             kept_failed += records.status(cell.hash) == "failed"
     return ExpectedRegret(
+=======
+            kept[records.status(cell.hash)] += 1
+    return Outlook(
+>>>>>>> lab2
         folder=folder,
         to_play=to_play,
-        kept=kept,
-        kept_failed=kept_failed,
+        kept=kept.total(),
+        kept_failed=kept["failed"],
         left_out=study.left_out(),
     )
 
 
-@contextmanager
-def _interruptible(stop: Stop, stopping: Callable[[], None]) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks to stop, the next one interrupts."""
-    if current_thread() is not main_thread():
-        yield  # only the main thread may listen to signals
-        return
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
-            raise KeyboardInterrupt
-        stop.asked = True
-        stopping()
-
-    former = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+def _different(study: Study) -> Iterator[Cell]:
+    """Two labels may stand for the same cell: it is played once."""
+    seen: set[str] = set()
+    for cell in study.cells():
+        if cell.hash not in seen:
+            seen.add(cell.hash)
+            yield cell

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import resources
+from itertools import product
 from os import PathLike
 from pathlib import Path
 from typing import Any, final
@@ -16,6 +17,7 @@ from capri.experiments.toml import Given, Source, is_whole, to_toml
 from capri.experiments.worlds import DIGEST, World, read_world
 from capri.privacy.budget import Budget
 
+_SHIPPED = resources.files("capri") / "studies"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _KEYS = ("name", "title", "description", "rounds", "epsilons", "delta", "seeds", "code_version",
          "environments", "policies")  # fmt: skip
@@ -55,26 +57,23 @@ class Study:
     def cells(self) -> Iterator[Cell]:
         """One after the other, a whole seed before the next: half a study is a smaller study."""
         code = code_digest() if self.code_version else None
-        for seed in self.seeds:
-            for world in self.worlds:
-                for rounds in self.rounds:
-                    for player in self.players:
-                        if rounds > player.reach:
-                            continue
-                        for epsilon in self._epsilons_of(player):
-                            yield Cell(
-                                study=self.name,
-                                environment=world.label,
-                                world=world.to_dict(),
-                                policy=player.label,
-                                player=player.to_dict(),
-                                epsilon=epsilon,
-                                delta=None if epsilon is None else self.delta,
-                                rounds=rounds,
-                                seed=seed,
-                                maps=seed == self.seeds[0],
-                                code=code,
-                            )
+        for seed, world, rounds, player in product(
+            self.seeds, self.worlds, self.rounds, self.players
+        ):
+            for epsilon in self._epsilons_of(player) if rounds <= player.reach else ():
+                yield Cell(
+                    study=self.name,
+                    environment=world.label,
+                    world=world.to_dict(),
+                    policy=player.label,
+                    player=player.to_dict(),
+                    epsilon=epsilon,
+                    delta=None if epsilon is None else self.delta,
+                    rounds=rounds,
+                    seed=seed,
+                    maps=seed == self.seeds[0],
+                    code=code,
+                )
 
     def left_out(self) -> list[str]:
         """What is not played because the horizon is beyond a policy's reach, in words."""
@@ -122,11 +121,10 @@ def study_from_dict(table: dict[str, Any]) -> Study:
 
 def load_study(path: str | PathLike[str], *, thorough: bool = True) -> Study:
     """The study in a file, or the one of that name that is shipped with the package."""
-    file = Path(path)
-    if file.suffix != ".toml" and str(path) in shipped_studies():
-        shipped = resources.files("capri") / "studies" / f"{path}.toml"
-        text = shipped.read_text(encoding="utf-8")
-        return study_from_text(text, name=f"{path}.toml", thorough=thorough)
+    file, name = Path(path), str(path)
+    if file.suffix != ".toml" and name in shipped_studies():
+        name += ".toml"
+        return study_from_text((_SHIPPED / name).read_text("utf-8"), name=name, thorough=thorough)
     if not file.is_file():
         raise ConfigurationError(
             f"no study {path}: neither a file nor one of {', '.join(shipped_studies())}"
@@ -135,7 +133,7 @@ def load_study(path: str | PathLike[str], *, thorough: bool = True) -> Study:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigurationError(f"cannot read {path}: {problem}") from None
-    return study_from_text(text, name=str(path), thorough=thorough)
+    return study_from_text(text, name=name, thorough=thorough)
 
 
 def with_seeds(study: Study, count: int) -> Study:
@@ -146,8 +144,8 @@ def with_seeds(study: Study, count: int) -> Study:
 
 def shipped_studies() -> tuple[str, ...]:
     """Names of the studies that come with the package."""
-    folder = resources.files("capri") / "studies"
-    return tuple(sorted(each.name[:-5] for each in folder.iterdir() if each.name.endswith(".toml")))
+    names = (each.name for each in _SHIPPED.iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
 def _read(given: Given, text: str) -> Study:
@@ -155,19 +153,18 @@ def _read(given: Given, text: str) -> Study:
     name = given.text("name")
     if not _NAME.fullmatch(name):
         raise given.error(
-            "name",
             f"name must be small letters, digits, - and _: a folder is named so, got {name!r}",
+            "name",
         )
     title = given.text("title", name)
     description = given.take("description", "")
     if not isinstance(description, str):
-        raise given.error("description", f"description must be a text, got {description!r}")
-    whole = "whole numbers of 2 or more"
-    rounds = tuple(int(each) for each in given.several("rounds", None, is_whole(2), whole))
+        raise given.error(f"description must be a text, got {description!r}", "description")
+    rounds = given.several("rounds", None, is_whole(2), "whole numbers of 2 or more")
     delta = given.number("delta", 1e-5, lambda value: 0 < value < 1, "strictly between 0 and 1")
     code_version = given.take("code_version", False)
     if not isinstance(code_version, bool):
-        raise given.error("code_version", f"code_version must be true or false, got {code_version}")
+        raise given.error(f"code_version must be true or false, got {code_version}", "code_version")
     seeds = _seeds(given)
     players = tuple(read_player(each) for each in given.tables("policies"))
     epsilons: tuple[float, ...] = ()
@@ -178,20 +175,18 @@ def _read(given: Given, text: str) -> Study:
             with given.at("epsilons"):
                 Budget(epsilon=epsilon, delta=delta)
     worlds = tuple(read_world(each) for each in given.tables("environments"))
-    for key, labels in (
-        ("policies", [each.label for each in players]),
-        ("environments", [each.label for each in worlds]),
-    ):
+    for key, named in (("policies", players), ("environments", worlds)):
+        labels = [each.label for each in named]
         for number, label in enumerate(labels):
             if label in labels[:number]:
-                raise given.error_at(
-                    (key, number), f"two {key} are called {label!r}: give each a label of its own"
+                raise given.error(
+                    f"two {key} are called {label!r}: give each a label of its own", key, number
                 )
     for number, player in enumerate(players):
         for world in worlds:
             problem = misfit(player, world)
-            if problem and given.thorough:
-                raise given.error_at(("policies", number), problem)
+            if problem and given.source.thorough:
+                raise given.error(problem, "policies", number)
     return Study(
         name=name,
         title=title,
@@ -200,7 +195,7 @@ def _read(given: Given, text: str) -> Study:
         players=players,
         epsilons=epsilons,
         delta=delta,
-        rounds=rounds,
+        rounds=tuple(map(int, rounds)),
         seeds=seeds,
         code_version=code_version,
         text=text,
@@ -212,7 +207,6 @@ def _seeds(given: Given) -> tuple[int, ...]:
     value = given.take("seeds", 1)
     allowed = "how many there are (1 or more), or a list of whole numbers of 0 or more"
     if isinstance(value, list | tuple | range):
-        found = given.several("seeds", None, is_whole(0), allowed)
-        return tuple(int(each) for each in found)
-    found = given.several("seeds", 1, is_whole(1), allowed)
-    return tuple(range(int(found[0])))
+        return tuple(map(int, given.several("seeds", None, is_whole(0), allowed)))
+    (count,) = given.several("seeds", 1, is_whole(1), allowed)
+    return tuple(range(int(count)))

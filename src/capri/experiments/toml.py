@@ -2,9 +2,10 @@
 
 import json
 import math
-import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,26 +16,16 @@ Path = tuple[str | int, ...]
 Table = dict[str, Any]
 
 
-_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
-
-# Strings and comments hold no keys, whatever they look like; strings of several lines come first.
-_QUIET = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}'
-    r"|'''.*?'{3,5}"
-    r'|"(?:\\.|[^"\\\n])*"'
-    r"|'[^'\n]*'|#[^\n]*",
-    re.DOTALL,
-)
-
-
+@dataclass(frozen=True)
 class Source:
-    """What a study was read from, to point at."""
+    """What a study was read from, to point at.
 
-    def __init__(self, name: str, text: str | None, *, thorough: bool = True) -> None:
-        """``thorough``: also build what the study describes, to find out whether that works."""
-        self.name = name
-        self.text = text
-        self.thorough = thorough
+    ``thorough``: also build what the study describes, to find out whether that works.
+    """
+
+    name: str
+    text: str | None
+    thorough: bool = True
 
     def error(self, path: Path, problem: str) -> ConfigurationError:
         """An error that says where."""
@@ -45,23 +36,19 @@ class Source:
 
 
 class Given:
-    """A table of a study; what nobody takes out of it is refused by :meth:`done`."""
+    """A table of a study; what nobody takes out of it is refused by :meth:`rest`."""
 
     def __init__(self, table: object, source: Source, path: Path = ()) -> None:
-        self._source = source
+        self.source = source
         self.path = path
         if not isinstance(table, dict):
             raise source.error(path, f"must be a table of keys and values, got {table!r}")
         self._table: Table = dict(table)
         self._known: list[str] = []
 
-    def error(self, key: str, problem: str) -> ConfigurationError:
-        """An error at a key of this table."""
-        return self._source.error((*self.path, key), problem)
-
-    def error_at(self, path: Path, problem: str) -> ConfigurationError:
-        """An error further inside."""
-        return self._source.error((*self.path, *path), problem)
+    def error(self, problem: str, *path: str | int) -> ConfigurationError:
+        """An error in this table, at a key of it or further inside."""
+        return self.source.error((*self.path, *path), problem)
 
     @contextmanager
     def at(self, key: str, *others: str) -> Iterator[None]:
@@ -70,16 +57,11 @@ class Given:
             yield
         except (CapriError, TypeError, ValueError) as problem:
             blamed = next((each for each in others if each in str(problem)), key)
-            raise self.error(blamed, str(problem)) from None
+            raise self.error(str(problem), blamed) from None
 
-    @property
-    def thorough(self) -> bool:
-        """Whether values are tried out, not just looked at."""
-        return self._source.thorough
-
-    def inner(self, key: str, table: object) -> "Given":
+    def inner(self, table: object, *path: str | int) -> "Given":
         """A table inside this one."""
-        return Given(table, self._source, (*self.path, key))
+        return Given(table, self.source, (*self.path, *path))
 
     def has(self, key: str) -> bool:
         """Whether the key is there."""
@@ -90,26 +72,22 @@ class Given:
         self._known.append(key)
         return self._table.get(key, default)
 
-    def give_back(self, key: str) -> None:
-        """Let somebody else take the key."""
-        self._known = [each for each in self._known if each != key]
-
     def text(self, key: str, default: str | None = None) -> str:
         """A text that is not empty."""
         value = self.take(key, default)
         if value is None:
-            raise self._source.error(self.path, f"{key} is missing: give it a text")
+            raise self.error(f"{key} is missing: give it a text")
         if not isinstance(value, str) or not value.strip():
-            raise self.error(key, f"{key} must be a text, got {value!r}")
+            raise self.error(f"{key} must be a text, got {value!r}", key)
         return value
 
     def word(self, key: str, allowed: Sequence[str], default: str | None = None) -> str:
         """One of a few words."""
         value = self.take(key, default)
         if value is None:
-            raise self._source.error(self.path, f"{key} is missing: one of {', '.join(allowed)}")
+            raise self.error(f"{key} is missing: one of {', '.join(allowed)}")
         if value not in allowed:
-            raise self.error(key, _refusal(key, value, allowed))
+            raise self.error(_refusal(key, value, allowed), key)
         return str(value)
 
     def number(
@@ -118,7 +96,7 @@ class Given:
         """A number that passes a check; ``allowed`` says it in words."""
         value = self.take(key, default)
         if not _is_number(value) or not check(value):
-            raise self.error(key, f"{key} must be {allowed}, got {value!r}")
+            raise self.error(f"{key} must be {allowed}, got {value!r}", key)
         return float(value)
 
     def several(
@@ -129,42 +107,33 @@ class Given:
         values = list(value) if isinstance(value, list | tuple | range) else [value]
         for each in values:
             if not _is_number(each) or not check(each):
-                raise self.error(key, f"{key} must be {allowed}, got {each!r}")
+                raise self.error(f"{key} must be {allowed}, got {each!r}", key)
         if not values or len(set(values)) < len(values):
-            raise self.error(key, f"{key} must be different numbers, at least one, got {value!r}")
+            raise self.error(f"{key} must be different numbers, at least one, got {value!r}", key)
         return values
 
     def tables(self, key: str) -> "list[Given]":
         """The tables of an array, at least one."""
         value = self.take(key)
         if not isinstance(value, list) or not value:
-            raise self._source.error(
-                self.path, f"{key} is missing: give at least one [[{key}]] table"
-            )
-        return [
-            Given(each, self._source, (*self.path, key, number))
-            for number, each in enumerate(value)
-        ]
+            raise self.error(f"{key} is missing: give at least one [[{key}]] table")
+        return [self.inner(each, key, number) for number, each in enumerate(value)]
 
     def only(self, allowed: Iterable[str]) -> None:
         """Refuse keys that are not allowed, before any value is read."""
         names = sorted(set(allowed))
         for key in self._table:
             if key not in names:
-                raise self.error(key, _refusal("key", key, names))
+                raise self.error(_refusal("key", key, names), key)
 
-    def rest(self, allowed: Sequence[str]) -> Table:
+    def rest(self, allowed: Sequence[str] = ()) -> Table:
         """All that was not taken; its keys must be allowed."""
         left = {key: value for key, value in self._table.items() if key not in self._known}
         for key in left:
             if key not in allowed:
-                raise self.error(key, _refusal("key", key, [*self._known, *allowed]))
+                raise self.error(_refusal("key", key, [*self._known, *allowed]), key)
         self._known += left
         return left
-
-    def done(self) -> None:
-        """Refuse what nobody asked for."""
-        self.rest(())
 
 
 def _refusal(what: str, value: object, allowed: Sequence[str]) -> str:
@@ -185,9 +154,8 @@ def is_whole(least: int) -> Callable[[float], bool]:
 def line_of(text: str, path: Path) -> int:
     """The line, from 1, of the key or table that a path leads to; of the nearest one above it.
 
-    The parser of the standard library does not say.
-
-    A path has keys and, after the name of an array, positions from 0.
+    A path has keys and, after the name of an array, positions from 0. The parser of the standard
+    library does not say, so it is given ever more lines until the path is there.
 
     >>> text = 'name = "a"\\n[[policies]]\\nname = "uniform"\\n[[policies]]\\nname = "capri"\\n'
     >>> line_of(text, ("policies", 1, "name"))
@@ -195,49 +163,27 @@ def line_of(text: str, path: Path) -> int:
     >>> line_of(text, ("policies", 1, "model"))
     4
     """
-    lines = _QUIET.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text).splitlines()
-    first, last = 0, _next_header(lines, 0)
-    found = 1
-    steps = list(path)
-    while steps:
-        key = str(steps.pop(0))
-        position = steps.pop(0) if steps and isinstance(steps[0], int) else None
-        table = _table(lines, key, int(position or 0), first if found > 1 else 0)
-        if table is not None:
-            first, last = table, _next_header(lines, table)
-            found = table
-            continue
-        wanted = re.compile(rf"(?:^|[{{,\s]){re.escape(key)}\s*=")
-        hits = [n for n in range(first, last) if wanted.search(lines[n].split("#")[0])]
-        if not hits:
-            break
-        # Within an inline array every table has the key: the position counts them.
-        first = hits[min(int(position or 0), len(hits) - 1)] if found == 1 else hits[0]
-        found = first + 1
+    lines = text.replace("\r\n", "\n").split("\n")
+    reached, found, start = 0, 1, 1
+    for number in range(1, len(lines) + 1):
+        for rest in ("", "\n]"):  # arrays may go on over several lines
+            with suppress(tomllib.TOMLDecodeError):
+                depth = _depth(tomllib.loads("\n".join(lines[:number]) + rest), path)
+                if depth > reached:
+                    reached, found = depth, start
+                start = number + 1
+                break
     return found
 
 
-def _table(lines: list[str], name: str, position: int, start: int) -> int | None:
-    """The number of the line after a header: ``[name]``, ``[above.name]`` or ``[[name]]``."""
-    seen = 0
-    for number, line in enumerate(lines[start:], start=start):
-        header = _HEADER.match(line)
-        if header is None:
-            continue
-        if header[2].split(".")[-1].strip() == name:
-            if seen == position:
-                return number + 1
-            seen += 1
-        elif start and "." not in header[2]:
-            return None  # the next table of the level above
-    return None
-
-
-def _next_header(lines: list[str], start: int) -> int:
-    for number in range(start, len(lines)):
-        if _HEADER.match(lines[number]):
+def _depth(table: Any, path: Path) -> int:
+    """How many steps of a path are there."""
+    for number, step in enumerate(path):
+        try:
+            table = table[step]
+        except (LookupError, TypeError):
             return number
-    return len(lines)
+    return len(path)
 
 
 def to_toml(table: dict[str, Any]) -> str:
@@ -262,14 +208,10 @@ def to_toml(table: dict[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool | str):
+        return json.dumps(value, ensure_ascii=False)  # as TOML writes them
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in value.items()) + " }"
     if isinstance(value, list | tuple | range):
         return "[" + ", ".join(_value(each) for each in value) + "]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
     return repr(value)

@@ -102,20 +102,16 @@ class World:
 
     label: str
     name: str
-    kernel: Any
-    lengthscale: Any
-    options: dict[str, Any]
+    kernel: Any = None
+    lengthscale: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """All that determines the environment of a seed; the label does not."""
         if self.name in SETUPS:
             return {"name": self.name}
-        return {
-            "name": self.name,
-            "kernel": self.kernel,
-            "lengthscale": self.lengthscale,
-            **self.options,
-        }
+        kernel = {"kernel": self.kernel, "lengthscale": self.lengthscale}
+        return {"name": self.name} | kernel | self.options
 
 
 def read_world(given: Given) -> World:
@@ -125,21 +121,16 @@ def read_world(given: Given) -> World:
     given.only(_keys(name))
     label = given.text("label", name)
     kernel, lengthscale = None, None
-    defaults = _options(name)
     if name in ENVIRONMENT_NAMES or (name not in SETUPS and given.has("kernel")):
-        kernel, lengthscale = read_kernel(given, "matern52", 0.3)
-    digest = _digest_of(given) if name == TABLE else {}
-    options = given.rest(tuple(defaults))
+        kernel, lengthscale = read_kernel(given)
+    allowed = _options(name)
+    options = _file_of(given) if name == TABLE else {}
+    options |= given.rest(tuple(allowed))
+    defaults = {key: value for key, value in allowed.items() if value is not inspect._empty}
     world = World(
-        label=label,
-        name=name,
-        kernel=kernel,
-        lengthscale=lengthscale,
-        options={key: value for key, value in defaults.items() if value is not inspect._empty}
-        | options
-        | digest,
+        label=label, name=name, kernel=kernel, lengthscale=lengthscale, options=defaults | options
     )
-    if given.thorough:
+    if given.source.thorough:
         with given.at("name", *options):
             build_world(world.to_dict(), 0)
     return world
@@ -149,9 +140,12 @@ def _options(name: str) -> dict[str, Any]:
     """The arguments of an environment and their defaults; a set-up takes none."""
     if name in SETUPS:
         return {}
+    make: Callable[..., Environment] = table_environment if name == TABLE else dataset_by_name
+    if name in ENVIRONMENT_NAMES:
+        make = environment_by_name
     return {
         _RENAMED.get(each.name, each.name): each.default
-        for each in inspect.signature(_constructor(name)).parameters.values()
+        for each in inspect.signature(make).parameters.values()
         if each.kind is each.KEYWORD_ONLY and each.name not in _NOT_OPTIONS
     }
 
@@ -162,30 +156,23 @@ def _keys(name: str) -> tuple[str, ...]:
     return ("name", "label", *kernel, *_options(name), *((DIGEST,) if name == TABLE else ()))
 
 
-def _constructor(name: str) -> Callable[..., Environment]:
-    if name in ENVIRONMENT_NAMES:
-        return environment_by_name
-    return table_environment if name == TABLE else dataset_by_name
-
-
 # What stands for the content of a file, in a world and in the study kept beside its results.
 DIGEST = "sha256"
 
 
-def _digest_of(given: Given) -> dict[str, str]:
-    """The file is part of the identity by what is in it.
+def _file_of(given: Given) -> dict[str, str]:
+    """Where a table lies, and the digest of what is in it, which is part of the identity.
 
     The study that is kept with the results says what was in it, so they can be read without it.
     """
-    known = given.take(DIGEST)
-    if given.thorough or known is None:
+    path, known = given.text("path"), given.take(DIGEST)
+    if given.source.thorough or known is None:
         with given.at("path"):
-            found = file_digest(given.text("path"))
-        if known is not None and known != found:
-            raise given.error(DIGEST, f"the file has {DIGEST} {found}, not {known}: it has changed")
+            found = file_digest(path)
+        if known not in (None, found):
+            raise given.error(f"the file has {DIGEST} {found}, not {known}: it has changed", DIGEST)
         known = found
-    given.give_back("path")
-    return {DIGEST: str(known)}
+    return {"path": path, DIGEST: str(known)}
 
 
 def file_digest(path: str) -> str:
@@ -196,15 +183,15 @@ def file_digest(path: str) -> str:
         raise ConfigurationError(f"cannot read {path}: {problem.strerror}") from None
 
 
-def read_kernel(given: Given, kernel: Any, lengthscale: Any) -> tuple[Any, Any]:
+def read_kernel(given: Given) -> tuple[Any, Any]:
     """The kernel of a table: a short name and a lengthscale, or a whole description."""
-    if isinstance(given.take("kernel", kernel), dict):
-        description = given.take("kernel")
+    description = given.take("kernel")
+    if isinstance(description, dict):
         with given.at("kernel"):
             kernel_from_dict(description)
         return description, None
-    name = given.word("kernel", KERNEL_NAMES, kernel)
-    lengthscale = given.take("lengthscale", lengthscale)
+    name = given.word("kernel", KERNEL_NAMES, "matern52")
+    lengthscale = given.take("lengthscale", 0.3)
     with given.at("lengthscale"):
         kernel_by_name(name, lengthscale)
     return name, lengthscale
@@ -225,19 +212,17 @@ def build_world(world: dict[str, Any], seed: int) -> tuple[Environment, Told]:
         return make(seed=seed), told
     named = ("name", "kernel", "lengthscale", DIGEST)
     options = {key: value for key, value in world.items() if key not in named}
-    environment: Environment
-    if name not in ENVIRONMENT_NAMES:
-        if name == TABLE:
-            if file_digest(options["path"]) != world[DIGEST]:
-                raise ConfigurationError(f"{options['path']} has changed since the study was read")
-            options["label"] = options.pop(_RENAMED["label"])
-            bandit = table_environment(seed=seed, **options)
-        else:
-            bandit = dataset_by_name(name, seed=seed, **options)
-        environment, kernel = bandit, suggested_kernel(bandit)
-        if world["kernel"] is not None:
-            kernel = build_kernel(world["kernel"], world["lengthscale"])
-    else:
+    kernel = None
+    if world["kernel"] is not None:
         kernel = build_kernel(world["kernel"], world["lengthscale"])
-        environment = environment_by_name(name, kernel=kernel, seed=seed, **options)
-    return environment, Told(kernel=kernel)
+    if name in ENVIRONMENT_NAMES:
+        assert kernel is not None
+        return environment_by_name(name, kernel=kernel, seed=seed, **options), Told(kernel=kernel)
+    if name == TABLE:
+        if file_digest(options["path"]) != world[DIGEST]:
+            raise ConfigurationError(f"{options['path']} has changed since the study was read")
+        options["label"] = options.pop(_RENAMED["label"])
+        bandit = table_environment(seed=seed, **options)
+    else:
+        bandit = dataset_by_name(name, seed=seed, **options)
+    return bandit, Told(kernel=suggested_kernel(bandit) if kernel is None else kernel)
