@@ -279,6 +279,41 @@ def test_wrong_constant_is_caught(name: str) -> None:
     assert search(shares, forms, 2) > LIMIT
 
 
+def louder(layout: MessageLayout, **factors: Fraction) -> MessageLayout:
+    """The same layout with wrong squared shares in its table of blocks, past all checks."""
+    wrong = replace(layout)
+    vars(wrong)["blocks"] = {
+        name: replace(block, share_squared=block.share_squared * factors.get(name, Fraction(1)))
+        for name, block in layout.blocks.items()
+    }
+    return wrong
+
+
+PLAIN = MessageLayout(rank=2, second_moments=True)
+
+
+@pytest.mark.parametrize(
+    ("layout", "level", "factors"),
+    [
+        # .75^2 instead of 1/2: features (5, 0) and (-4, 3), values equal, are 4.005 apart
+        (PLAIN, 5, {"diagonal": Fraction(9, 8), "products": Fraction(9, 8)}),
+        (PLAIN, 5, {"products": Fraction(2)}),  # both triangles at the noise of one
+        (ALL, 3, {"main": 1 / ALL.main_share_squared}),  # the tail without m
+        (ALL, 3, {"moment": Fraction(101, 100)}),
+        (ALL, 3, {"count": Fraction(101, 100)}),
+        (ALL, 3, {"missing": Fraction(3, 2)}),
+        (ALL, 3, {"tail": Fraction(101, 100)}),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_share_in_the_table_of_blocks_is_caught(
+    layout: MessageLayout, level: int, factors: dict
+) -> None:
+    """By the test that looks at every pair of integer messages, which passes without it."""
+    assert largest_squared_distance(layout, level) == 4 * level**4
+    assert largest_squared_distance(louder(layout, **factors), level) > 4 * level**4
+
+
 def test_bound_on_the_whole_message_alone_is_caught() -> None:
     """Values 3 and -3 at a feature of norm .4: no longer than honest messages, 5.76 apart."""
     layout = MessageLayout(rank=2, second_moments=True)

@@ -10,7 +10,7 @@ rounded: what is released is an exact integer combination, and the factor by whi
 is bounded in exact integers too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt, sqrt
@@ -44,7 +44,7 @@ class IntegerProjection:
     """
 
     rank: int
-    rows: tuple[tuple[int, ...], ...]
+    rows: tuple[tuple[int, ...], ...] = field(repr=False)
 
     def __post_init__(self) -> None:
         whole("rank", self.rank)
