@@ -330,6 +330,15 @@ def test_bound_on_the_whole_message_alone_is_caught() -> None:
     assert not gap[2:].any()
 
 
+def test_moment_of_another_value_is_caught() -> None:
+    """Main block of 1 and -1, moment of 1 and 0: ``4 + 4 s^2``. Both must be of the same ``t``."""
+    shares = shares_of(at_limits(2, second_moments=True))
+    left = message(shares, UP, 1.0, 0.0, "answered")
+    right = message(shares, UP, -1.0, 0.0, "answered")
+    right[-3] = -shares.moment
+    assert np.sum((left - right) ** 2) == pytest.approx(4 + 4 * 0.5)
+
+
 def test_rounding_after_multiplying_is_caught() -> None:
     """Rank 3, L = 6: ``rint(36/sqrt 3) = 21`` three times is longer than ``36``."""
     late = np.rint(36 * np.full(3, 1 / sqrt(3))).astype(int)

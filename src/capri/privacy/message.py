@@ -168,17 +168,7 @@ class MessageGrid:
                 f"row, got {whitened.shape} and {values.shape}"
             )
         with np.errstate(all="ignore"):  # a warning would tell of a row
-            features = np.empty((len(values), rank))
-            good = np.empty(len(values))
-            step = max(1, _BLOCK_ELEMENTS // rank)
-            for start in range(0, len(values), step):
-                part = slice(start, start + step)
-                rows = np.ascontiguousarray(whitened[part], dtype=np.float64)
-                norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-                scale = self.feature_units / np.maximum(norms, clip_norm)
-                np.multiply(rows, scale[:, None], out=features[part])
-                np.rint(features[part], out=features[part])
-                good[part] = _bounded(features[part], np.isfinite(norms), self.level)
+            features, good = self._rounded_features(whitened, clip_norm)
             given = np.isfinite(values)
             numbers = np.where(given, values, 0.0)
             scaled = np.minimum(np.maximum(numbers / value_bound, -1.0), 1.0)
@@ -192,62 +182,74 @@ class MessageGrid:
                 missing=good * ~given,
             )
 
+    def _rounded_features(
+        self, whitened: FloatArray, clip_norm: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """``rint(U whitened / max(|whitened|, C))``, bounded; and 1 for good rows, 0 for bad."""
+        features, good = np.empty(whitened.shape), np.empty(len(whitened))
+        step = max(1, _BLOCK_ELEMENTS // self.layout.rank)
+        for start in range(0, len(whitened), step):
+            part = slice(start, start + step)
+            rows = np.ascontiguousarray(whitened[part], dtype=np.float64)
+            norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+            scale = self.feature_units / np.maximum(norms, clip_norm)
+            np.multiply(rows, scale[:, None], out=features[part])
+            np.rint(features[part], out=features[part])
+            good[part] = _bounded(features[part], np.isfinite(norms), self.level)
+        return features, good
+
     def messages(self, rows: RoundedRows) -> IntArray:
         """Every row's message, product by product."""
         level, layout = self.level, self.layout
         features, values = rows.features.astype(np.int64), rows.values.astype(np.int64)
         answered, missing = rows.answered.astype(np.int64), rows.missing.astype(np.int64)
-        units = np.zeros((len(values), layout.coordinates), dtype=np.int64)
-        for name, block in layout.blocks.items():
-            if name == "main":
-                entries = values[:, None] * features
-            elif name == "missing":
-                entries = (level * missing)[:, None] * features
-            elif name == "diagonal":
-                entries = features**2
-            elif name == "products":
-                entries = _products(features)
-            elif name == "projected" and layout.projection is not None:
-                moments = np.concatenate([features**2, _products(features)], axis=1)
-                entries = moments @ layout.projection.matrix.T
-            elif name == "moment":
-                entries = ((2 * values**2 - level**2) * answered)[:, None]
-            elif name == "tail":
-                excess = rows.excess.astype(np.int64)
-                entries = ((2 * level * excess - level**2) * answered)[:, None]
-            else:  # count
-                entries = (level**2 * missing)[:, None]
-            units[:, block.part] = entries
-        return units
+        entries = {"main": values[:, None] * features}
+        if layout.missing:
+            entries["missing"] = (level * missing)[:, None] * features
+        if layout.second_moments:
+            first, second = np.triu_indices(layout.rank, 1)
+            entries |= self._moment_entries(features**2, features[:, first] * features[:, second])
+        if layout.moment_share:
+            entries["moment"] = ((2 * values**2 - level**2) * answered)[:, None]
+        if layout.tail_share:
+            excess = rows.excess.astype(np.int64)
+            entries["tail"] = ((2 * level * excess - level**2) * answered)[:, None]
+        if layout.count_share:
+            entries["count"] = (level**2 * missing)[:, None]
+        return np.concatenate([entries[name] for name in layout.blocks], axis=1)
+
+    def _moment_entries(self, diagonal: IntArray, products: IntArray) -> dict[str, IntArray]:
+        """Second moments as the layout sends them; the last axis runs over the half-vector."""
+        projection = self.layout.projection
+        if projection is None:
+            return {"diagonal": diagonal, "products": products}
+        half = np.concatenate([diagonal, products], axis=-1)
+        return {"projected": half @ projection.matrix.T}
 
     def total(self, rows: RoundedRows) -> IntArray:
         """The sum of :meth:`messages`, without making them one by one."""
-        level, layout = self.level, self.layout
-        sums = {name: np.zeros(block.size, np.int64) for name, block in layout.blocks.items()}
-        moments = np.zeros((layout.rank, layout.rank), dtype=np.int64)
+        level, layout, rank = self.level, self.layout, self.layout.rank
+        main, missing = np.zeros(rank, dtype=np.int64), np.zeros(rank, dtype=np.int64)
+        moments = np.zeros((rank, rank), dtype=np.int64)
         for start in range(0, len(rows.values), _BLOCK_ROWS):
             part = slice(start, start + _BLOCK_ROWS)
             features = rows.features[part]
-            sums["main"] += (rows.values[part] @ features).astype(np.int64)
+            main += (rows.values[part] @ features).astype(np.int64)
             if layout.missing:
-                sums["missing"] += level * (rows.missing[part] @ features).astype(np.int64)
+                missing += level * (rows.missing[part] @ features).astype(np.int64)
             if layout.second_moments:
                 moments += (features.T @ features).astype(np.int64)
-        if layout.projection is not None:
-            half = np.concatenate([np.diag(moments), _upper(moments)])
-            sums["projected"] = layout.projection.matrix @ half
-        elif layout.second_moments:
-            sums["diagonal"] = np.diag(moments).copy()
-            if layout.rank > 1:
-                sums["products"] = _upper(moments)
         answers = int(rows.answered.sum()) * level**2
-        if layout.moment_share:
-            sums["moment"][0] = 2 * int((rows.values.astype(np.int64) ** 2).sum()) - answers
-        if layout.tail_share:
-            sums["tail"][0] = 2 * level * int(rows.excess.sum()) - answers
-        if layout.count_share:
-            sums["count"][0] = level**2 * int(rows.missing.sum())
-        return np.concatenate(list(sums.values()))
+        squares = int((rows.values.astype(np.int64) ** 2).sum())
+        sums = {
+            "main": main,
+            "missing": missing,
+            **self._moment_entries(np.diag(moments), moments[np.triu_indices(rank, 1)]),
+            "moment": np.array([2 * squares - answers]),
+            "tail": np.array([2 * level * int(rows.excess.sum()) - answers]),
+            "count": np.array([level**2 * int(rows.missing.sum())]),
+        }
+        return np.concatenate([sums[name] for name in layout.blocks])
 
     def _units(self, name: str) -> float:
         """What 1 is worth in this block: a feature counts ``feature_units``, all else ``L``."""
@@ -331,17 +333,6 @@ def _bounded(features: FloatArray, finite: BoolArray, level: int) -> FloatArray:
     good: FloatArray = (finite & within).astype(np.float64)
     features *= good[:, None]
     return good
-
-
-def _products(features: IntArray) -> IntArray:
-    """``psi_i psi_j`` for ``i < j``, row by row of the matrix."""
-    first, second = np.triu_indices(features.shape[1], 1)
-    return features[:, first] * features[:, second]
-
-
-def _upper(matrix: IntArray) -> IntArray:
-    """The entries above the diagonal, row by row."""
-    return matrix[np.triu_indices(len(matrix), 1)]
 
 
 def _quotient(scale: float, share_squared: Fraction) -> float:
