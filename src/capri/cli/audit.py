@@ -108,15 +108,9 @@ def _audit_policy(
 ) -> _Found:
     """Audit the code of one process: a small private policy with real noise, no seed."""
     from capri.cli.progress import Meter
-<<<<<<< HEAD
-    from capri.files import check_writable, write_atomically
     from capri.joint.audit import audit_policy
-    from capri.plots import audit_figure, to_bytes
-=======
-    from capri.joint.audit import audit as attack
     from capri.joint.policy import Capri
     from capri.plots import audit_figure
->>>>>>> lab2
 
     # The printed noise of the paper wastes most of the budget: nothing could be proved of it.
     options: dict[str, Any] = {"calibration": "analytic"} if preset == "paper" else {}

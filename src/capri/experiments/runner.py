@@ -17,7 +17,7 @@ Group = tuple[str, int, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpectedRegret:
+class Outlook:
     """What a run has before it: cells to play, by groups of about equal cost, and those it keeps.
 
     ``left_out`` says in words what is beyond a policy's reach.
@@ -78,7 +78,7 @@ class Summary(Outlook):
 class Watcher:
     """Told how a run goes; this one does not listen."""
 
-    def begin(self, outlook: ExpectedRegret, workers: int) -> None:
+    def begin(self, outlook: Outlook, workers: int) -> None:
         """Before the first cell."""
 
     def tell(self, event: Event) -> None:
@@ -141,21 +141,15 @@ def run_study(
 
 def _outlook(
     study: Study, folder: Path, records: Records, wanted: Callable[[Cell], bool]
-) -> ExpectedRegret:
+) -> Outlook:
     to_play: Counter[Group] = Counter()
     kept: Counter[str | None] = Counter()
     for cell in _different(study):
         if wanted(cell):
             to_play[cell.group] += 1
         else:
-<<<<<<< HEAD
-            kept += 1
-            kept_failed += records.status(cell.hash) == "failed"
-    return ExpectedRegret(
-=======
             kept[records.status(cell.hash)] += 1
     return Outlook(
->>>>>>> lab2
         folder=folder,
         to_play=to_play,
         kept=kept.total(),

@@ -1,9 +1,10 @@
 """The gate: the single place where a secret turns public.
 
-Whatever leaves, leaves by a mechanism: the integer sum of an epoch, the second moments of a
-regression's rows, or one user's report on a device. A mechanism knows its own sensitivity and
-noise and states them as an event; the gate checks the width of the noise, asks the ledger, applies
-the mechanism and records the event. Nothing else in this package adds noise.
+Whatever leaves, leaves by a mechanism: the integer sum of an epoch, the sums of messages with
+several blocks, the second moments of a regression's rows, or one user's report on a device. A
+mechanism knows its own sensitivity and noise and states them as an event; the gate checks the width
+of the noise, asks the ledger, applies the mechanism and records the event. Nothing else in this
+package adds noise.
 """
 
 from abc import ABC, abstractmethod
@@ -20,6 +21,7 @@ from capri.privacy.calibration import NOISE_UNITS
 from capri.privacy.directions import Words
 from capri.privacy.grid import Grid
 from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.message import MessageGrid, MessageSums
 from capri.privacy.moments import MomentGrid
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.promise import PrivacyModel
@@ -129,6 +131,49 @@ class MomentMechanism(Mechanism[IntArray, FloatArray]):
         matrix += matrix.T
         np.fill_diagonal(matrix, source.add(np.diag(secret).copy(), grid.noise_units))
         return np.asarray(matrix / float(grid.level) ** 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageMechanism(Mechanism[IntArray, MessageSums]):
+    """Discrete Gaussian noise on the integer sum of messages, for each block its own.
+
+    ``sigma / share`` on a block is ``sigma`` on the block times its share, and in that norm two
+    messages are at most ``2 L^2`` apart (docs/privacy.md, "One message layout").
+    """
+
+    grid: MessageGrid
+    model: PrivacyModel
+    calibration: str = "analytic"
+
+    @property
+    def narrowest(self) -> float:
+        """The noise of the loudest block."""
+        return min(self.grid.noise_scales.values())
+
+    def event(self, budget: Budget, epoch: int, participants: int) -> ReleaseEvent:
+        """``mu = 2 L^2 / sigma``, in units: nothing was rounded after the bounds held."""
+        return ReleaseEvent(
+            epoch=epoch,
+            model=str(self.model),
+            calibration=self.calibration,
+            participants=participants,
+            rank=self.grid.layout.coordinates,
+            sensitivity=float(self.grid.sensitivity),
+            noise_scale=self.grid.noise_units,
+        )
+
+    def noised(self, units: IntArray, source: NoiseSource) -> IntArray:
+        """The integer sum with noise, block by block."""
+        return np.concatenate(
+            [
+                source.add(units[block.part], self.grid.noise_scales[name])
+                for name, block in self.grid.layout.blocks.items()
+            ]
+        )
+
+    def noisy(self, secret: IntArray, source: NoiseSource) -> MessageSums:
+        """The noisy sums as numbers."""
+        return self.grid.read(self.noised(secret, source))
 
 
 class ReportDraws(SphereDraws, Randomness, Protocol):
