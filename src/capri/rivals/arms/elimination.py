@@ -9,12 +9,12 @@ import numpy as np
 from scipy.special import gammaln
 
 from capri.arrays import FloatArray, IntArray
-from capri.checks import between, whole
+from capri.checks import whole
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.promise import Promise
-from capri.rivals.arms.rewards import private_means, unit_rewards
-from capri.rivals.base import Rival, Width, chosen_width
+from capri.rivals.arms.ucb import private_means, unit_rewards
+from capri.rivals.base import Chance, Rival, Width, chosen_width
 
 
 @final
@@ -54,7 +54,7 @@ class Elimination(Rival, ABC):
     reach = 10_000_000
 
     bonus: Width = "practical"
-    failure: float = 0.05
+    failure: Chance = 0.05
 
     @abstractmethod
     def _first_pulls(self) -> int:
@@ -74,8 +74,7 @@ class Elimination(Rival, ABC):
 
     @final
     def _start(self) -> int:
-        self._scale = chosen_width("bonus", self.bonus, practical=0.1, theory=1.0)
-        self.failure = between("failure", self.failure, 0, 1, open_ends=True)
+        self._scale = chosen_width(self.bonus, practical=0.1, theory=1.0)
         self._turn = RoundRobin(np.arange(self._actions.count), self._first_pulls())
         return self._turn.length
 
@@ -88,7 +87,7 @@ class Elimination(Rival, ABC):
         turn = self._turn
         if len(action) < turn.length:  # cut by the horizon: nothing follows
             return 1
-        means = self._means(action, unit_rewards(reward, self.reward_bound))
+        means = self._means(action, unit_rewards(reward))
         kept = turn.arms[means >= means.max() - 2 * self._width()]
         # The last arm left is played to the end.
         pulls = self.horizon if len(kept) == 1 else self._next_pulls(len(kept))
