@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import floor, isfinite, isqrt
 
 from capri.errors import ConfigurationError
@@ -57,7 +58,4 @@ class Schedule:
         >>> Schedule.paper(100).length(4), Schedule.paper(100).length(5)
         (30, 0)
         """
-        for number, length in enumerate(self, start=1):
-            if number == epoch:
-                return length
-        return 0
+        return next(islice(self, epoch - 1, None), 0)

@@ -27,20 +27,16 @@ class Policy(Protocol):
     @property
     def remaining(self) -> int:
         """Decisions that may be asked for at once; 0 when the policy is done."""
-        ...
 
     @property
     def epochs(self) -> tuple[EpochRecord, ...]:
         """Records of closed epochs."""
-        ...
 
     def act_many(self, contexts: object) -> Decisions:
         """Decide for many contexts."""
-        ...
 
     def update_many(self, decisions: Decisions, rewards: object) -> object:
         """Take in the rewards of these decisions."""
-        ...
 
 
 # Called with the number of rounds played and the mean regret per round so far.

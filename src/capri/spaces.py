@@ -7,7 +7,6 @@ enumerates all pairs; callers walk through contexts in chunks.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -121,7 +120,7 @@ class ContextPool(Contexts):
     rows: FloatArray
     weights: FloatArray = None  # type: ignore[assignment]
     dimension: int = field(init=False)
-    _lookup: "_RowLookup" = field(init=False, repr=False)
+    _place: dict[bytes, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         rows = as_rows(self.rows, "contexts")
@@ -129,7 +128,9 @@ class ContextPool(Contexts):
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "dimension", rows.shape[1])
-        object.__setattr__(self, "_lookup", _RowLookup(rows))
+        # Backwards, so that of equal rows the first is found.
+        place = {key: number for number, key in reversed([*enumerate(_row_bytes(rows))])}
+        object.__setattr__(self, "_place", place)
 
     @staticmethod
     def _normalised(weights: object, count: int) -> FloatArray:
@@ -169,7 +170,15 @@ class ContextPool(Contexts):
 
     def locate(self, rows: FloatArray) -> IntArray:
         """Position of each row in the pool, -1 for a context the pool does not hold."""
-        return self._lookup(rows + 0.0)  # -0.0 and 0.0 are the same context
+        keys = _row_bytes(rows + 0.0)  # -0.0 and 0.0 are the same context
+        return np.array([self._place.get(key, -1) for key in keys], dtype=np.int64)
+
+
+def _row_bytes(rows: FloatArray) -> list[bytes]:
+    """The bytes of each row: equal for equal rows, as none holds NaN or -0.0."""
+    whole_row = np.dtype((np.void, rows.shape[1] * rows.itemsize))
+    keys: list[bytes] = np.ascontiguousarray(rows).view(whole_row)[:, 0].tolist()
+    return keys
 
 
 @dataclass(frozen=True)
@@ -205,39 +214,6 @@ class ContextSampler(Contexts):
         """An equally weighted sample of ``count`` contexts."""
         rows, _ = self.draw(generator, count)
         return rows, np.full(count, 1.0 / count)
-
-
-class _RowLookup:
-    """Find rows by value: a 64-bit hash of the bytes, then a check that the row is really equal."""
-
-    def __init__(self, rows: FloatArray) -> None:
-        self._rows = rows
-        # Fixed odd multipliers: the hash is public and only ever narrows a search.
-        self._multipliers = np.random.default_rng(0).integers(
-            1, 2**63, size=rows.shape[1], dtype=np.uint64
-        ) | np.uint64(1)
-        hashes = self._hash(rows)
-        self._order = np.argsort(hashes, kind="stable")
-        self._sorted = hashes[self._order]
-        # Rows whose hash collides with a different row would be missed by the first-match search.
-        self._unsafe = len(np.unique(hashes)) < len(np.unique(rows, axis=0))
-
-    def _hash(self, rows: FloatArray) -> Any:
-        bits = np.ascontiguousarray(rows).view(np.uint64)
-        mixed = bits ^ (bits >> np.uint64(29))
-        return (mixed * self._multipliers).sum(axis=1, dtype=np.uint64)
-
-    def __call__(self, rows: FloatArray) -> IntArray:
-        if self._unsafe:
-            return np.array([self._search(row) for row in rows], dtype=np.int64)
-        position = np.searchsorted(self._sorted, self._hash(rows))
-        candidate = self._order[np.minimum(position, len(self._order) - 1)]
-        equal = (self._rows[candidate] == rows).all(axis=1)
-        return np.where(equal, candidate, -1)
-
-    def _search(self, row: FloatArray) -> int:
-        hits = np.flatnonzero((self._rows == row).all(axis=1))
-        return int(hits[0]) if len(hits) else -1
 
 
 class Actions(ABC):

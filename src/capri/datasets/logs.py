@@ -192,15 +192,12 @@ class Replayable(Protocol):
     @property
     def remaining(self) -> int:
         """Decisions that may be asked for at once; 0 when the policy is done."""
-        ...
 
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
         """Decide, and keep only the decisions for these actions."""
-        ...
 
     def update_many(self, decisions: Decisions, rewards: object) -> object:
         """Take in the rewards of these decisions."""
-        ...
 
 
 @final

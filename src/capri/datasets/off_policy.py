@@ -28,7 +28,6 @@ class HasLaw(Protocol):
 
     def probabilities(self, contexts: object) -> FloatArray:
         """Probability of every action, ``(n, actions)``."""
-        ...
 
 
 Target: TypeAlias = HasLaw | Callable[[FloatArray], FloatArray]
@@ -46,7 +45,6 @@ class RewardModel(Protocol):
         actions: int,
     ) -> FloatArray:
         """Predicted rewards, ``(n, actions)``, from training rounds."""
-        ...
 
 
 @final

@@ -37,11 +37,9 @@ class Posterior(Protocol):
 
     def at(self, context: int) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of every action in a context."""
-        ...
 
     def observe(self, context: int, action: int, reward: float) -> None:
         """Take in one reward."""
-        ...
 
 
 def kernel_posterior(kernel: Kernel, pairs: FloatArray, actions: int, ridge: float) -> Posterior:
