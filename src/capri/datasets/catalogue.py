@@ -111,14 +111,11 @@ def table_environment(
     ``reward`` names the rule for a label: "match" with ``right`` and ``wrong``, or "closeness" with
     ``doses`` and ``tolerance``. ``public`` is a column.
     """
-    one_of("reward", reward, REWARD_NAMES)
     rule: LabelRule | None = None
-    if label is not None:
-        rule = (
-            Match(right=right, wrong=wrong)
-            if reward == "match"
-            else Closeness(doses=doses, tolerance=tolerance)
-        )
+    if one_of("reward", reward, REWARD_NAMES) == "match" and label is not None:
+        rule = Match(right=right, wrong=wrong)
+    elif label is not None:
+        rule = Closeness(doses=doses, tolerance=tolerance)
     if public is not None and not isinstance(public, str):
         raise ConfigurationError(f"public must name a column, got {public!r}")
     return load(
@@ -146,24 +143,14 @@ def suggested_kernel(bandit: DataBandit) -> Kernel:
     action: equality for one-hot classes, Matern 5/2 for doses, RBF at the median distance for
     embedded classes. ``k(w, w) <= 1`` for every user because contexts stay in the unit ball.
     """
-    return ContextAction(
-        context=_context_kernel(bandit),
-        action=_action_kernel(bandit),
-        context_dimension=bandit.pool.dimension,
-    )
-
-
-def _context_kernel(bandit: DataBandit) -> Kernel:
     scale = median_distance(bandit.pool.rows)
-    return RBF(lengthscale=scale, variance=0.4) + Linear(variance=0.5, bias=0.1)
-
-
-def _action_kernel(bandit: DataBandit) -> Kernel:
+    context = RBF(lengthscale=scale, variance=0.4) + Linear(variance=0.5, bias=0.1)
+    action: Kernel = Linear()  # on one-hot rows: 1 for the same action, 0 for another
     if bandit.features == "dose":
-        return Matern(nu=2.5, lengthscale=0.5)
-    if bandit.features == "embedding":
-        return RBF(lengthscale=median_distance(bandit.actions))
-    return Linear()  # on one-hot rows: 1 for the same action, 0 for another
+        action = Matern(nu=2.5, lengthscale=0.5)
+    elif bandit.features == "embedding":
+        action = RBF(lengthscale=median_distance(bandit.actions))
+    return ContextAction(context=context, action=action, context_dimension=bandit.pool.dimension)
 
 
 def median_distance(rows: FloatArray) -> float:

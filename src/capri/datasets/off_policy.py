@@ -209,8 +209,7 @@ def _law(log: BanditLog, target: Target) -> FloatArray:
 
 def _weights(log: BanditLog, law: FloatArray) -> FloatArray:
     """``w_t = pi(x_t | c_t) / p_t``."""
-    weights: FloatArray = law[np.arange(len(log)), log.action_index] / log.propensities
-    return weights
+    return np.asarray(law[np.arange(len(log)), log.action_index] / log.propensities)
 
 
 def _mean(method: str, terms: FloatArray, weights: FloatArray, confidence: float) -> Estimate:
