@@ -223,16 +223,27 @@ class Actions(ABC):
     dimension: int
 
     @abstractmethod
+    def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Context features ``(n, d)`` and the action rows of each, ``(n, count, dimension)``."""
+
     def pairs(self, contexts: FloatArray) -> FloatArray:
         """All pairs of each context: ``(n, count, context dimension + action dimension)``."""
+        own, rows = self._parts(contexts)
+        n, d = own.shape
+        pairs = np.empty((n, self.count, d + self.dimension))
+        pairs[:, :, :d] = own[:, None, :]
+        pairs[:, :, d:] = rows
+        return pairs
 
-    @abstractmethod
     def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
         """The pairs that were played, one per context."""
+        own, _ = self._parts(contexts)
+        return np.concatenate([own, self.features_of(contexts, action_index)], axis=1)
 
-    @abstractmethod
     def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
         """The feature rows of the actions that were played."""
+        _, rows = self._parts(contexts)
+        return np.asarray(rows[np.arange(len(rows)), action_index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,21 +265,8 @@ class FixedActions(Actions):
         object.__setattr__(self, "count", len(rows))
         object.__setattr__(self, "dimension", rows.shape[1])
 
-    def pairs(self, contexts: FloatArray) -> FloatArray:
-        """Each context next to every action."""
-        n, d = contexts.shape
-        pairs = np.empty((n, self.count, d + self.dimension))
-        pairs[:, :, :d] = contexts[:, None, :]
-        pairs[:, :, d:] = self.rows
-        return pairs
-
-    def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """Each context next to its action."""
-        return np.concatenate([contexts, self.rows[action_index]], axis=1)
-
-    def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """Rows of the action set."""
-        return np.asarray(self.rows[action_index])
+    def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return contexts, np.broadcast_to(self.rows, (len(contexts), *self.rows.shape))
 
 
 @dataclass(frozen=True)
@@ -291,8 +289,7 @@ class VaryingActions(Actions):
         whole("count", self.count)
         whole("dimension", self.dimension)
 
-    def _own(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Context features ``(n, d)`` and action rows ``(n, count, dimension)``."""
+    def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         split = contexts.shape[1] - self.count * self.dimension
         if split < 0:
             raise ShapeError(
@@ -301,22 +298,6 @@ class VaryingActions(Actions):
             )
         rows = contexts[:, split:].reshape(len(contexts), self.count, self.dimension)
         return contexts[:, :split], rows
-
-    def pairs(self, contexts: FloatArray) -> FloatArray:
-        """Each context next to its own actions."""
-        own, rows = self._own(contexts)
-        repeated = np.repeat(own[:, None, :], self.count, axis=1)
-        return np.concatenate([repeated, rows], axis=2)
-
-    def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """Each context next to its action."""
-        own, _ = self._own(contexts)
-        return np.concatenate([own, self.features_of(contexts, action_index)], axis=1)
-
-    def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """The rows the contexts brought."""
-        _, rows = self._own(contexts)
-        return np.asarray(rows[np.arange(len(rows)), action_index])
 
 
 def context_chunks(count: int, actions: int) -> Iterator[slice]:

@@ -23,27 +23,14 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.checks import between, is_whole, positive, whole
-from capri.epoch.decide import (
-    Decision,
-    Decisions,
-    RewardStatus,
-    decision_rewards,
-    warn_of_ignored,
-)
+from capri.epoch.decide import Decision, Decisions, RewardStatus, decision_rewards, warn_of_ignored
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError, DataError, HorizonError
 from capri.privacy.budget import Budget
 from capri.privacy.promise import NOTHING, Promise
 from capri.rivals.batch import Batch
 from capri.rivals.settings import Settings
-from capri.spaces import (
-    Actions,
-    ContextPool,
-    FixedActions,
-    as_contexts,
-    as_numbers,
-    as_wanted,
-)
+from capri.spaces import Actions, ContextPool, FixedActions, as_contexts, as_numbers, as_wanted
 from capri.streams import RIVAL
 
 

@@ -13,12 +13,7 @@ from capri.kernels import RBF, Kernel
 from capri.privacy.promise import Promise
 from capri.rivals.base import Whole, Width
 from capri.rivals.features import bounded
-from capri.rivals.linear.moments import (
-    NoisyMoments,
-    SummedMoments,
-    TreeMoments,
-    block_lengths,
-)
+from capri.rivals.linear.moments import NoisyMoments, SummedMoments, TreeMoments, block_lengths
 from capri.rivals.linear.quadrature import QuadratureFeatures
 
 # The published number of nodes grows as log T; more features than this drown in noise.
