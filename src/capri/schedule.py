@@ -37,9 +37,7 @@ class Schedule:
     @classmethod
     def paper(cls, horizon: int) -> "Schedule":
         """``T_1 = ceil(sqrt T)`` and doubling (Alg. 1, lines 2 and 20)."""
-        if horizon < 2:
-            raise ConfigurationError(f"horizon must be at least 2, got {horizon}")
-        return cls(first=isqrt(horizon - 1) + 1, growth=2.0, horizon=horizon)
+        return cls(first=isqrt(max(horizon, 1) - 1) + 1, growth=2.0, horizon=horizon)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the length of each epoch in turn."""

@@ -4,7 +4,7 @@ The named sets are those that scikit-learn ships: no download, no account.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from capri.datasets.loader import load
 from capri.datasets.rewards import Closeness, LabelRule, Match
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, ContextAction, Kernel, Linear, Matern
-
-if TYPE_CHECKING:
-    import pandas
 
 # Each with the loader of scikit-learn, the rule that pays, and how many public principal
 # directions are kept. Few directions learn faster under noise, more can tell more apart.
@@ -74,16 +71,14 @@ def environment_by_name(
     )
 
 
-def _frame(loader: str) -> "pandas.DataFrame":
+def _frame(loader: str) -> Any:
     try:
         from sklearn import datasets
     except ImportError:
         raise ConfigurationError(
             "these data sets come with scikit-learn: pip install 'capri-bandits[data]'"
         ) from None
-    bunch: Any = getattr(datasets, loader)(as_frame=True)
-    frame: pandas.DataFrame = bunch.frame
-    return frame
+    return getattr(datasets, loader)(as_frame=True).frame
 
 
 def table_environment(

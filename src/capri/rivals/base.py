@@ -277,7 +277,7 @@ class Rival(Settings, ABC):
     @property
     def _decided(self) -> int:
         """Decisions so far."""
-        return self._batch.next_id
+        return self._batch.first_id + self._batch.issued
 
     @property
     def _epsilon(self) -> float | None:

@@ -1,6 +1,7 @@
 """Arm elimination: Sajed & Sheffet (2019) with Laplace noise, Tenenbaum et al. (2021) shuffled."""
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from functools import lru_cache
 from math import ceil, exp, log, sqrt
 from typing import final
@@ -173,19 +174,16 @@ def coins_delta(coins: int, epsilon: float) -> float:
 @lru_cache(maxsize=64)
 def coins_needed(budget: Budget) -> int:
     """The least number of fair coins that keeps the budget (delta falls with the coins)."""
+
+    def keeps(coins: int) -> bool:
+        return coins_delta(coins, budget.epsilon) <= budget.delta
+
     enough = 1
-    while coins_delta(enough, budget.epsilon) > budget.delta:
+    while not keeps(enough):
         enough *= 2
         if enough > 1 << 26:
             raise ConfigurationError(f"{budget} needs too many coins: raise epsilon or delta")
-    few = enough // 2
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        if coins_delta(middle, budget.epsilon) <= budget.delta:
-            enough = middle
-        else:
-            few = middle
-    return enough
+    return bisect_left(range(enough), True, lo=enough // 2 + 1, key=keeps)
 
 
 def shuffled_sum(bits: FloatArray, coins: int, generator: np.random.Generator) -> FloatArray:

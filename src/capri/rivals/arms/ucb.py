@@ -21,7 +21,7 @@ def unit_rewards(reward: FloatArray) -> FloatArray:
 
 
 def private_means(
-    sums: FloatArray, pulls: int, epsilon: float | None, generator: np.random.Generator
+    sums: FloatArray, pulls: int | IntArray, epsilon: float | None, generator: np.random.Generator
 ) -> FloatArray:
     """``sums / R + Laplace(1 / (eps R))``: replacing a reward of [0, 1] moves one sum by 1."""
     if epsilon is not None:
@@ -76,11 +76,8 @@ class AdaPUCB(Rival):
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         arms, counts = np.unique(action, return_counts=True)
-        sums = np.bincount(action, weights=unit_rewards(reward))[arms]
-        for arm, count, total in zip(arms, counts, sums, strict=True):
-            self._means[arm] = private_means(
-                np.array([total]), int(count), self._epsilon, self._noise
-            )[0]
+        sums: FloatArray = np.bincount(action, unit_rewards(reward)).astype(np.float64)[arms]
+        self._means[arms] = private_means(sums, counts, self._epsilon, self._noise)
         self._last[arms] = counts
         self._pulls[arms] += counts
         rounds = max(2, int(self._pulls.sum()) + 1)

@@ -72,9 +72,7 @@ class GPThreDS(KernelRival, PosteriorPlay):
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         where = int(context[0])
-        search = self._searches.get(where)
-        if search is None:
-            search = self._searches[where] = self._search(where)
+        search = self._searches.setdefault(where, self._search(where))
         return np.array([next(search)]), np.ones(1)
 
     def _search(self, context: int) -> Generator[int, None, None]:

@@ -134,8 +134,6 @@ class GridPosterior:
     def _refresh(self) -> None:
         """Compute ``B`` anew."""
         size = len(self._counts)
-        if size == 0:
-            return
         pairs = list(self._place)
         matrix = self._columns[:size, pairs].copy()
         matrix[np.diag_indices(size)] += self._ridge / np.array(self._counts)

@@ -26,12 +26,9 @@ def exponential_law(scores: FloatArray, sensitivity: float, epsilon: float | Non
     >>> exponential_law(np.array([0.0, 1.0]), 1.0, 2 * np.log(3)).round(3)
     array([0.25, 0.75])
     """
-    best = scores.max(axis=-1, keepdims=True)
     if epsilon is None:
-        weights = np.zeros_like(scores)
-        first = scores.argmax(axis=-1)[..., None]
-        np.put_along_axis(weights, first, 1.0, axis=-1)
-        return weights
+        return np.asarray(np.eye(scores.shape[-1])[scores.argmax(axis=-1)])
+    best = scores.max(axis=-1, keepdims=True)
     weights = np.exp(epsilon * (scores - best) / (2 * sensitivity))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
