@@ -5,7 +5,6 @@ until horizons nobody runs, so nothing is eliminated and play stays uniform.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.features import DenseFeatures, LowRankFeatures, Predictor, ProjectedFeatures
 from capri.learners.options import ridge
+from capri.learners.support import predicted
 from capri.learners.widths import paper_width
 from capri.privacy.calibration import paper_noise_scale
 from capri.privacy.grid import make_grid
@@ -87,13 +87,13 @@ class PaperLearner(Learner):
         if self._options.calibration == "paper":
             # |psi(w)| <= sigma~(w) <= sigma~_max (Step 3 of the lemma, read the right way round).
             clip_norm = sigma_max
-        if problem.budget is not None and self._options.calibration == "paper":
-            noise_scale = problem.composition * paper_noise_scale(
-                problem.budget,
-                sigma_max=sigma_max,
-                reward_bound=problem.reward_bound,
-                horizon=self._horizon,
-            )
+            if problem.budget is not None:
+                noise_scale = problem.composition * paper_noise_scale(
+                    problem.budget,
+                    sigma_max=sigma_max,
+                    reward_bound=problem.reward_bound,
+                    horizon=self._horizon,
+                )
         grid = make_grid(
             bound=problem.reward_bound * clip_norm,
             rank=features.rank,
@@ -161,11 +161,9 @@ class PaperLearner(Learner):
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """The estimate of the last closed epoch; 0 before the first."""
         actions = self._problem.actions
-        values = np.zeros((len(contexts), actions.count))
-        if self._releases:
-            for part in context_chunks(len(contexts), actions.count):
-                values[part] = self._releases[-1].predictor(actions.pairs(contexts[part]))
-        return values
+        if not self._releases:
+            return np.zeros((len(contexts), actions.count))
+        return predicted(self._releases[-1].predictor, actions, contexts)
 
     def _draw_pairs(self, generator: np.random.Generator, count: int) -> FloatArray:
         """``count`` pairs ``c ~ kappa, x ~ Unif(X_r(c))`` (Alg. 1, lines 5-6 and 22-23)."""
@@ -232,30 +230,18 @@ class PaperLearner(Learner):
 
     def state(self) -> State:
         """All releases: points, weights, widths."""
-        values: dict[str, Any] = {
-            "releases": [
-                {"width": release.width, "may_eliminate": release.may_eliminate}
-                for release in self._releases
-            ]
-        }
-        arrays: dict[str, FloatArray] = {}
+        values, arrays = [], {}
         for number, release in enumerate(self._releases):
+            values.append({"width": release.width, "may_eliminate": release.may_eliminate})
             arrays[f"release.{number}.points"] = release.predictor.points
             arrays[f"release.{number}.weights"] = release.predictor.weights
-        return values, arrays
+        return {"releases": values}, arrays
 
     def restore(self, state: State) -> None:
         """Go on from :meth:`state`."""
         values, arrays = state
-        self._releases = [
-            _Release(
-                predictor=Predictor(
-                    self._problem.kernel,
-                    arrays[f"release.{number}.points"],
-                    arrays[f"release.{number}.weights"],
-                ),
-                width=float(release["width"]),
-                may_eliminate=bool(release["may_eliminate"]),
-            )
-            for number, release in enumerate(values["releases"])
-        ]
+        self._releases = []
+        for number, release in enumerate(values["releases"]):
+            points, weights = (arrays[f"release.{number}.{name}"] for name in ("points", "weights"))
+            predictor = Predictor(self._problem.kernel, points, weights)
+            self._releases.append(_Release(predictor=predictor, **release))

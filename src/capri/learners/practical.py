@@ -7,6 +7,7 @@ what the last estimate missed, and plays by the law of the best action under the
 
 from dataclasses import replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -23,13 +24,12 @@ from capri.epoch.play import (
     UniformLaw,
 )
 from capri.epoch.problem import Problem
-from capri.errors import ConfigurationError
+from capri.errors import ConfigurationError, StorageError
 from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Predictor, spectral_basis
-from capri.learners.belief import Belief, Posterior, posterior, prior_variance
+from capri.learners.belief import Belief, Observation, Posterior, posterior, prior_variance
 from capri.learners.messages import Design, design_epoch, sigma_max
 from capri.learners.options import PracticalOptions
-from capri.learners.practical_state import pack, unpack
-from capri.learners.support import SUPPORT_PAIRS, Stage, fits_whole, support_of
+from capri.learners.support import SUPPORT_PAIRS, Stage, fits_whole, predicted, support_of
 from capri.learners.widths import (
     Rehearsal,
     calibrated_test,
@@ -40,7 +40,7 @@ from capri.learners.widths import (
 from capri.privacy.grid import make_grid
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import sphere
-from capri.spaces import context_chunks
+from capri.spaces import ContextPool
 
 # Public pairs from which the basis is built, and pairs on which widths are rehearsed.
 _BASIS_SAMPLE = 3000
@@ -135,7 +135,9 @@ class PracticalLearner(Learner):
         self._design = design
         tau = design.tau or self._ridge(design.residual_variance)
         coordinates = shape.shape[1] + 1 + design.residual  # with moment and tail
-        spherical = problem.randomizer is Randomizer.SPHERE and problem.budget is not None
+        budget, on_sphere = problem.budget, None
+        if budget is not None and problem.randomizer is Randomizer.SPHERE:
+            on_sphere, budget = sphere(budget.epsilon, coordinates), None
         return EpochPlan(
             epoch=epoch,
             length=length,
@@ -148,16 +150,14 @@ class PracticalLearner(Learner):
                 bound=design.value_bound,
                 rank=coordinates,
                 length=length,
-                budget=None if spherical else problem.budget,
+                budget=budget,
                 composition=problem.composition,
             ),
             calibration="analytic",
             baseline=self._predictor(design.observation.baseline) if design.residual else None,
             moment_share=options.moment_share,
             tail_share=options.tail_share if design.residual else 0.0,
-            sphere=sphere(problem.budget.epsilon, coordinates)
-            if spherical and problem.budget is not None
-            else None,
+            sphere=on_sphere,
         )
 
     def _ridge(self, residual_variance: float) -> float:
@@ -187,9 +187,9 @@ class PracticalLearner(Learner):
             moment = self._measured_noise(release.plan, float(release.vector[rank]), design)
             belief = before.observe(design.observation, released, moment)
         state = self._infer(belief)
-        predicted = sqrt(float(np.trace(state.factor.T @ design.spread @ state.factor)))
+        expected = sqrt(float(np.trace(state.factor.T @ design.spread @ state.factor)))
         tests = self._next_tests(release.plan, design, released, belief, state, generator)
-        law = self._next_law(state, predicted, generator)
+        law = self._next_law(state, expected, generator)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior = belief, state
@@ -199,7 +199,7 @@ class PracticalLearner(Learner):
         return Lesson(
             width=tests[-1].width,
             active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
-            predicted_error=predicted,
+            predicted_error=expected,
             noise_share=0.0
             if self._problem.budget is None
             else design.noise**2 * len(covariance) / float(np.trace(covariance)),
@@ -235,12 +235,12 @@ class PracticalLearner(Learner):
         deviation = bound * design.noise * design.main_share / (2 * unit)
         return cut_off > _HEAVY_TAILS * plan.value_bound + 2.5 * deviation
 
-    def _next_law(self, state: Posterior, predicted: float, generator: np.random.Generator) -> Law:
+    def _next_law(self, state: Posterior, error: float, generator: np.random.Generator) -> Law:
         options = self._options
         if options.exploration == "uniform":
             return UniformLaw()
         if options.exploration == "inverse-gap":
-            gamma = options.gap_scale * self._problem.actions.count / max(predicted, 1e-9)
+            gamma = options.gap_scale * self._problem.actions.count / max(error, 1e-9)
             return InverseGapLaw(self._predictor(state.mean), gamma)
         xi = generator.standard_normal((self._basis.rank, options.draws))
         draws = state.mean[:, None] + options.thompson_scale * (state.factor @ xi)
@@ -327,30 +327,73 @@ class PracticalLearner(Learner):
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""
-        actions, predictor = self._problem.actions, self._predictor(self._posterior.mean)
-        values = np.empty((len(contexts), actions.count))
-        for part in context_chunks(len(contexts), actions.count):
-            values[part] = predictor(actions.pairs(contexts[part]))
-        return values
+        return predicted(self._predictor(self._posterior.mean), self._problem.actions, contexts)
 
     # -- storage ----------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Basis, belief, law, tests, and the design of an open epoch."""
-        return pack(
-            basis=self._basis,
-            spectrum=self._spectrum,
-            rehearsal=self._rehearsal,
-            belief=self._belief,
-            conduct=self._conduct,
-            stage=self._stage,
-            design=self._design,
-        )
+        plain, belief = _apart("belief", self._belief)
+        values = {"belief": plain, "stage": {"is_pool": self._stage.is_pool}, "design": None}
+        _, rehearsal = _apart("rehearsal", self._rehearsal)
+        conduct_values, conduct = self._conduct.state()
+        arrays = {
+            "basis.pivots": self._basis.pivots,
+            "basis.transform": self._basis.transform,
+            "basis.spectrum": self._spectrum,
+        }
+        arrays |= rehearsal | belief | conduct
+        if not self._stage.is_pool:
+            arrays["stage.contexts"] = self._stage.contexts
+            arrays["stage.weights"] = self._stage.weights
+        if self._design is not None:
+            values["design"], design = _apart("design", self._design)
+            observation = self._design.observation
+            arrays |= design
+            arrays["design.matrix"] = observation.design
+            arrays["design.covariance"] = observation.covariance
+            arrays["design.baseline"] = observation.baseline
+        return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
         """Go on from :meth:`state`."""
-        parts = unpack(state, self._problem)
-        self._basis, self._spectrum = parts.basis, parts.spectrum
-        self._rehearsal, self._belief = parts.rehearsal, parts.belief
+        values, arrays = state
+        problem = self._problem
+        self._basis = Basis(problem.kernel, arrays["basis.pivots"], arrays["basis.transform"])
+        self._spectrum = arrays["basis.spectrum"]
+        self._rehearsal = Rehearsal(**_below("rehearsal", arrays))
+        self._belief = Belief(**_below("belief", arrays), **values["belief"])
         self._posterior = self._infer(self._belief)
-        self._conduct, self._stage, self._design = parts.conduct, parts.stage, parts.design
+        self._conduct = Conduct.from_state(values, arrays, self._basis, problem.actions)
+        if not values["stage"]["is_pool"]:
+            self._stage = Stage(**_below("stage", arrays), is_pool=False)
+        elif isinstance(problem.contexts, ContextPool):
+            self._stage = Stage(problem.contexts.rows, problem.contexts.weights, True)
+        else:
+            raise StorageError("this policy was saved with a context pool")
+        self._design = None
+        if values["design"] is not None:
+            parts = _below("design", arrays)
+            observation = Observation(
+                design=parts.pop("matrix"),
+                covariance=parts.pop("covariance"),
+                baseline=parts.pop("baseline"),
+            )
+            self._design = Design(observation=observation, **parts, **values["design"])
+
+
+def _apart(name: str, thing: Belief | Rehearsal | Design) -> State:
+    """The fields of a dataclass: plain values, and arrays under ``name.field``."""
+    values, arrays = {}, {}
+    for field, value in vars(thing).items():
+        if isinstance(value, np.ndarray):
+            arrays[f"{name}.{field}"] = value
+        elif not isinstance(value, Observation):
+            values[field] = value
+    return values, arrays
+
+
+def _below(name: str, arrays: dict[str, FloatArray]) -> dict[str, Any]:
+    """The arrays of a dataclass, by field."""
+    start = f"{name}."
+    return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}

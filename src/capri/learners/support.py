@@ -6,8 +6,8 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
-from capri.features import Basis
-from capri.spaces import ContextPool, context_chunks
+from capri.features import Basis, Predictor
+from capri.spaces import Actions, ContextPool, context_chunks
 
 # Contexts that stand for a sampler's law, or for a pool too large to walk through.
 _SAMPLE_CONTEXTS = 2048
@@ -81,3 +81,11 @@ def support_of(
     for part in context_chunks(len(pairs), 1):
         features[part] = basis.coordinates(pairs[part])
     return Support(pairs, weights[row] * law[row, action], features)
+
+
+def predicted(predictor: Predictor, actions: Actions, contexts: FloatArray) -> FloatArray:
+    """Values of all pairs of each context: ``(n, n_actions)``, some contexts at a time."""
+    values = np.empty((len(contexts), actions.count))
+    for part in context_chunks(len(contexts), actions.count):
+        values[part] = predictor(actions.pairs(contexts[part]))
+    return values
