@@ -6,13 +6,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from capri.arrays import FloatArray
-from capri.plots.results import Audit
 from capri.plots.style import COLOURS, QUIET, REFERENCE, new_figure, prepare
+from capri.privacy.attack import AuditResult
 
 _LOW, _HIGH = COLOURS[0], COLOURS[1]
 
 
-def audit_figure(result: Audit, *, footnote: str) -> Figure:
+def audit_figure(result: AuditResult, *, footnote: str) -> Figure:
     """Histograms of the attack on the release, with the bell curves that the claim predicts.
 
     A claim of ``mu`` says: two unit Gaussians whose means are ``mu`` apart.
@@ -61,7 +61,7 @@ def audit_figure(result: Audit, *, footnote: str) -> Figure:
     return figure
 
 
-def _headline(result: Audit) -> str:
+def _headline(result: AuditResult) -> str:
     words = "Passed" if result.passed else "FAILED: an attack proves more loss than is claimed"
     return (
         f"{words}. {result.model.capitalize()} model, {100 * result.confidence:g} % confidence\n"

@@ -132,25 +132,14 @@ def _draw_regret(
     labels = []
     for run, end in zip(runs, ends, strict=True):
         colour = colours[run.label]
+        (line,) = axes.plot(*thinned(run.result.regret), color=colour, solid_capstyle="butt")
         if run.reference:
-            axes.plot(
-                *thinned(run.result.regret),
-                color=colour,
-                linewidth=1.6,
-                linestyle=(0, (3, 4)),
-                zorder=4,
-            )
+            line.set(linewidth=1.6, linestyle=(0, (3, 4)), zorder=4)
         else:
             solid.remove(end)
             # Curves may lie on top of each other: the broader ones below stay visible.
             above = sum(abs(other - end) < 0.03 * max(ends) for other in solid)
-            axes.plot(
-                *thinned(run.result.regret),
-                color=colour,
-                linewidth=2.4 + 3.0 * above,
-                zorder=3,
-                solid_capstyle="butt",
-            )
+            line.set(linewidth=2.4 + 3.0 * above, zorder=3)
         labels.append((end, f"{run.label}  {end:,.0f}", colour))
     _scale_regret(axes, max(run.result.rounds for run in runs), 1.2 * max(ends))
     axes.yaxis.set_major_formatter("{x:,.0f}")
