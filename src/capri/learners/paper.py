@@ -119,13 +119,15 @@ class PaperLearner(Learner):
         problem, options, plan = self._problem, self._options, release.plan
         # Alg. 1, line 18: mu_r(.) = k_S(.)^T (K_SR K_RS + tau K_SS)^-1/2 g.
         predictor = Predictor(problem.kernel, *plan.features.decoder(release.vector))
+        # |W| of the union bound; with a sampler, the pairs that can occur in T rounds.
+        pairs = problem.pairs or self._horizon * problem.actions.count
         width = paper_width(
             sigma_max=plan.sigma_max,
             reward_bound=problem.reward_bound,
             tau=plan.tau,
             budget=problem.budget,
             horizon=self._horizon,
-            pairs=self._pairs(),
+            pairs=pairs,
             failure_probability=options.failure_probability,
             reports=problem.reports(plan.length),
         )
@@ -213,20 +215,11 @@ class PaperLearner(Learner):
             norm = max(norm, float(np.einsum("ij,ij->i", psi, psi).max()))
         return float(np.sqrt(variance)), float(np.sqrt(norm))
 
-    def _pairs(self) -> int:
-        """``|W|`` of the union bound; with a sampler, the pairs that can occur in T rounds."""
-        contexts = self._problem.contexts.size
-        return (self._horizon if contexts is None else contexts) * self._problem.actions.count
-
     def _active_share(self, generator: np.random.Generator) -> float:
         if not any(release.may_eliminate for release in self._releases):
             return 1.0
         rows, _ = self._problem.contexts.support(generator, _SUPPORT_SAMPLE)
-        active = sum(
-            int(self.active(rows[part]).sum())
-            for part in context_chunks(len(rows), self._problem.actions.count)
-        )
-        return active / (len(rows) * self._problem.actions.count)
+        return float(self.active(rows).mean())
 
     def state(self) -> State:
         """All releases: points, weights, widths."""

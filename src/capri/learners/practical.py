@@ -12,31 +12,17 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.epoch import play
 from capri.epoch.learner import Learner, Lesson, State
 from capri.epoch.plan import EpochPlan, Release
-from capri.epoch.play import (
-    CommonWidth,
-    Conduct,
-    EliminationTest,
-    InverseGapLaw,
-    Law,
-    ThompsonLaw,
-    UniformLaw,
-)
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, StorageError
 from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Predictor, spectral_basis
+from capri.learners import widths
 from capri.learners.belief import Belief, Observation, Posterior, posterior, prior_variance
 from capri.learners.messages import Design, design_epoch, sigma_max
 from capri.learners.options import PracticalOptions
-from capri.learners.support import SUPPORT_PAIRS, Stage, fits_whole, predicted, support_of
-from capri.learners.widths import (
-    Rehearsal,
-    calibrated_test,
-    epoch_failure,
-    paper_width,
-    rigorous_test,
-)
+from capri.learners.support import SUPPORT_PAIRS, Stage, predicted, support_of
 from capri.privacy.grid import make_grid
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import sphere
@@ -59,7 +45,7 @@ class PracticalLearner(Learner):
             raise ConfigurationError(
                 f"{options.widths} widths need a finite ContextPool: their union bound counts pairs"
             )
-        if options.widths == "rigorous" and not fits_whole(problem):
+        if options.widths == "rigorous" and (problem.pairs or 0) > SUPPORT_PAIRS:
             raise ConfigurationError(
                 "rigorous widths need exact expectations over the pool: "
                 f"at most {SUPPORT_PAIRS:,} pairs, got {problem.pairs:,}"
@@ -78,7 +64,7 @@ class PracticalLearner(Learner):
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
         self._posterior = self._infer(self._belief)
-        self._conduct = Conduct(problem.actions, UniformLaw())
+        self._conduct = play.Conduct(problem.actions, play.UniformLaw())
         self._stage = Stage.draw(problem, generator)
         self._design: Design | None = None
 
@@ -99,14 +85,14 @@ class PracticalLearner(Learner):
             max_rank=self._options.max_rank,
         )
 
-    def _rehearse(self, generator: np.random.Generator) -> Rehearsal:
+    def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
         """Functions and contexts to calibrate widths on, drawn once."""
         actions = self._problem.actions
         contexts, _ = self._problem.contexts.support(generator, _REHEARSAL_PAIRS)
         count = max(1, min(len(contexts), _REHEARSAL_PAIRS // actions.count))
         chosen = generator.choice(len(contexts), size=count, replace=False)
         pairs = actions.pairs(contexts[chosen])
-        return Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
+        return widths.Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
 
     def _infer(self, belief: Belief) -> Posterior:
         return posterior(
@@ -174,11 +160,8 @@ class PracticalLearner(Learner):
             raise ConfigurationError("a release needs the plan it was made with")
         before = self._belief
         if not options.pooling:
-            before = replace(
-                before,
-                information=np.zeros_like(before.information),
-                vector=np.zeros_like(before.vector),
-            )
+            nothing = Belief.empty(self._basis.rank)
+            before = replace(before, information=nothing.information, vector=nothing.vector)
         rank = release.plan.features.rank
         released = release.vector[:rank] / design.main_share
         if self._cuts_off_too_much(release, design):
@@ -193,7 +176,7 @@ class PracticalLearner(Learner):
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior = belief, state
-        self._conduct = Conduct(self._problem.actions, law, tests)
+        self._conduct = play.Conduct(self._problem.actions, law, tests)
         self._stage, self._design = stage, None
         covariance = design.observation.covariance
         return Lesson(
@@ -235,16 +218,16 @@ class PracticalLearner(Learner):
         deviation = bound * design.noise * design.main_share / (2 * unit)
         return cut_off > _HEAVY_TAILS * plan.value_bound + 2.5 * deviation
 
-    def _next_law(self, state: Posterior, error: float, generator: np.random.Generator) -> Law:
+    def _next_law(self, state: Posterior, error: float, generator: np.random.Generator) -> play.Law:
         options = self._options
         if options.exploration == "uniform":
-            return UniformLaw()
+            return play.UniformLaw()
         if options.exploration == "inverse-gap":
             gamma = options.gap_scale * self._problem.actions.count / max(error, 1e-9)
-            return InverseGapLaw(self._predictor(state.mean), gamma)
+            return play.InverseGapLaw(self._predictor(state.mean), gamma)
         xi = generator.standard_normal((self._basis.rank, options.draws))
         draws = state.mean[:, None] + options.thompson_scale * (state.factor @ xi)
-        return ThompsonLaw(self._basis, draws)
+        return play.ThompsonLaw(self._basis, draws)
 
     def _next_tests(
         self,
@@ -254,20 +237,20 @@ class PracticalLearner(Learner):
         belief: Belief,
         state: Posterior,
         generator: np.random.Generator,
-    ) -> tuple[EliminationTest, ...]:
+    ) -> tuple[play.EliminationTest, ...]:
         """The tests in force after this release."""
         problem, options = self._problem, self._options
-        failure = epoch_failure(options.failure_probability, plan.epoch)
+        failure = widths.epoch_failure(options.failure_probability, plan.epoch)
         if options.widths == "calibrated":
             quantile = options.width_scale * self._rehearsal.quantile(
                 belief, state, failure, generator
             )
             # The pooled belief contains all earlier releases, so one test is enough.
-            return (calibrated_test(self._basis, state, quantile, design.spread),)
+            return (widths.calibrated_test(self._basis, state, quantile, design.spread),)
         pairs = problem.pairs or 0
-        test: EliminationTest
+        test: play.EliminationTest
         if options.widths == "paper":
-            width = options.width_scale * paper_width(
+            width = options.width_scale * widths.paper_width(
                 sigma_max=plan.sigma_max,
                 reward_bound=problem.reward_bound,
                 tau=plan.tau,
@@ -278,9 +261,9 @@ class PracticalLearner(Learner):
                 reports=problem.reports(plan.length),
             )
             # The lemma is about the estimate of one epoch; on the pooled one it is only a rule.
-            test = CommonWidth(self._predictor(state.mean), width)
+            test = play.CommonWidth(self._predictor(state.mean), width)
         else:
-            test = rigorous_test(
+            test = widths.rigorous_test(
                 basis=self._basis,
                 design=design,
                 released=released,
@@ -301,7 +284,7 @@ class PracticalLearner(Learner):
         weights = self._basis.transform @ coefficients
         return Predictor(self._problem.kernel, self._basis.pivots, weights)
 
-    def conduct(self) -> Conduct:
+    def conduct(self) -> play.Conduct:
         """The law of the open epoch and the tests in force."""
         return self._conduct
 
@@ -361,10 +344,10 @@ class PracticalLearner(Learner):
         problem = self._problem
         self._basis = Basis(problem.kernel, arrays["basis.pivots"], arrays["basis.transform"])
         self._spectrum = arrays["basis.spectrum"]
-        self._rehearsal = Rehearsal(**_below("rehearsal", arrays))
+        self._rehearsal = widths.Rehearsal(**_below("rehearsal", arrays))
         self._belief = Belief(**_below("belief", arrays), **values["belief"])
         self._posterior = self._infer(self._belief)
-        self._conduct = Conduct.from_state(values, arrays, self._basis, problem.actions)
+        self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         if not values["stage"]["is_pool"]:
             self._stage = Stage(**_below("stage", arrays), is_pool=False)
         elif isinstance(problem.contexts, ContextPool):
@@ -382,7 +365,7 @@ class PracticalLearner(Learner):
             self._design = Design(observation=observation, **parts, **values["design"])
 
 
-def _apart(name: str, thing: Belief | Rehearsal | Design) -> State:
+def _apart(name: str, thing: Belief | widths.Rehearsal | Design) -> State:
     """The fields of a dataclass: plain values, and arrays under ``name.field``."""
     values, arrays = {}, {}
     for field, value in vars(thing).items():

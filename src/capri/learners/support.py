@@ -14,12 +14,8 @@ _SAMPLE_CONTEXTS = 2048
 # A pool of up to this many pairs is walked through whole.
 _POOL_PAIRS = 1 << 20
 # Pairs with positive probability whose features are held at once (150 coordinates: 80 MB).
+# Over a pool of no more, expectations under any law are exact.
 SUPPORT_PAIRS = 1 << 16
-
-
-def fits_whole(problem: Problem) -> bool:
-    """Whether expectations under any law are exact: a pool small enough to need no sampling."""
-    return problem.pairs is not None and problem.pairs <= SUPPORT_PAIRS
 
 
 @dataclass(frozen=True, eq=False)

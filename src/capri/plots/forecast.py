@@ -37,7 +37,7 @@ def forecast_figure(forecast: Forecast, verdicts: Sequence[tuple[float, str]]) -
 
 def _first_round(forecast: Forecast) -> int:
     """Where the curves start: at the first point, or at an epoch before it."""
-    rounds = [point.rounds for point in forecast.curves]
+    rounds = [forecast.curve_of(epsilon)[0].rounds for epsilon in forecast.epsilons]
     if forecast.preset == "paper":  # one point per horizon, and epochs long before the first
         rounds += [epoch.rounds for epoch in forecast.epochs]
     return min(rounds)
@@ -129,11 +129,9 @@ def _draw_gap(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[floa
     gap = forecast.uniform_regret_per_round
     values = [gap, *(value for epoch in forecast.epochs for value in (epoch.gap, epoch.width))]
     axes.set_ylim(min(values) / 1.6, max(values) * 1.6)
-    for epsilon, colour in colours.items():
-        epochs = forecast.epochs_of(epsilon)
-        rounds = [epoch.rounds for epoch in epochs]
-        axes.plot(rounds, [epoch.width for epoch in epochs], color=colour, linestyle=":")
-    labels = _draw_epochs(axes, forecast, colours, lambda epoch: epoch.gap)
+    labels = _draw_epochs(
+        axes, forecast, colours, lambda epoch: epoch.gap, dotted=lambda epoch: epoch.width
+    )
     axes.axhline(gap, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
     _plain_ticks(axes)
     label_right(figure, axes, [(gap, f"mean gap: {gap:.2g}", REFERENCE), *labels])
@@ -157,6 +155,7 @@ def _draw_epochs(
     forecast: Forecast,
     colours: dict[float, str],
     value: Callable[[EpochOutlook], float],
+    dotted: Callable[[EpochOutlook], float] | None = None,
 ) -> list[tuple[float, str, str]]:
     """A line for each epsilon that closes an epoch; the labels at their ends."""
     axes.set_xlabel("rounds played when the epoch closed")
@@ -164,7 +163,9 @@ def _draw_epochs(
     for epsilon, colour in colours.items():
         epochs = forecast.epochs_of(epsilon)
         if epochs:
-            values = [value(epoch) for epoch in epochs]
-            draw_epochs(axes, [epoch.rounds for epoch in epochs], values, colour)
+            rounds, values = [epoch.rounds for epoch in epochs], [value(epoch) for epoch in epochs]
+            if dotted is not None:
+                axes.plot(rounds, [dotted(epoch) for epoch in epochs], color=colour, linestyle=":")
+            draw_epochs(axes, rounds, values, colour)
             labels.append((values[-1], name_of(epsilon), colour))
     return labels
