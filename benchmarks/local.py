@@ -16,9 +16,9 @@ import numpy as np
 from common import M52, SMOOTH_WIDE
 
 import capri
-from capri.privacy.promise import Randomizer
 from capri.local.fleet import Fleet
 from capri.local.wire import pack
+from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import sphere as sphere_for
 
 FIRST_SEED = 2000

@@ -13,7 +13,7 @@ import numpy as np
 
 import capri
 from capri.epoch.encode import encode
-from capri.joint.audit import audit
+from capri.joint.audit import audit_policy as audit
 from capri.privacy.grid import make_grid
 from capri.privacy.noise import SecureNoise
 

@@ -26,11 +26,12 @@ from scipy.stats import binomtest, norm
 
 import capri
 from builders import small_policy
+from capri.epoch import accumulate
 from capri.epoch import encode as encoder
-from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.decide import RewardStatus
 from capri.errors import BudgetError, ConfigurationError
-from capri.joint.audit import AuditResult, audit, clopper_pearson_upper, proven_mu
+from capri.joint.audit import AuditResult, clopper_pearson_upper, proven_mu
+from capri.joint.audit import audit_policy as audit
 from capri.learners import paper
 from capri.privacy import grid as grids
 from capri.privacy.gate import Gate
@@ -242,21 +243,21 @@ def reward_counted_again(patch: Patch) -> None:
     """A reward sent again is added again: mu doubles. Of 500 trials 1.6 times the claim is proved,
     with a deviation of 0.1; of 200 only 1.3, with 0.2, which missed it now and then."""
 
-    def statuses(self: OpenEpoch, ids: Any) -> Any:
+    def statuses(ids: Any, *_: Any) -> Any:
         return np.full(len(ids), RewardStatus.ACCEPTED)
 
-    patch.setattr(OpenEpoch, "_statuses", statuses)
+    patch.setattr(accumulate, "reward_statuses", statuses)
 
 
 @mutant("release", SOME)
 def reward_counted_again_within_a_batch(patch: Patch) -> None:
     """Only duplicates of earlier calls are noticed, not those within one call."""
-    honest = OpenEpoch._statuses
+    honest = accumulate.reward_statuses
 
-    def statuses(self: OpenEpoch, ids: Any) -> Any:
-        return np.concatenate([honest(self, ids[i : i + 1]) for i in range(len(ids))])
+    def statuses(ids: Any, *rest: Any) -> Any:
+        return np.concatenate([honest(ids[i : i + 1], *rest) for i in range(len(ids))])
 
-    patch.setattr(OpenEpoch, "_statuses", statuses)
+    patch.setattr(accumulate, "reward_statuses", statuses)
 
 
 @mutant("release", MANY)

@@ -18,7 +18,8 @@ from capri.cli import app
 from capri.cli.contest import Run, finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
-from capri.joint.audit import AttackResult, AuditResult, audit
+from capri.joint.audit import AttackResult, AuditResult
+from capri.joint.audit import audit_policy as audit
 from capri.kernels.catalogue import KERNEL_NAMES
 from capri.local.audit import DeviceAudit
 from capri.local.fleet import Fleet
@@ -182,20 +183,23 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("forecast", "--epsilon", "1;2"), "epsilon must be numbers with commas between them"),
         (("forecast", "--epsilon", "0"), "epsilon must be positive and finite, got 0.0"),
         (("forecast", "--rounds", "1.5"), "rounds must be whole numbers, got '1.5'"),
-        (("forecast", "--rounds", "1"), "horizon must be at least 2, got 1"),
+        (("forecast", "--rounds", "1"), "horizon must be a whole number of 2 or more, got 1"),
         (("forecast", "--detail", "3"), "detail must be one of the epsilons 0.1,1,4, got 3"),
         (("forecast", "--contexts", "0"), "contexts must be a whole number of 1 or more, got 0"),
         (("forecast", "--actions", "1"), "with a single action there is nothing to forecast"),
         (("forecast", "--contexts-csv", "no.csv"), "cannot read no.csv: No such file"),
-        (("forecast", "--model", "global"), "model must be 'joint' or 'local', got 'global'"),
+        (("forecast", "--model", "global"), "model must be one of 'joint', 'local', got 'global'"),
         (("audit", "--trials", "5"), "an audit needs at least 100 trials, got 5"),
         (("audit", "--confidence", "1"), "confidence must lie strictly between 0 and 1, got 1.0"),
         (("audit", "--preset", "best"), "preset must be 'practical' or 'paper', got 'best'"),
-        (("audit", "--model", "global"), "model must be 'joint' or 'local', got 'global'"),
+        (("audit", "--model", "global"), "model must be one of 'joint', 'local', got 'global'"),
         (("audit", "--model", "device", "--trials", "5"), "an audit needs at least 100 trials"),
         (("audit", "--model", "device", "--output", "a.png"), "there is no picture of a device"),
         (("audit", "--model", "device", "--preset", "paper"), "devices run preset 'practical'"),
-        (("audit", "--model", "device", "--randomizer", "cube"), "randomizer must be 'sphere' or"),
+        (
+            ("audit", "--model", "device", "--randomizer", "cube"),
+            "randomizer must be one of 'gaussian', 'sphere'",
+        ),
         (
             ("audit", "--model", "device", "--randomizer", "gaussian", "--delta", "0"),
             "Gaussian noise needs delta above 0",
@@ -421,7 +425,7 @@ def test_audit_prints_claim_and_proof(
     tmp_path: Path, model: str, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One attack of three: the others fork processes, which takes its time.
-    monkeypatch.setattr("capri.joint.audit.audit", partial(audit, attacks=("release",)))
+    monkeypatch.setattr("capri.joint.audit.audit_policy", partial(audit, attacks=("release",)))
     picture, results = tmp_path / "audit.png", tmp_path / "audit.json"
     outcome = run(
         "audit", "--model", model, "--preset", preset, "--trials", "100", "--epsilon", "8",
@@ -451,7 +455,7 @@ def test_audit_that_proves_too_much_ends_with_code_1(
         claimed_mu=0.925,
         attacks=(attack,),
     )
-    monkeypatch.setattr("capri.joint.audit.audit", lambda *_, **__: broken)
+    monkeypatch.setattr("capri.joint.audit.audit_policy", lambda *_, **__: broken)
     outcome = run("audit", "--json", "-", "--output", tmp_path / "audit.png")
     assert outcome.exit_code == 1
     assert json.loads(outcome.stdout)["passed"] is False

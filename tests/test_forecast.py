@@ -14,7 +14,7 @@ import capri
 from builders import play_epoch, small_policy, snapshot
 from capri.environments import TabularEnvironment
 from capri.errors import ConfigurationError
-from capri.forecast.result import Outlook
+from capri.forecast.result import ExpectedRegret
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 SPACES = np.random.default_rng(5).random((20, 1))
@@ -166,7 +166,7 @@ def test_more_privacy_costs_more() -> None:
      (0.9, "learns slowly"), (0.91, "hopeless"), (1.3, "hopeless")],
 )  # fmt: skip
 def test_grades(ratio: float, grade: str) -> None:
-    outlook = Outlook(
+    outlook = ExpectedRegret(
         epsilon=1.0,
         rounds=10,
         regret_per_round=0.1,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from capri import EpochRecord, SimulationResult
-from capri.forecast.result import EpochOutlook, Forecast, Outlook
+from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast
 from capri.joint.audit import AttackResult, AuditResult
 from capri.plots import (
     Contest,
@@ -152,7 +152,7 @@ def test_file_kinds(kind: str, start: bytes) -> None:
 
 def a_forecast() -> Forecast:
     outlooks = tuple(
-        Outlook(
+        ExpectedRegret(
             epsilon=epsilon,
             rounds=rounds,
             regret_per_round=0.3 * ratio,
@@ -164,7 +164,7 @@ def a_forecast() -> Forecast:
         for rounds, ratio in zip((100, 1000), ratios, strict=True)
     )
     epochs = tuple(
-        EpochOutlook(
+        ExpectedEpoch(
             epsilon=epsilon,
             epoch=epoch,
             length=100,

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import struct
 import zipfile
@@ -515,15 +516,15 @@ def test_failed_save_leaves_the_old_file_as_it_was(
     written: float, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = saved.read_bytes()
-    original = Path.write_bytes
+    size = len(before)
 
-    def full_disk(self: Path, data: Any) -> int:
-        original(self, data[: int(written * len(data))])
+    def full_disk(handle: int) -> None:
+        os.truncate(handle, int(written * size))
         raise OSError(28, "No space left on device")
 
     policy = small_policy(budget=BUDGET)
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_bytes", full_disk)
+        patched.setattr(os, "fsync", full_disk)
         with pytest.raises(StorageError, match="No space left"):
             policy.save(saved)
     assert list(saved.parent.glob("*.partial")) == []

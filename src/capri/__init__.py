@@ -42,9 +42,9 @@ if typing.TYPE_CHECKING:
     from capri.errors import ShapeError as ShapeError
     from capri.errors import StorageError as StorageError
     from capri.experiments.frames import load_results as load_results
-    from capri.forecast.result import EpochOutlook as EpochOutlook
+    from capri.forecast.result import ExpectedEpoch as ExpectedEpoch
+    from capri.forecast.result import ExpectedRegret as ExpectedRegret
     from capri.forecast.result import Forecast as Forecast
-    from capri.forecast.result import Outlook as Outlook
     from capri.joint.policy import Capri as Capri
     from capri.learners.options import PracticalOptions as PracticalOptions
     from capri.learners.paper import PaperOptions as PaperOptions
@@ -93,7 +93,7 @@ _NAMES = {
         "StorageError",
     ),
     "capri.experiments.frames": ("load_results",),
-    "capri.forecast.result": ("EpochOutlook", "Forecast", "Outlook"),
+    "capri.forecast.result": ("ExpectedEpoch", "Forecast", "ExpectedRegret"),
     "capri.joint.policy": ("Capri",),
     "capri.learners.options": ("PracticalOptions",),
     "capri.learners.paper": ("PaperOptions",),

@@ -249,9 +249,15 @@ class LowRankFeatures(ProjectedFeatures):
         """``sigma~^2(w) = |psi(w)|^2 + residual(w) / tau``."""
         v = self.basis.coordinates(pairs)
         psi = v @ self.whitening
-        return np.asarray(
-            np.einsum("ij,ij->i", psi, psi) + self.basis.residual(pairs, v) / self.tau
-        )
+        residual = self.basis.residual(pairs, v)
+        # A residual made of rounding errors is none: a tiny tau would blow it up.
+        residual[residual <= self.tau_floor * self.basis.rank] = 0.0
+        return np.asarray(np.einsum("ij,ij->i", psi, psi) + residual / self.tau)
+
+    @property
+    def tau_floor(self) -> float:
+        """Below this ridge, rounding errors of a kernel value of 1 count more than the value."""
+        return float(np.finfo(np.float64).eps) if self.tau < 1e-9 else 0.0
 
 
 @dataclass(frozen=True, eq=False)

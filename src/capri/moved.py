@@ -83,6 +83,14 @@ _HOMES: dict[str, tuple[str, ...]] = {
 }
 
 
+# Names that changed on the way, by old module and name.
+_NAMES = {
+    ("audit", "audit"): "audit_policy",
+    ("outlook", "EpochOutlook"): "ExpectedEpoch",
+    ("outlook", "Outlook"): "ExpectedRegret",
+}
+
+
 class _OldPaths(MetaPathFinder, Loader):
     """Finds ``capri.<old>`` and makes a module that looks names up where they are now."""
 
@@ -103,6 +111,7 @@ class _OldPaths(MetaPathFinder, Loader):
         )
 
         def look_up(name: str) -> Any:
+            name = _NAMES.get((module.__name__.removeprefix("capri."), name), name)
             for home in homes:
                 found = importlib.import_module(f"capri.{home}")
                 if hasattr(found, name):

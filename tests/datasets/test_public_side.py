@@ -115,7 +115,7 @@ def test_every_builder_hands_out_the_public_pool() -> None:
     bandit = environment_by_name("wine", prototypes=12)
     kernel = suggested_kernel(bandit)
     policy = rival("kernel-ucb", bandit, kernel=kernel, horizon=10, simulation_seed=0)
-    assert policy._pool is bandit.pool  # type: ignore[union-attr]
+    assert policy.contexts is bandit.pool  # type: ignore[union-attr]
     player = {"name": "capri", "model": "joint", "preset": "practical"}
     budget = Budget(epsilon=1.0, delta=1e-5)
     capri = make_player(player, Told(kernel=kernel), bandit, budget=budget, rounds=10, seed=0)

@@ -325,7 +325,7 @@ def test_each_release_of_a_simulation_has_noise_of_its_own() -> None:
         for _ in range(3):
             state = quiet(ridge, "partial_fit", X, y)._open
             ridge.release()
-            draws.append(state.streams.noise.add(np.zeros(8, dtype=np.int64), 1e6))
+            draws.append(state.streams.noise.normal(size=8))
         return draws
 
     draws = three_stages()

@@ -100,14 +100,14 @@ def _audit_policy(
     from capri.cli.outcome import check_json, console, put_json, say_where
     from capri.cli.progress import Meter
     from capri.files import check_writable, write_atomically
-    from capri.joint.audit import audit as attack
+    from capri.joint.audit import audit_policy
     from capri.plots import audit_figure, to_bytes
 
     check_writable(output)
     check_json(json)
     policy = _policy(model, preset, setting)
     with Meter("audit", "runs") as meter:
-        result = attack(policy, trials=trials, confidence=confidence, progress=meter)
+        result = audit_policy(policy, trials=trials, confidence=confidence, progress=meter)
     described = (
         f"{policy.guarantee}, preset {preset}, {_SIDE} contexts x {_SIDE} actions, Matern-5/2, "
         f"{trials:,} trials in each world"

@@ -17,7 +17,7 @@ from rich.progress import (
 
 from capri.experiments.backends import Event, Finished, Going, Started
 from capri.experiments.cells import Cell
-from capri.experiments.runner import Clock, Outlook, Watcher
+from capri.experiments.runner import Clock, ExpectedRegret, Watcher
 
 # More running cells than this are counted, not listed.
 _LISTED = 8
@@ -132,7 +132,7 @@ class StudyProgress(_Shown, Watcher):
         self._failures: Counter[tuple[str, str, str]] = Counter()
         self._task = self._cells.add_task("", total=1, running=0, failed="", left="")
 
-    def begin(self, outlook: Outlook, workers: int) -> None:
+    def begin(self, outlook: ExpectedRegret, workers: int) -> None:
         """Say what there is to do."""
         total = outlook.to_play.total()
         self._clock = Clock(outlook.to_play, workers)

@@ -19,7 +19,7 @@ Group = tuple[str, int, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
+class ExpectedRegret:
     """What a run has before it: cells to play, by groups of about equal cost, and those it keeps.
 
     ``left_out`` says in words what is beyond a policy's reach.
@@ -85,7 +85,7 @@ class Summary:
 class Watcher:
     """Told how a run goes; this one does not listen."""
 
-    def begin(self, outlook: Outlook, workers: int) -> None:
+    def begin(self, outlook: ExpectedRegret, workers: int) -> None:
         """Before the first cell."""
 
     def tell(self, event: Event) -> None:
@@ -156,7 +156,7 @@ def run_study(
 
 def _outlook(
     study: Study, folder: Path, records: Records, wanted: Callable[[Cell], bool]
-) -> Outlook:
+) -> ExpectedRegret:
     to_play: Counter[Group] = Counter()
     seen: set[str] = set()
     kept = kept_failed = 0
@@ -169,7 +169,7 @@ def _outlook(
         else:
             kept += 1
             kept_failed += records.status(cell.hash) == "failed"
-    return Outlook(
+    return ExpectedRegret(
         folder=folder,
         to_play=to_play,
         kept=kept,

@@ -26,7 +26,7 @@ _MEANING = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
+class ExpectedRegret:
     """Expected regret after so many rounds, a mean over random functions with its standard error.
 
     ``ratio`` is the regret divided by that of uniform play on the same function. An epsilon of
@@ -44,8 +44,8 @@ class Outlook:
     def grade(self) -> str:
         """By the mean ratio: "good" up to 0.2, "learns" to 0.5, "learns slowly" to 0.9, "hopeless".
 
-        >>> Outlook(epsilon=1.0, rounds=1000, regret_per_round=0.1, regret_standard_error=0.01,
-        ...         ratio=0.4, ratio_standard_error=0.02).verdict
+        >>> ExpectedRegret(epsilon=1.0, rounds=1000, ratio=0.4, ratio_standard_error=0.02,
+        ...     regret_per_round=0.1, regret_standard_error=0.01).verdict
         'learns: at most half of the regret of uniform play'
         """
         return next(name for limit, name in VERDICTS if not self.ratio > limit)
@@ -61,7 +61,7 @@ class Outlook:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochOutlook:
+class ExpectedEpoch:
     """What an epoch is expected to tell once it is released, as means over random functions.
 
     ``rounds``: rounds played when it closes. ``width``: as in :class:`~capri.EpochRecord`.
@@ -113,9 +113,9 @@ class Forecast:
     seed: int
     contexts: str
     uniform_regret_per_round: float
-    rows: tuple[Outlook, ...]
-    curves: tuple[Outlook, ...]
-    epochs: tuple[EpochOutlook, ...]
+    rows: tuple[ExpectedRegret, ...]
+    curves: tuple[ExpectedRegret, ...]
+    epochs: tuple[ExpectedEpoch, ...]
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -127,7 +127,7 @@ class Forecast:
         """The horizons, from short to long."""
         return tuple(dict.fromkeys(row.rounds for row in self.rows))
 
-    def at(self, epsilon: float, horizon: int) -> Outlook:
+    def at(self, epsilon: float, horizon: int) -> ExpectedRegret:
         """The outlook of one epsilon and one horizon."""
         for row in self.rows:
             if (row.epsilon, row.rounds) == (epsilon, horizon):
@@ -137,11 +137,11 @@ class Forecast:
             f"{_listed(self.horizons)}, got {epsilon:g} and {horizon}"
         )
 
-    def epochs_of(self, epsilon: float) -> tuple[EpochOutlook, ...]:
+    def epochs_of(self, epsilon: float) -> tuple[ExpectedEpoch, ...]:
         """The epochs of one epsilon; empty where none closes before the longest horizon."""
         return tuple(epoch for epoch in self.epochs if epoch.epsilon == epsilon)
 
-    def curve_of(self, epsilon: float) -> tuple[Outlook, ...]:
+    def curve_of(self, epsilon: float) -> tuple[ExpectedRegret, ...]:
         """The outlooks of one epsilon from the first rounds to the longest horizon."""
         return tuple(point for point in self.curves if point.epsilon == epsilon)
 

@@ -18,7 +18,7 @@ from capri.checks import not_negative, whole
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
-from capri.forecast.result import EpochOutlook, Forecast, Outlook
+from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast
 from capri.forecast.worlds import Forecastable, RandomFunctions
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import checked_horizon
@@ -167,11 +167,11 @@ class _Ticker:
 
 def _outlook(
     epsilon: float, rounds: int, regrets: Sequence[float], uniform: Sequence[float]
-) -> Outlook:
+) -> ExpectedRegret:
     """Means over functions, with standard errors ``sd / sqrt(functions)``."""
     regret = np.array(regrets)
     ratio = regret / np.array(uniform)
-    return Outlook(
+    return ExpectedRegret(
         epsilon=epsilon,
         rounds=rounds,
         regret_per_round=float(regret.mean()),
@@ -187,14 +187,14 @@ def _standard_error(values: FloatArray) -> float:
 
 def _epoch_outlooks(
     epsilon: float, runs: Sequence[tuple[EpochRecord, ...]], problem: Problem
-) -> Iterator[EpochOutlook]:
+) -> Iterator[ExpectedEpoch]:
     """Means of the records of each epoch; its length is the same in all runs."""
     ends = accumulate(record.length for record in runs[0])
     for records, end in zip(zip(*runs, strict=True), ends, strict=True):
         width = _mean(record.width for record in records)
         predicted = _mean(record.predicted_error for record in records)
         share = _mean(_noise_share(record, problem, epsilon) for record in records)
-        yield EpochOutlook(
+        yield ExpectedEpoch(
             epsilon=epsilon,
             epoch=records[0].epoch,
             length=records[0].length,

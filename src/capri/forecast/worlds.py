@@ -1,6 +1,5 @@
 """The configuration of a policy against random functions of the RKHS ball it assumes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,26 +37,8 @@ class Forecastable(Protocol):
     def options(self) -> Options:
         """The choices of its preset."""
 
-    def again(self, **changes: Any) -> "Player":
+    def again(self, **changes: Any) -> Any:
         """A fresh policy of the same configuration."""
-
-
-class Player(Protocol):
-    """A fresh policy."""
-
-    @property
-    def remaining(self) -> int:
-        """Decisions that may be asked for at once."""
-
-    @property
-    def epochs(self) -> tuple[EpochRecord, ...]:
-        """Records of closed epochs."""
-
-    def act_many(self, contexts: object, *, users: Sequence[int] | None = None) -> Decisions:
-        """Decide for some users."""
-
-    def update_many(self, decisions: Decisions, rewards: object) -> object:
-        """Take their rewards."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,18 +129,18 @@ def _pool(
 class NewUsers:
     """A policy that meets a new user in every round, with an id where ids are asked for."""
 
-    def __init__(self, policy: Player, *, named: bool) -> None:
+    def __init__(self, policy: Any, *, named: bool) -> None:
         self._policy, self._named, self._seen = policy, named, 0
 
     @property
     def remaining(self) -> int:
         """Decisions that may be asked for at once."""
-        return self._policy.remaining
+        return int(self._policy.remaining)
 
     @property
     def epochs(self) -> tuple[EpochRecord, ...]:
         """Records of closed epochs."""
-        return self._policy.epochs
+        return tuple(self._policy.epochs)
 
     def act_many(self, contexts: object) -> Decisions:
         """Decide, each context being that of a user never seen before."""
@@ -167,7 +148,8 @@ class NewUsers:
         if self._named:
             users = range(self._seen, self._seen + len(np.asarray(contexts)))
             self._seen = users.stop
-        return self._policy.act_many(contexts, users=users)
+        decisions: Decisions = self._policy.act_many(contexts, users=users)
+        return decisions
 
     def update_many(self, decisions: Decisions, rewards: object) -> None:
         """Pass the rewards on."""

@@ -36,7 +36,7 @@ from capri.privacy.ledger import Ledger
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import context_chunks
 
-__all__ = ["AttackResult", "AuditResult", "audit", "clopper_pearson_upper", "proven_mu"]
+__all__ = ["AttackResult", "AuditResult", "audit_policy", "clopper_pearson_upper", "proven_mu"]
 
 _PROBES = 256
 # The attacked context is treated as one that no table holds, whether or not the pool does.
@@ -44,7 +44,7 @@ _OUTSIDE = np.array([-1])
 _ATTACKS = ("release", "difference", "fork")
 
 
-def audit(
+def audit_policy(
     policy: Capri,
     *,
     trials: int = 20_000,

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from os import PathLike
 from threading import RLock
@@ -13,7 +13,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.course import Course, PublicFace
+from capri.epoch.course import Course
 from capri.epoch.decide import (
     Chooser,
     Decision,
@@ -36,21 +36,18 @@ from capri.epoch.storage import (
     write_policy_file,
 )
 from capri.errors import BudgetError, ConfigurationError, DataError, HorizonError, ShapeError
-from capri.forecast.result import Forecast
-from capri.forecast.run import forecast
+from capri.joint.configured import Configured
 from capri.kernels import Kernel
-from capri.learners.presets import Options, build, checked_horizon, checked_options
+from capri.learners.presets import build, checked_horizon, checked_options
 from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import NOTHING, PrivacyModel, Promise
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
 from capri.spaces import Contexts, as_numbers, as_wanted
 
 
-class Capri(PublicFace):
+class Capri(Configured):
     """A differentially private contextual kernel bandit.
 
     Parameters
@@ -148,108 +145,14 @@ class Capri(PublicFace):
         self._lock = RLock()
         self._process = os.getpid()
 
-    # -- what is public ---------------------------------------------------------------------------
-
     def __repr__(self) -> str:
         return f"Capri({self.guarantee}; epoch {len(self.epochs) + 1})"
-
-    @property
-    def guarantee(self) -> str:
-        """In one line, what this policy promises to its users."""
-        budget = self._problem.budget
-        if budget is None:
-            return "no privacy: runs without noise"
-        promise = f"({budget.epsilon:g}, {budget.delta:g})-{self._problem.model} privacy"
-        if self._problem.model is PrivacyModel.LOCAL:
-            promise += " of reports"
-        if self._streams.simulated:
-            return f"simulation of {promise}: seeded noise, no privacy claim"
-        return promise
-
-    @property
-    def promise(self) -> Promise:
-        """What a user is promised, to be compared; nothing for a run without budget."""
-        if self._problem.budget is None:
-            return NOTHING
-        unit = "one round" if self._problem.limit is None else "one user"
-        return Promise(model=self.model.value, kind="approximate", unit=unit)
-
-    @property
-    def model(self) -> PrivacyModel:
-        """Joint or local."""
-        return self._problem.model
-
-    @property
-    def private(self) -> bool:
-        """Whether users are really protected: a budget, and noise that nobody can reproduce."""
-        return self._gate.private
 
     @property
     def pending(self) -> bool:
         """Whether an epoch with decisions is under way."""
         with self._lock:
             return self._open is not None and self._open.issued > 0
-
-    @property
-    def ledger(self) -> Ledger:
-        """What was spent, by whom, under which model."""
-        if self._ledger is None:
-            raise BudgetError("this policy runs without privacy (budget=None): it has no ledger")
-        return self._ledger
-
-    def certificate(self) -> Certificate:
-        """The guarantee with its assumptions, mechanism and noise, for a reader and for a machine.
-
-        Refused to a run without a budget and to a simulation: neither protects anybody.
-        """
-        return self._certify(private=not self._streams.simulated)
-
-    def terms(self) -> dict[str, Any] | None:
-        """What a private run of this configuration certifies; None without a budget.
-
-        Without what was spent and released, and hence no claim about this run.
-        """
-        return None if self._ledger is None else self._certify(private=True).terms()
-
-    def _certify(self, *, private: bool) -> Certificate:
-        return certify_policy(
-            model=self._problem.model,
-            limit=self._problem.limit,
-            composition=self._problem.composition,
-            ledger=self._ledger,
-            private=private,
-        )
-
-    @property
-    def preset(self) -> str:
-        """The preset it was built from."""
-        return self._preset
-
-    @property
-    def options(self) -> Options:
-        """The choices of its preset."""
-        return self._options
-
-    def again(self, **changes: Any) -> "Capri":
-        """A fresh policy of the same configuration, with some arguments changed.
-
-        Nothing that this one has learnt goes with it.
-        """
-        limit = self._problem.limit
-        settings: dict[str, Any] = {
-            "kernel": self._problem.kernel,
-            "actions": self._problem.actions,
-            "contexts": self._problem.contexts,
-            "budget": self._problem.budget,
-            "horizon": self._horizon,
-            "reward_bound": self._problem.reward_bound,
-            "model": str(self._problem.model),
-            "preset": self._preset,
-            "contributions_per_user": None if limit is None else limit.total,
-            "contributions_per_epoch": None if limit is None else limit.per_epoch,
-            **asdict(self._options),
-        }
-        return Capri(**(settings | changes))
 
     def plan(self) -> EpochPlan:
         """The public plan of the epoch under way; opens one where there is none."""
@@ -268,30 +171,6 @@ class Capri(PublicFace):
     def _next_epoch(self) -> int:
         """Number of the epoch that a decision would open once the present one is full."""
         return self._course.closed + 1 + (self._open is not None)
-
-    def forecast(
-        self,
-        *,
-        horizons: Sequence[int] = (1_000, 10_000, 100_000),
-        epsilons: Sequence[float] | None = None,
-        functions: int = 10,
-        noise: float = 0.1,
-        seed: int = 0,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Forecast:
-        """What to expect of this configuration, from play against random functions.
-
-        Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
-        """
-        return forecast(
-            self,
-            horizons=horizons,
-            epsilons=epsilons,
-            functions=functions,
-            noise=noise,
-            seed=seed,
-            progress=progress,
-        )
 
     # -- deciding ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capri.plots.results import EpochOutlook, Forecast
+from capri.plots.results import ExpectedEpoch, Forecast
 from capri.plots.style import COLOURS, REFERENCE, draw_epochs, label_right, new_figure, prepare
 
 _BANDS = ("#D3EBDC", "#EAF5E4", "#FBF3DC", "#F8E1DB")
@@ -154,8 +154,8 @@ def _draw_epochs(
     axes: Axes,
     forecast: Forecast,
     colours: dict[float, str],
-    value: Callable[[EpochOutlook], float],
-    dotted: Callable[[EpochOutlook], float] | None = None,
+    value: Callable[[ExpectedEpoch], float],
+    dotted: Callable[[ExpectedEpoch], float] | None = None,
 ) -> list[tuple[float, str, str]]:
     """A line for each epsilon that closes an epoch; the labels at their ends."""
     axes.set_xlabel("rounds played when the epoch closed")

@@ -8,7 +8,7 @@ the mechanism and records the event. Nothing else in this package adds noise.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf, nextafter, sqrt
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -155,7 +155,8 @@ class ReportMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
         """Sphere: compared with the budget in exact fractions, and else rounded up."""
         epsilon = None
         if self.sphere is not None:
-            epsilon = budget.epsilon if self.sphere.keeps(budget.epsilon) else self.sphere.epsilon
+            above = max(self.sphere.epsilon, nextafter(budget.epsilon, inf))
+            epsilon = budget.epsilon if self.sphere.keeps(budget.epsilon) else above
         return ReleaseEvent(
             epoch=epoch,
             model=str(PrivacyModel.LOCAL),

@@ -1,0 +1,142 @@
+"""What may be asked of a curator's policy: its promise, its certificate, its configuration."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, Self
+
+from capri.epoch.course import PublicFace
+from capri.errors import BudgetError
+from capri.forecast.result import Forecast
+from capri.forecast.run import forecast
+from capri.learners.presets import Options
+from capri.privacy.certificate import Certificate, certify_policy
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger
+from capri.privacy.promise import NOTHING, PrivacyModel, Promise
+from capri.privacy.randomness import Streams
+
+
+class Configured(PublicFace):
+    """The public side of :class:`capri.Capri`: nothing here knows of the open epoch."""
+
+    _preset: str
+    _options: Options
+    _streams: Streams
+    _ledger: Ledger | None
+    _gate: Gate
+
+    @property
+    def guarantee(self) -> str:
+        """In one line, what this policy promises to its users."""
+        budget = self._problem.budget
+        if budget is None:
+            return "no privacy: runs without noise"
+        promise = f"({budget.epsilon:g}, {budget.delta:g})-{self._problem.model} privacy"
+        if self._problem.model is PrivacyModel.LOCAL:
+            promise += " of reports"
+        if self._streams.simulated:
+            return f"simulation of {promise}: seeded noise, no privacy claim"
+        return promise
+
+    @property
+    def promise(self) -> Promise:
+        """What a user is promised, to be compared; nothing for a run without budget."""
+        if self._problem.budget is None:
+            return NOTHING
+        unit = "one round" if self._problem.limit is None else "one user"
+        return Promise(model=self.model.value, kind="approximate", unit=unit)
+
+    @property
+    def model(self) -> PrivacyModel:
+        """Joint or local."""
+        return self._problem.model
+
+    @property
+    def private(self) -> bool:
+        """Whether users are really protected: a budget, and noise that nobody can reproduce."""
+        return self._gate.private
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was spent, by whom, under which model."""
+        if self._ledger is None:
+            raise BudgetError("this policy runs without privacy (budget=None): it has no ledger")
+        return self._ledger
+
+    def certificate(self) -> Certificate:
+        """The guarantee with its assumptions, mechanism and noise, for a reader and for a machine.
+
+        Refused to a run without a budget and to a simulation: neither protects anybody.
+        """
+        return self._certify(private=not self._streams.simulated)
+
+    def terms(self) -> dict[str, Any] | None:
+        """What a private run of this configuration certifies; None without a budget.
+
+        Without what was spent and released, and hence no claim about this run.
+        """
+        return None if self._ledger is None else self._certify(private=True).terms()
+
+    def _certify(self, *, private: bool) -> Certificate:
+        return certify_policy(
+            model=self._problem.model,
+            limit=self._problem.limit,
+            composition=self._problem.composition,
+            ledger=self._ledger,
+            private=private,
+        )
+
+    @property
+    def preset(self) -> str:
+        """The preset it was built from."""
+        return self._preset
+
+    @property
+    def options(self) -> Options:
+        """The choices of its preset."""
+        return self._options
+
+    def again(self, **changes: Any) -> Self:
+        """A fresh policy of the same configuration, with some arguments changed.
+
+        Nothing that this one has learnt goes with it.
+        """
+        limit = self._problem.limit
+        settings: dict[str, Any] = {
+            "kernel": self._problem.kernel,
+            "actions": self._problem.actions,
+            "contexts": self._problem.contexts,
+            "budget": self._problem.budget,
+            "horizon": self._horizon,
+            "reward_bound": self._problem.reward_bound,
+            "model": str(self._problem.model),
+            "preset": self._preset,
+            "contributions_per_user": None if limit is None else limit.total,
+            "contributions_per_epoch": None if limit is None else limit.per_epoch,
+            **asdict(self._options),
+        }
+        return type(self)(**(settings | changes))
+
+    def forecast(
+        self,
+        *,
+        horizons: Sequence[int] = (1_000, 10_000, 100_000),
+        epsilons: Sequence[float] | None = None,
+        functions: int = 10,
+        noise: float = 0.1,
+        seed: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Forecast:
+        """What to expect of this configuration, from play against random functions.
+
+        Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
+        """
+        return forecast(
+            self,
+            horizons=horizons,
+            epsilons=epsilons,
+            functions=functions,
+            noise=noise,
+            seed=seed,
+            progress=progress,
+        )
