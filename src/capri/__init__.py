@@ -19,108 +19,107 @@ import typing
 from capri import moved, version
 
 if typing.TYPE_CHECKING:
-    from capri import datasets, environments, kernels
-    from capri.epoch.decide import Decision, Decisions, RewardStatus
-    from capri.epoch.plan import EpochRecord
-    from capri.errors import (
-        BudgetError,
-        BundleError,
-        CapriError,
-        ConfigurationError,
-        DataError,
-        HorizonError,
-        PrivacyLeakWarning,
-        RewardIgnoredWarning,
-        ShapeError,
-        StorageError,
-    )
-    from capri.experiments.frames import load_results
-    from capri.joint.policy import Capri
-    from capri.learners.options import PracticalOptions
-    from capri.learners.paper import PaperOptions
-    from capri.local.aggregator import LocalCapri, ReportStatus
-    from capri.local.client import LocalClient
-    from capri.privacy.budget import Budget
-    from capri.regression import PrivateKernelRidge
-    from capri.simulation import SimulationResult, simulate
-    from capri.spaces import ContextPool, ContextSampler, VaryingActions
+    from capri import datasets as datasets
+    from capri import environments as environments
+    from capri import experiments as experiments
+    from capri import kernels as kernels
+    from capri import rivals as rivals
+    from capri.epoch.decide import Decision as Decision
+    from capri.epoch.decide import Decisions as Decisions
+    from capri.epoch.decide import RewardStatus as RewardStatus
+    from capri.epoch.plan import EpochPlan as EpochPlan
+    from capri.epoch.plan import EpochRecord as EpochRecord
+    from capri.epoch.plan import Epochs as Epochs
+    from capri.errors import BudgetError as BudgetError
+    from capri.errors import BundleError as BundleError
+    from capri.errors import CapriError as CapriError
+    from capri.errors import ConfigurationError as ConfigurationError
+    from capri.errors import DataError as DataError
+    from capri.errors import HorizonError as HorizonError
+    from capri.errors import MissingExtraError as MissingExtraError
+    from capri.errors import PrivacyLeakWarning as PrivacyLeakWarning
+    from capri.errors import RewardIgnoredWarning as RewardIgnoredWarning
+    from capri.errors import ShapeError as ShapeError
+    from capri.errors import StorageError as StorageError
+    from capri.experiments.frames import load_results as load_results
+    from capri.forecast.result import ExpectedEpoch as ExpectedEpoch
+    from capri.forecast.result import ExpectedRegret as ExpectedRegret
+    from capri.forecast.result import Forecast as Forecast
+    from capri.joint.policy import Capri as Capri
+    from capri.learners.options import PracticalOptions as PracticalOptions
+    from capri.learners.paper import PaperOptions as PaperOptions
+    from capri.local.aggregator import LocalCapri as LocalCapri
+    from capri.local.aggregator import ReportStatus as ReportStatus
+    from capri.local.audit import DeviceAudit as DeviceAudit
+    from capri.local.client import LocalClient as LocalClient
+    from capri.privacy.attack import AttackResult as AttackResult
+    from capri.privacy.attack import AuditResult as AuditResult
+    from capri.privacy.budget import Budget as Budget
+    from capri.privacy.certificate import Certificate as Certificate
+    from capri.privacy.ledger import Ledger as Ledger
+    from capri.privacy.ledger import ReleaseEvent as ReleaseEvent
+    from capri.privacy.ledger import Spending as Spending
+    from capri.privacy.promise import PrivacyModel as PrivacyModel
+    from capri.privacy.promise import Promise as Promise
+    from capri.regression import ErrorWidth as ErrorWidth
+    from capri.regression import PrivateKernelRidge as PrivateKernelRidge
+    from capri.regression.devices import ReportPlan as ReportPlan
+    from capri.simulation import SimulationResult as SimulationResult
+    from capri.simulation import simulate as simulate
+    from capri.spaces import ContextPool as ContextPool
+    from capri.spaces import ContextSampler as ContextSampler
+    from capri.spaces import VaryingActions as VaryingActions
 
 __version__ = version.VERSION
 moved.install()
 
 # Where each public name lives. Loaded when it is asked for: a device that only needs LocalClient
 # loads NumPy and a few small files.
-_HOMES = {
-    "Budget": "capri.privacy.budget",
-    "BudgetError": "capri.errors",
-    "BundleError": "capri.errors",
-    "Capri": "capri.joint.policy",
-    "CapriError": "capri.errors",
-    "ConfigurationError": "capri.errors",
-    "ContextPool": "capri.spaces",
-    "ContextSampler": "capri.spaces",
-    "DataError": "capri.errors",
-    "Decision": "capri.epoch.decide",
-    "Decisions": "capri.epoch.decide",
-    "EpochRecord": "capri.epoch.plan",
-    "HorizonError": "capri.errors",
-    "LocalCapri": "capri.local.aggregator",
-    "LocalClient": "capri.local.client",
-    "PaperOptions": "capri.learners.paper",
-    "PracticalOptions": "capri.learners.options",
-    "PrivacyLeakWarning": "capri.errors",
-    "PrivateKernelRidge": "capri.regression",
-    "ReportStatus": "capri.local.aggregator",
-    "RewardIgnoredWarning": "capri.errors",
-    "RewardStatus": "capri.epoch.decide",
-    "ShapeError": "capri.errors",
-    "SimulationResult": "capri.simulation",
-    "StorageError": "capri.errors",
-    "VaryingActions": "capri.spaces",
-    "load_results": "capri.experiments.frames",
-    "simulate": "capri.simulation",
+_NAMES = {
+    "capri": ("datasets", "environments", "experiments", "kernels", "rivals"),
+    "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus"),
+    "capri.epoch.plan": ("EpochPlan", "EpochRecord", "Epochs"),
+    "capri.errors": (
+        "BudgetError",
+        "BundleError",
+        "CapriError",
+        "ConfigurationError",
+        "DataError",
+        "HorizonError",
+        "MissingExtraError",
+        "PrivacyLeakWarning",
+        "RewardIgnoredWarning",
+        "ShapeError",
+        "StorageError",
+    ),
+    "capri.experiments.frames": ("load_results",),
+    "capri.forecast.result": ("ExpectedEpoch", "Forecast", "ExpectedRegret"),
+    "capri.joint.policy": ("Capri",),
+    "capri.learners.options": ("PracticalOptions",),
+    "capri.learners.paper": ("PaperOptions",),
+    "capri.local.aggregator": ("LocalCapri", "ReportStatus"),
+    "capri.local.audit": ("DeviceAudit",),
+    "capri.local.client": ("LocalClient",),
+    "capri.privacy.attack": ("AttackResult", "AuditResult"),
+    "capri.privacy.budget": ("Budget",),
+    "capri.privacy.certificate": ("Certificate",),
+    "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),
+    "capri.privacy.promise": ("PrivacyModel", "Promise"),
+    "capri.regression": ("ErrorWidth", "PrivateKernelRidge"),
+    "capri.regression.devices": ("ReportPlan",),
+    "capri.simulation": ("SimulationResult", "simulate"),
+    "capri.spaces": ("ContextPool", "ContextSampler", "VaryingActions"),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
-__all__ = [
-    "Budget",
-    "BudgetError",
-    "BundleError",
-    "Capri",
-    "CapriError",
-    "ConfigurationError",
-    "ContextPool",
-    "ContextSampler",
-    "DataError",
-    "Decision",
-    "Decisions",
-    "EpochRecord",
-    "HorizonError",
-    "LocalCapri",
-    "LocalClient",
-    "PaperOptions",
-    "PracticalOptions",
-    "PrivacyLeakWarning",
-    "PrivateKernelRidge",
-    "ReportStatus",
-    "RewardIgnoredWarning",
-    "RewardStatus",
-    "ShapeError",
-    "SimulationResult",
-    "StorageError",
-    "VaryingActions",
-    "datasets",
-    "environments",
-    "kernels",
-    "load_results",
-    "simulate",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name in ("datasets", "environments", "kernels"):
-        return importlib.import_module(f"capri.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'capri' has no attribute {name!r}")
+    if _HOMES[name] == "capri":
+        return importlib.import_module(f"capri.{name}")
     try:
         value = getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as missing:

@@ -35,11 +35,6 @@ class ProjectedFeatures(ABC):
 
     @property
     @abstractmethod
-    def rank(self) -> int:
-        """Dimension of the whitened feature, hence of the released vector."""
-
-    @property
-    @abstractmethod
     def points(self) -> FloatArray:
         """Rows whose kernels span the features."""
 
@@ -55,6 +50,11 @@ class ProjectedFeatures(ABC):
     @abstractmethod
     def projected_variance(self, pairs: FloatArray) -> FloatArray:
         """``sigma~^2(w)`` (Eqn projected_variance divided by tau), one value per pair."""
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the whitened feature, hence of the released vector."""
+        return int(self.to_whitened.shape[1])
 
     def whitened(self, pairs: FloatArray) -> FloatArray:
         """``psi(w)``, one row per pair. A row does not depend on the rows beside it, to the bit."""
@@ -273,11 +273,6 @@ class DenseFeatures(ProjectedFeatures):
     basis_copy: FloatArray
     covariance_copy: FloatArray
     tau: float
-
-    @property
-    def rank(self) -> int:
-        """Number of draws in ``S``."""
-        return len(self.basis_copy)
 
     @property
     def points(self) -> FloatArray:

@@ -38,6 +38,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "elimination": ("epoch.play",),
     "encoder": ("epoch.encode",),
     "encoding": ("epoch.encode",),
+    "environments.catalogue": ("environments.functions",),
     "environments.rkhs": ("environments.functions",),
     "experiments.clock": ("experiments.runner",),
     "experiments.events": ("experiments.backends",),

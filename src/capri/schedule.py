@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import floor, isfinite, isqrt
 
 from capri.errors import ConfigurationError
@@ -36,9 +37,7 @@ class Schedule:
     @classmethod
     def paper(cls, horizon: int) -> "Schedule":
         """``T_1 = ceil(sqrt T)`` and doubling (Alg. 1, lines 2 and 20)."""
-        if horizon < 2:
-            raise ConfigurationError(f"horizon must be at least 2, got {horizon}")
-        return cls(first=isqrt(horizon - 1) + 1, growth=2.0, horizon=horizon)
+        return cls(first=isqrt(max(horizon, 1) - 1) + 1, growth=2.0, horizon=horizon)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the length of each epoch in turn."""
@@ -57,7 +56,4 @@ class Schedule:
         >>> Schedule.paper(100).length(4), Schedule.paper(100).length(5)
         (30, 0)
         """
-        for number, length in enumerate(self, start=1):
-            if number == epoch:
-                return length
-        return 0
+        return next(islice(self, epoch - 1, None), 0)

@@ -1,13 +1,13 @@
 """Play a policy against an environment and count the regret."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from capri.arrays import FloatArray
+from capri.arrays import FloatArray, IntArray
 from capri.checks import whole
 from capri.environments import Environment
 from capri.epoch.decide import Decisions
@@ -27,20 +27,16 @@ class Policy(Protocol):
     @property
     def remaining(self) -> int:
         """Decisions that may be asked for at once; 0 when the policy is done."""
-        ...
 
     @property
     def epochs(self) -> tuple[EpochRecord, ...]:
         """Records of closed epochs."""
-        ...
 
     def act_many(self, contexts: object) -> Decisions:
         """Decide for many contexts."""
-        ...
 
     def update_many(self, decisions: Decisions, rewards: object) -> object:
         """Take in the rewards of these decisions."""
-        ...
 
 
 @runtime_checkable
@@ -124,6 +120,29 @@ class SimulationResult:
 _BATCH = 1 << 16
 
 
+def play(
+    policy: Policy, environment: Environment, rounds: int, *, seed: int, salt: int
+) -> Iterator[tuple[IntArray, Decisions, FloatArray]]:
+    """Play in batches; yields contexts, decisions and rewards of each, which the policy has."""
+    context_generator, reward_generator = (
+        np.random.default_rng(child) for child in np.random.SeedSequence([seed, salt]).spawn(2)
+    )
+    played = 0
+    while played < rounds:
+        count = min(policy.remaining, rounds - played, _BATCH)
+        if count == 0:
+            raise ConfigurationError(
+                f"the policy is done after {played} rounds, {rounds} were asked for: "
+                "build it with a longer horizon"
+            )
+        context = environment.draw_contexts(context_generator, count)
+        decisions = policy.act_many(environment.contexts[context])
+        rewards = environment.rewards(reward_generator, context, decisions.action_index)
+        policy.update_many(decisions, rewards)
+        played += count
+        yield context, decisions, rewards
+
+
 def simulate(
     policy: Policy,
     environment: Environment,
@@ -137,29 +156,14 @@ def simulate(
     Rounds are vectorised within an epoch, where decisions do not depend on rewards.
     """
     rounds = whole("rounds", rounds)
-    context_generator, reward_generator = (
-        np.random.default_rng(child)
-        for child in np.random.SeedSequence([seed, ENVIRONMENT]).spawn(2)
-    )
     regret = np.empty(rounds)
     played, total = 0, 0.0
     started = perf_counter()
     with PeakMemory() as memory:
-        while played < rounds:
-            count = min(policy.remaining, rounds - played, _BATCH)
-            if count == 0:
-                raise ConfigurationError(
-                    f"the policy is done after {played} rounds, {rounds} were asked for: "
-                    "build it with a longer horizon"
-                )
-            context = environment.draw_contexts(context_generator, count)
-            decisions = policy.act_many(environment.contexts[context])
-            action = decisions.action_index
-            rewards = environment.rewards(reward_generator, context, action)
-            policy.update_many(decisions, rewards)
-            lost = environment.best(context) - environment.mean(context, action)
-            regret[played : played + count] = lost
-            played += count
+        for context, decisions, _ in play(policy, environment, rounds, seed=seed, salt=ENVIRONMENT):
+            lost = environment.best(context) - environment.mean(context, decisions.action_index)
+            regret[played : played + len(lost)] = lost
+            played += len(lost)
             if progress is not None:
                 total += float(lost.sum())
                 progress(played, total / played)

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf, nan
-from typing import Any
 
 import numpy as np
 
@@ -154,7 +153,7 @@ class ContextPool(Contexts):
     rows: FloatArray
     weights: FloatArray = None  # type: ignore[assignment]
     dimension: int = field(init=False)
-    _lookup: "_RowLookup" = field(init=False, repr=False)
+    _place: dict[bytes, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         rows = as_rows(self.rows, "contexts")
@@ -162,7 +161,9 @@ class ContextPool(Contexts):
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "dimension", rows.shape[1])
-        object.__setattr__(self, "_lookup", _RowLookup(rows))
+        # Backwards, so that of equal rows the first is found.
+        place = {key: number for number, key in reversed([*enumerate(_row_bytes(rows))])}
+        object.__setattr__(self, "_place", place)
 
     @staticmethod
     def _normalised(weights: object, count: int) -> FloatArray:
@@ -202,7 +203,15 @@ class ContextPool(Contexts):
 
     def locate(self, rows: FloatArray) -> IntArray:
         """Position of each row in the pool, -1 for a context the pool does not hold."""
-        return self._lookup(rows + 0.0)  # -0.0 and 0.0 are the same context
+        keys = _row_bytes(rows + 0.0)  # -0.0 and 0.0 are the same context
+        return np.array([self._place.get(key, -1) for key in keys], dtype=np.int64)
+
+
+def _row_bytes(rows: FloatArray) -> list[bytes]:
+    """The bytes of each row: equal for equal rows, as none holds NaN or -0.0."""
+    whole_row = np.dtype((np.void, rows.shape[1] * rows.itemsize))
+    keys: list[bytes] = np.ascontiguousarray(rows).view(whole_row)[:, 0].tolist()
+    return keys
 
 
 @dataclass(frozen=True)
@@ -240,39 +249,6 @@ class ContextSampler(Contexts):
         return rows, np.full(count, 1.0 / count)
 
 
-class _RowLookup:
-    """Find rows by value: a 64-bit hash of the bytes, then a check that the row is really equal."""
-
-    def __init__(self, rows: FloatArray) -> None:
-        self._rows = rows
-        # Fixed odd multipliers: the hash is public and only ever narrows a search.
-        self._multipliers = np.random.default_rng(0).integers(
-            1, 2**63, size=rows.shape[1], dtype=np.uint64
-        ) | np.uint64(1)
-        hashes = self._hash(rows)
-        self._order = np.argsort(hashes, kind="stable")
-        self._sorted = hashes[self._order]
-        # Rows whose hash collides with a different row would be missed by the first-match search.
-        self._unsafe = len(np.unique(hashes)) < len(np.unique(rows, axis=0))
-
-    def _hash(self, rows: FloatArray) -> Any:
-        bits = np.ascontiguousarray(rows).view(np.uint64)
-        mixed = bits ^ (bits >> np.uint64(29))
-        return (mixed * self._multipliers).sum(axis=1, dtype=np.uint64)
-
-    def __call__(self, rows: FloatArray) -> IntArray:
-        if self._unsafe:
-            return np.array([self._search(row) for row in rows], dtype=np.int64)
-        position = np.searchsorted(self._sorted, self._hash(rows))
-        candidate = self._order[np.minimum(position, len(self._order) - 1)]
-        equal = (self._rows[candidate] == rows).all(axis=1)
-        return np.where(equal, candidate, -1)
-
-    def _search(self, row: FloatArray) -> int:
-        hits = np.flatnonzero((self._rows == row).all(axis=1))
-        return int(hits[0]) if len(hits) else -1
-
-
 class Actions(ABC):
     """What may be done in a context: ``count`` actions of ``dimension`` features each."""
 
@@ -280,16 +256,27 @@ class Actions(ABC):
     dimension: int
 
     @abstractmethod
+    def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Context features ``(n, d)`` and the action rows of each, ``(n, count, dimension)``."""
+
     def pairs(self, contexts: FloatArray) -> FloatArray:
         """All pairs of each context: ``(n, count, context dimension + action dimension)``."""
+        own, rows = self._parts(contexts)
+        n, d = own.shape
+        pairs = np.empty((n, self.count, d + self.dimension))
+        pairs[:, :, :d] = own[:, None, :]
+        pairs[:, :, d:] = rows
+        return pairs
 
-    @abstractmethod
     def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
         """The pairs that were played, one per context."""
+        own, _ = self._parts(contexts)
+        return np.concatenate([own, self.features_of(contexts, action_index)], axis=1)
 
-    @abstractmethod
     def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
         """The feature rows of the actions that were played."""
+        _, rows = self._parts(contexts)
+        return np.asarray(rows[np.arange(len(rows)), action_index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,21 +298,8 @@ class FixedActions(Actions):
         object.__setattr__(self, "count", len(rows))
         object.__setattr__(self, "dimension", rows.shape[1])
 
-    def pairs(self, contexts: FloatArray) -> FloatArray:
-        """Each context next to every action."""
-        n, d = contexts.shape
-        pairs = np.empty((n, self.count, d + self.dimension))
-        pairs[:, :, :d] = contexts[:, None, :]
-        pairs[:, :, d:] = self.rows
-        return pairs
-
-    def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """Each context next to its action."""
-        return np.concatenate([contexts, self.rows[action_index]], axis=1)
-
-    def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """Rows of the action set."""
-        return np.asarray(self.rows[action_index])
+    def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return contexts, np.broadcast_to(self.rows, (len(contexts), *self.rows.shape))
 
 
 @dataclass(frozen=True)
@@ -348,8 +322,7 @@ class VaryingActions(Actions):
         whole("count", self.count)
         whole("dimension", self.dimension)
 
-    def _own(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Context features ``(n, d)`` and action rows ``(n, count, dimension)``."""
+    def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         split = contexts.shape[1] - self.count * self.dimension
         if split < 0:
             raise ShapeError(
@@ -358,22 +331,6 @@ class VaryingActions(Actions):
             )
         rows = contexts[:, split:].reshape(len(contexts), self.count, self.dimension)
         return contexts[:, :split], rows
-
-    def pairs(self, contexts: FloatArray) -> FloatArray:
-        """Each context next to its own actions."""
-        own, rows = self._own(contexts)
-        repeated = np.repeat(own[:, None, :], self.count, axis=1)
-        return np.concatenate([repeated, rows], axis=2)
-
-    def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """Each context next to its action."""
-        own, _ = self._own(contexts)
-        return np.concatenate([own, self.features_of(contexts, action_index)], axis=1)
-
-    def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
-        """The rows the contexts brought."""
-        _, rows = self._own(contexts)
-        return np.asarray(rows[np.arange(len(rows)), action_index])
 
 
 def context_chunks(count: int, actions: int) -> Iterator[slice]:

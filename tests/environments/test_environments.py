@@ -20,9 +20,9 @@ from capri.environments.functions import (
     CAMEL,
     HARTMANN4,
     HARTMANN6,
+    MICHALEWICZ,
+    STYBLINSKI_TANG,
     Surface,
-    michalewicz_surface,
-    styblinski_tang_surface,
 )
 from capri.errors import ConfigurationError, ShapeError
 from capri.kernels import RBF, Linear, Matern
@@ -32,9 +32,9 @@ SURFACES = [
     CAMEL,
     HARTMANN4,
     HARTMANN6,
-    styblinski_tang_surface(3),
-    michalewicz_surface(2),
-    michalewicz_surface(5),
+    STYBLINSKI_TANG.surface(3),
+    MICHALEWICZ.surface(2),
+    MICHALEWICZ.surface(5),
 ]
 every_surface = pytest.mark.parametrize("surface", SURFACES, ids=lambda surface: surface.name)
 
@@ -52,11 +52,11 @@ every_surface = pytest.mark.parametrize("surface", SURFACES, ids=lambda surface:
         # -3.134494 only (at this point, and as the minimum found by search).
         (HARTMANN4, (0.18739528, 0.19415153, 0.55791778, 0.26477962), -3.134494),
         # -39.16599 d is often quoted; the value at the published point is -39.16617 d.
-        (styblinski_tang_surface(1), (-2.903534,), -39.16617),
-        (styblinski_tang_surface(4), (-2.903534,) * 4, -39.166166 * 4),
-        (michalewicz_surface(2), (2.2029, 1.5708), -1.8013),
+        (STYBLINSKI_TANG.surface(1), (-2.903534,), -39.16617),
+        (STYBLINSKI_TANG.surface(4), (-2.903534,) * 4, -39.166166 * 4),
+        (MICHALEWICZ.surface(2), (2.2029, 1.5708), -1.8013),
         (
-            michalewicz_surface(5),
+            MICHALEWICZ.surface(5),
             (2.202906, 1.570796, 1.284992, 1.923058, 1.720470),
             -4.687658,
         ),
@@ -77,7 +77,7 @@ def test_published_optimum(surface: Surface, at: tuple[float, ...], published: f
         (CAMEL, (0.515, 0.3218)),
         (HARTMANN4, (0.19, 0.19, 0.56, 0.26)),
         (HARTMANN6, (0.2, 0.15, 0.48, 0.28, 0.31, 0.66)),
-        (styblinski_tang_surface(2), (0.21, 0.21)),
+        (STYBLINSKI_TANG.surface(2), (0.21, 0.21)),
     ],
     ids=lambda value: value.name if isinstance(value, Surface) else None,
 )

@@ -19,8 +19,7 @@ from capri import Budget
 from capri.joint.audit import proven_mu
 from capri.privacy.calibration import analytic_multiplier
 from capri.rivals.arms.elimination import SajedSheffet, Tenenbaum, coins_needed, shuffled_sum
-from capri.rivals.arms.rewards import private_means
-from capri.rivals.arms.ucb import LDPUCB, AdaPUCB, private_bits
+from capri.rivals.arms.ucb import LDPUCB, AdaPUCB, private_bits, private_means
 from capri.rivals.catalogue import PRIVATE_RIVALS
 from capri.rivals.kernel.kharkovskii import Kharkovskii, singular_floor, transformed
 from capri.rivals.kernel.release import USCA, Kusner, exponential_law
@@ -102,29 +101,29 @@ def tree_attack(
 def tree_findings(kind: type[Any], **options: Any) -> list[Finding]:
     """The rival's own noise, for its own number of blocks."""
     policy = build(kind, BUDGET.epsilon, blocks=8, **options)
-    belief, rng = policy._belief, np.random.default_rng(11)
-    assert belief._tree._noise is not None, "premise: the rival's tree adds noise"
+    rng = np.random.default_rng(11)
+    assert policy._tree._noise is not None, "premise: the rival's tree adds noise"
     proven = tree_attack(
-        lambda: belief.noise.draw(rng), belief.steps, belief.dimension, belief.noise.scale
+        lambda: policy.node_noise.draw(rng), policy.steps, policy.dimension, policy.node_noise.scale
     )
     return [(CLAIMED_MU, proven, 0.75 * CLAIMED_MU)]
 
 
-def summed_attack(belief: Any, trials: int = TRIALS) -> float:
+def summed_attack(policy: Any, trials: int = TRIALS) -> float:
     """One user's report (local), or a batch whose others contribute nothing (joint)."""
-    x, y = worst_rows(belief.dimension)
-    one, two, direction = worst_moments(belief.dimension)
+    x, y = worst_rows(policy.dimension)
+    one, two, direction = worst_moments(policy.dimension)
     middle = (one + two) / 2 @ direction
 
     def seen(world: int) -> np.ndarray:
-        return np.array([belief.release(x[world], y[world]) for _ in range(trials)]) @ direction
+        return np.array([policy.release(x[world], y[world]) for _ in range(trials)]) @ direction
 
     return proven_mu(seen(1) - middle, seen(0) - middle, ERROR)
 
 
 def summed_findings(kind: type[Any], **options: Any) -> list[Finding]:
-    belief = build(kind, BUDGET.epsilon, **options)._belief
-    return [(CLAIMED_MU, summed_attack(belief), 0.75 * CLAIMED_MU)]
+    policy = build(kind, BUDGET.epsilon, **options)
+    return [(CLAIMED_MU, summed_attack(policy), 0.75 * CLAIMED_MU)]
 
 
 def wishart_attack(noise: WishartMoments, trials: int) -> float:
@@ -290,23 +289,23 @@ def test_wishart_claim() -> None:
 
 def test_half_the_noise_in_a_tree_is_caught() -> None:
     policy = build(ShariffSheffet, BUDGET.epsilon, blocks=8)
-    belief, rng = policy._belief, np.random.default_rng(21)
-    broken = replace(belief.noise, scale=belief.noise.scale / 2)
-    assert tree_attack(lambda: broken.draw(rng), belief.steps, 5, broken.scale) > CLAIMED_MU
+    rng = np.random.default_rng(21)
+    broken = replace(policy.node_noise, scale=policy.node_noise.scale / 2)
+    assert tree_attack(lambda: broken.draw(rng), policy.steps, 5, broken.scale) > CLAIMED_MU
 
 
 def test_a_tree_that_forgets_its_levels_is_caught() -> None:
     """Calibrated as if a user were in one node: three levels leak ``sqrt(3)`` times the claim."""
-    belief = build(ShariffSheffet, BUDGET.epsilon, blocks=8)._belief
+    policy = build(ShariffSheffet, BUDGET.epsilon, blocks=8)
     rng = np.random.default_rng(22)
-    broken = replace(belief.noise, scale=belief.noise.scale / np.sqrt(3))
-    assert tree_attack(lambda: broken.draw(rng), belief.steps, 5, broken.scale) > CLAIMED_MU
+    broken = replace(policy.node_noise, scale=policy.node_noise.scale / np.sqrt(3))
+    assert tree_attack(lambda: broken.draw(rng), policy.steps, 5, broken.scale) > CLAIMED_MU
 
 
 def test_half_the_noise_in_a_report_is_caught() -> None:
-    belief = build(Zheng, BUDGET.epsilon)._belief
-    belief.noise = replace(belief.noise, scale=belief.noise.scale / 2)
-    assert summed_attack(belief) > CLAIMED_MU
+    policy = build(Zheng, BUDGET.epsilon)
+    policy.node_noise = replace(policy.node_noise, scale=policy.node_noise.scale / 2)
+    assert summed_attack(policy) > CLAIMED_MU
 
 
 def test_published_sensitivity_of_the_local_covariance_is_caught() -> None:
@@ -371,13 +370,13 @@ def test_projected_inputs_give_a_row_away() -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_gaussian_claims_are_tight(seed: int) -> None:
     """60,000 trials: within 10 % of the claim (5 % is the bounds' own), and not above."""
-    belief = build(ShariffSheffet, BUDGET.epsilon, blocks=8, simulation_seed=seed)._belief
+    policy = build(ShariffSheffet, BUDGET.epsilon, blocks=8, simulation_seed=seed)
     rng = np.random.default_rng(31 + seed)
     proven = tree_attack(
-        lambda: belief.noise.draw(rng), belief.steps, 5, belief.noise.scale, trials=60_000
+        lambda: policy.node_noise.draw(rng), policy.steps, 5, policy.node_noise.scale, trials=60_000
     )
     assert 0.9 * CLAIMED_MU < proven <= CLAIMED_MU
-    report = summed_attack(build(Zheng, BUDGET.epsilon, simulation_seed=seed)._belief, 60_000)
+    report = summed_attack(build(Zheng, BUDGET.epsilon, simulation_seed=seed), 60_000)
     assert 0.9 * CLAIMED_MU < report <= CLAIMED_MU
 
 

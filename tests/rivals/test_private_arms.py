@@ -15,8 +15,7 @@ from capri.rivals.arms.elimination import (
     phase_pulls,
     shuffled_sum,
 )
-from capri.rivals.arms.rewards import unit_rewards
-from capri.rivals.arms.ucb import LDPUCB, AdaPUCB, from_bits, private_bits
+from capri.rivals.arms.ucb import LDPUCB, AdaPUCB, from_bits, private_bits, unit_rewards
 from capri.rivals.base import Rival
 from private_rivals import HORIZON, build, history, played
 
@@ -44,7 +43,7 @@ def test_laplace_ldp_ucb_with_tiny_noise_is_plain_ucb() -> None:
 
 def test_ldp_ucb_without_a_budget_is_ucb1() -> None:
     _, action, reward = history(build(LDPUCB, bonus="theory"))
-    reward = unit_rewards(reward, 1.0)
+    reward = unit_rewards(reward)
     sums, pulls = np.zeros(6), np.zeros(6)
     for t in range(HORIZON):
         if t < 6:

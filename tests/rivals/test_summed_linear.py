@@ -6,10 +6,15 @@ from scipy.special import gamma
 
 from capri import Budget, ConfigurationError
 from capri.rivals.base import Rival
-from capri.rivals.linear.belief import SummedBelief, bonus_width
 from capri.rivals.linear.han import HanOLS, HanSGD, sphere_report, sphere_scale
 from capri.rivals.linear.least_squares import GaussianMoments
-from capri.rivals.linear.moments import BatchedLinear, Zheng, block_lengths, growing_lengths
+from capri.rivals.linear.moments import (
+    BatchedLinear,
+    Zheng,
+    block_lengths,
+    bonus_width,
+    growing_lengths,
+)
 from capri.rivals.linear.zhou_tan import ZhouTan, private_rewards, truncated
 from private_rivals import FEATURES, HORIZON, build, history, linucb, played, replay
 
@@ -83,23 +88,14 @@ def test_sphere_reports_are_unbiased_of_fixed_length() -> None:
     assert sphere_scale(3, 1.0) == pytest.approx((np.e + 1) / (np.e - 1) / mean)
 
 
-@pytest.mark.parametrize("local", [True, False])
-def test_noise_is_drawn_per_user_or_per_batch(local: bool) -> None:
+@pytest.mark.parametrize(("kind", "draws"), [(Zheng, 40), (BatchedLinear, 1)])
+def test_noise_is_drawn_per_user_or_per_batch(kind: type[Rival], draws: int) -> None:
     """3,000 releases of 40 rows: variance within 5 standard errors of 40 or 1 draws."""
-    belief = SummedBelief(
-        dimension=3,
-        horizon=100,
-        budget=Budget(epsilon=1.0, delta=1e-5),
-        generator=np.random.default_rng(5),
-        plain_ridge=1.0,
-        shift=1.0,
-        bonus=1.0,
-        local=local,
-    )
-    rows, targets = np.zeros((40, 3)), np.zeros(40)
-    releases = np.array([belief.release(rows, targets) for _ in range(3000)])
-    scale = GaussianMoments.calibrated(3, Budget(epsilon=1.0, delta=1e-5), levels=1).scale
-    expected = scale**2 * (40 if local else 1)
+    policy = build(kind, 1.0)
+    rows, targets = np.zeros((40, 5)), np.zeros(40)
+    releases = np.array([policy.release(rows, targets) for _ in range(3000)])
+    scale = GaussianMoments.calibrated(5, Budget(epsilon=1.0, delta=1e-5), levels=1).scale
+    expected = scale**2 * draws
     assert releases.var() == pytest.approx(expected, rel=5 * np.sqrt(2 / releases.size))
 
 

@@ -6,9 +6,8 @@ import pytest
 from capri import ConfigurationError
 from capri.kernels import Matern
 from capri.rivals.base import Rival
-from capri.rivals.linear.belief import bonus_width
 from capri.rivals.linear.dubey import DubeyJoint, DubeyLocal, quadrature_table
-from capri.rivals.linear.moments import ShariffSheffet, block_lengths
+from capri.rivals.linear.moments import ShariffSheffet, block_lengths, bonus_width
 from private_rivals import FEATURES, HORIZON, KERNEL, PAIRS, build, history, linucb, played, replay
 
 

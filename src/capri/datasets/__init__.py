@@ -14,14 +14,7 @@ from capri.datasets.catalogue import (
 )
 from capri.datasets.loader import load
 from capri.datasets.logs import BanditLog, Replay, load_log, record, replay
-from capri.datasets.off_policy import (
-    Estimate,
-    RewardModel,
-    RidgeModel,
-    doubly_robust,
-    ips,
-    snips,
-)
+from capri.datasets.off_policy import Estimate, RewardModel, RidgeModel, doubly_robust, ips, snips
 from capri.datasets.rewards import Closeness, LabelRule, Match
 
 __all__ = [

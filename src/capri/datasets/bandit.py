@@ -3,10 +3,8 @@
 Users are drawn with replacement, or every one once in random order: then one round is one user.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -19,15 +17,12 @@ from capri.spaces import ContextPool
 from capri.streams import TABLE_ORDER
 
 
-class _Rows(ABC):
+class _Rows:
     """Rewards of rows, looked up in a table. What a row and an action earn carries no noise."""
 
     noise = 0.0
-
-    @property
-    @abstractmethod
-    def _table(self) -> "TabularEnvironment | DataBandit":
-        """Who knows what every action earns on every row."""
+    # The same world for those who may know it all: the simulation.
+    _table: TabularEnvironment
 
     @property
     def weights(self) -> FloatArray:
@@ -81,7 +76,18 @@ class DataBandit(_Rows):
     origin: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        table = self._table
+        count = len(np.asarray(self.contexts))
+        table = TabularEnvironment(
+            name=self.name,
+            contexts=self.contexts,
+            weights=np.full(count, 1.0 / max(count, 1)),
+            actions=self.actions,
+            means=self.means,
+            reward_bound=self.reward_bound,
+            noise=self.noise,
+            origin=self.origin,
+        )
+        object.__setattr__(self, "_table", table)
         for name in ("contexts", "actions", "means"):
             object.__setattr__(self, name, getattr(table, name))
         if self.pool.dimension != table.contexts.shape[1]:
@@ -93,21 +99,6 @@ class DataBandit(_Rows):
             raise ShapeError(
                 f"one name per action is needed: {len(table.actions)}, got {len(self.action_names)}"
             )
-
-    @cached_property
-    def _table(self) -> TabularEnvironment:
-        """The same world for those who may know it all: the simulation."""
-        count = len(np.asarray(self.contexts))
-        return TabularEnvironment(
-            name=self.name,
-            contexts=self.contexts,
-            weights=np.full(count, 1.0 / max(count, 1)),
-            actions=self.actions,
-            means=self.means,
-            reward_bound=self.reward_bound,
-            noise=0.0,
-            origin=self.origin,
-        )
 
     def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
         """Draw ``n`` private rows with replacement, as indices into ``contexts``."""
@@ -131,16 +122,12 @@ class OnePass(_Rows):
     """
 
     def __init__(self, bandit: DataBandit, *, seed: int = 0) -> None:
-        self._bandit = bandit
+        self._bandit, self._table = bandit, bandit._table
         self.name, self.pool, self.reward_bound = bandit.name, bandit.pool, bandit.reward_bound
         self.actions, self.contexts = bandit.actions, bandit.contexts
         generator = np.random.default_rng([whole("seed", seed, least=0), TABLE_ORDER])
         self._order: IntArray = generator.permutation(len(bandit.contexts))
         self._drawn = 0
-
-    @property
-    def _table(self) -> DataBandit:
-        return self._bandit
 
     @property
     def remaining(self) -> int:

@@ -4,7 +4,7 @@ The named sets are those that scikit-learn ships: no download, no account.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from capri.datasets.loader import load
 from capri.datasets.rewards import Closeness, LabelRule, Match
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, ContextAction, Kernel, Linear, Matern
-
-if TYPE_CHECKING:
-    import pandas
 
 # Each with the loader of scikit-learn, the rule that pays, and how many public principal
 # directions are kept. Few directions learn faster under noise, more can tell more apart.
@@ -74,16 +71,14 @@ def environment_by_name(
     )
 
 
-def _frame(loader: str) -> "pandas.DataFrame":
+def _frame(loader: str) -> Any:
     try:
         from sklearn import datasets
     except ImportError:
         raise ConfigurationError(
             "these data sets come with scikit-learn: pip install 'capri-bandits[data]'"
         ) from None
-    bunch: Any = getattr(datasets, loader)(as_frame=True)
-    frame: pandas.DataFrame = bunch.frame
-    return frame
+    return getattr(datasets, loader)(as_frame=True).frame
 
 
 def table_environment(
@@ -111,14 +106,11 @@ def table_environment(
     ``reward`` names the rule for a label: "match" with ``right`` and ``wrong``, or "closeness" with
     ``doses`` and ``tolerance``. ``public`` is a column.
     """
-    one_of("reward", reward, REWARD_NAMES)
     rule: LabelRule | None = None
-    if label is not None:
-        rule = (
-            Match(right=right, wrong=wrong)
-            if reward == "match"
-            else Closeness(doses=doses, tolerance=tolerance)
-        )
+    if one_of("reward", reward, REWARD_NAMES) == "match" and label is not None:
+        rule = Match(right=right, wrong=wrong)
+    elif label is not None:
+        rule = Closeness(doses=doses, tolerance=tolerance)
     if public is not None and not isinstance(public, str):
         raise ConfigurationError(f"public must name a column, got {public!r}")
     return load(
@@ -146,24 +138,14 @@ def suggested_kernel(bandit: DataBandit) -> Kernel:
     action: equality for one-hot classes, Matern 5/2 for doses, RBF at the median distance for
     embedded classes. ``k(w, w) <= 1`` for every user because contexts stay in the unit ball.
     """
-    return ContextAction(
-        context=_context_kernel(bandit),
-        action=_action_kernel(bandit),
-        context_dimension=bandit.pool.dimension,
-    )
-
-
-def _context_kernel(bandit: DataBandit) -> Kernel:
     scale = median_distance(bandit.pool.rows)
-    return RBF(lengthscale=scale, variance=0.4) + Linear(variance=0.5, bias=0.1)
-
-
-def _action_kernel(bandit: DataBandit) -> Kernel:
+    context = RBF(lengthscale=scale, variance=0.4) + Linear(variance=0.5, bias=0.1)
+    action: Kernel = Linear()  # on one-hot rows: 1 for the same action, 0 for another
     if bandit.features == "dose":
-        return Matern(nu=2.5, lengthscale=0.5)
-    if bandit.features == "embedding":
-        return RBF(lengthscale=median_distance(bandit.actions))
-    return Linear()  # on one-hot rows: 1 for the same action, 0 for another
+        action = Matern(nu=2.5, lengthscale=0.5)
+    elif bandit.features == "embedding":
+        action = RBF(lengthscale=median_distance(bandit.actions))
+    return ContextAction(context=context, action=action, context_dimension=bandit.pool.dimension)
 
 
 def median_distance(rows: FloatArray) -> float:

@@ -42,11 +42,9 @@ class ContextEncoder:
     def __call__(self, rows: FloatArray) -> FloatArray:
         """Contexts of raw rows, ``(n, dimension)``, each in the unit ball."""
         contexts = _in_ball(self._projected(rows) / self.radius)
-        return (
-            contexts
-            if self.prototypes is None
-            else self.prototypes[_assign(self.prototypes, contexts)]
-        )
+        if self.prototypes is None:
+            return contexts
+        return np.asarray(self.prototypes[_assign(self.prototypes, contexts)])
 
     def _projected(self, rows: FloatArray) -> FloatArray:
         standard = (rows - self.centre) / self.scale
@@ -101,8 +99,7 @@ def _assign(prototypes: FloatArray, rows: FloatArray) -> IntArray:
     distance = np.zeros((len(rows), len(prototypes)))
     for column, centre in zip(rows.T, prototypes.T, strict=True):
         distance += (column[:, None] - centre) ** 2
-    nearest: IntArray = distance.argmin(axis=1)
-    return nearest
+    return np.asarray(distance.argmin(axis=1))
 
 
 def _k_means(rows: FloatArray, count: int) -> FloatArray:

@@ -10,7 +10,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray
 from capri.checks import between, one_of, positive, whole
 from capri.datasets.bandit import DataBandit
-from capri.datasets.encoder import ContextEncoder, fit_encoder
+from capri.datasets.encoder import fit_encoder
 from capri.datasets.rewards import ActionSet, LabelRule, Match
 from capri.datasets.tables import (
     Source,
@@ -96,19 +96,16 @@ def load(
             )
         if reward_bound is not None:
             raise ConfigurationError("reward_bound belongs to actions=[...]: a rule has its own")
-        keep, rows, labels = _complete(
-            frame, columns, outcomes, mask, missing, named=not rule.numeric
-        )
-        labels = labels[:, 0] if rule.numeric else labels
-        mask = mask[keep]
+        named = not rule.numeric
+        mask, rows, labels = _complete(frame, columns, outcomes, mask, missing, named=named)
+        labels = labels if named else labels[:, 0]
         choice = rule.actions(labels[mask])
         table = rule.rewards(labels[~mask], labels[mask], choice)
         bound, kind = rule.bound, "dose" if rule.numeric else features
     else:
         if reward is not None:
             raise ConfigurationError("reward is the rule for a label: action columns hold rewards")
-        keep, rows, labels = _complete(frame, columns, outcomes, mask, missing)
-        mask = mask[keep]
+        mask, rows, labels = _complete(frame, columns, outcomes, mask, missing)
         choice = ActionSet(names=tuple(outcomes), rows=np.eye(len(outcomes)))
         bound = _column_bound(labels[mask], reward_bound)
         table = np.clip(labels[~mask], -bound, bound)
@@ -118,10 +115,12 @@ def load(
         if label is None:
             raise ConfigurationError("features='embedding' needs a label: classes have examples")
         choice = _embedded(choice, encoder(rows[mask]), labels[mask])
+    # Contexts of the public rows, equal ones once, weighted by how many there are.
+    pool, counts = np.unique(encoder(rows[mask]), axis=0, return_counts=True)
     shown = name or (Path(source).stem if isinstance(source, str | PathLike) else "data")
     return DataBandit(
         name=shown,
-        pool=_pool(encoder, rows[mask]),
+        pool=ContextPool(pool, weights=counts / counts.sum()),
         contexts=encoder(rows[~mask]),
         actions=choice.rows,
         action_names=choice.names,
@@ -157,7 +156,13 @@ def public_mask(
             "a column or a mask of True and False"
         )
     if public is not None:
-        mask = _as_mask(public, count)
+        mask = np.array(public)
+        if mask.dtype != np.bool_:
+            raise ConfigurationError(
+                f"public must be a mask of True and False, one per row, got {mask.dtype} values"
+            )
+        if mask.shape != (count,):
+            raise ShapeError(f"public must have shape ({count},), one per row, got {mask.shape}")
     else:
         mask = np.zeros(count, dtype=np.bool_)
         generator = np.random.default_rng([whole("seed", seed, least=0), TABLE_SPLIT])
@@ -170,17 +175,6 @@ def public_mask(
     return mask
 
 
-def _as_mask(public: object, count: int) -> BoolArray:
-    mask = np.asarray(public)
-    if mask.dtype != np.bool_:
-        raise ConfigurationError(
-            f"public must be a mask of True and False, one per row, got {mask.dtype} values"
-        )
-    if mask.shape != (count,):
-        raise ShapeError(f"public must have shape ({count},), one per row, got {mask.shape}")
-    return mask.copy()
-
-
 def _complete(
     frame: "pandas.DataFrame",
     columns: Sequence[str],
@@ -190,7 +184,10 @@ def _complete(
     *,
     named: bool = False,
 ) -> tuple[BoolArray, FloatArray, np.ndarray]:
-    """Complete rows, their context columns and their outcomes: numbers, or one column of names."""
+    """Of complete rows: which are public, their context columns and their outcomes.
+
+    Outcomes are numbers, or one column of names.
+    """
     numeric = [*columns] if named else [*columns, *outcomes]
     values, absent, wrong = numeric_cells(frame, numeric)
     labels = values[:, len(columns) :]
@@ -199,20 +196,10 @@ def _complete(
         absent = np.column_stack([absent, unlabelled])
         wrong = np.column_stack([wrong, np.zeros_like(unlabelled)])
     keep = complete_rows([*columns, *outcomes], absent, wrong, mask, missing)
-    return keep, values[keep, : len(columns)], labels[keep]
+    return mask[keep], values[keep, : len(columns)], labels[keep]
 
 
-def _pool(encoder: ContextEncoder, public_rows: FloatArray) -> ContextPool:
-    """Contexts of the public rows, equal ones once, weighted by how many there are."""
-    rows, counts = np.unique(encoder(public_rows), axis=0, return_counts=True)
-    return ContextPool(rows, weights=counts / counts.sum())
-
-
-def _embedded(
-    choice: ActionSet,
-    contexts: FloatArray,
-    labels: np.ndarray,
-) -> ActionSet:
+def _embedded(choice: ActionSet, contexts: FloatArray, labels: np.ndarray) -> ActionSet:
     """Each class as the mean of its public contexts."""
     empty = [name for name in choice.names if not (labels == name).any()]
     if empty:

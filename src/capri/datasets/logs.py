@@ -4,7 +4,7 @@ A log is recorded in simulation or read from a table, and replayed to a policy a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, final
 
 import numpy as np
@@ -23,12 +23,9 @@ from capri.datasets.tables import (
 from capri.environments import Environment
 from capri.epoch.decide import Decisions
 from capri.errors import ConfigurationError, DataError, ShapeError
-from capri.simulation import Policy
+from capri.simulation import Policy, play
 from capri.spaces import as_contexts, as_numbers
 from capri.streams import LOG, LOG_REPLAY
-
-# Rounds handed to a policy at once.
-_BATCH = 1 << 16
 
 
 @final
@@ -60,11 +57,8 @@ class BanditLog:
         chosen = as_numbers(self.action_index, "action_index must be whole numbers")
         rewards = as_numbers(self.rewards, "rewards must be finite numbers")
         chances = as_numbers(self.propensities, "propensities must be numbers above 0, up to 1")
-        for name, array in (
-            ("action_index", chosen),
-            ("rewards", rewards),
-            ("propensities", chances),
-        ):
+        columns = {"action_index": chosen, "rewards": rewards, "propensities": chances}
+        for name, array in columns.items():
             if array.shape != (count,):
                 raise ShapeError(f"{name} must have shape ({count},), got {array.shape}")
         if not ((chosen >= 0) & (chosen < self.actions) & (chosen == np.floor(chosen))).all():
@@ -76,13 +70,8 @@ class BanditLog:
                 "propensities must lie above 0 and up to 1: each is the probability that its "
                 "action had when it was drawn"
             )
-        columns: dict[str, FloatArray | IntArray] = {
-            "contexts": rows,
-            "action_index": chosen.astype(np.int64),
-            "rewards": rewards,
-            "propensities": chances,
-        }
-        for name, column in columns.items():
+        whole_numbers = chosen.astype(np.int64)
+        for name, column in (columns | {"contexts": rows, "action_index": whole_numbers}).items():
             column.flags.writeable = False
             object.__setattr__(self, name, column)
 
@@ -93,43 +82,19 @@ class BanditLog:
         return f"BanditLog({len(self)} rounds, {self.actions} actions)"
 
     def __getitem__(self, rounds: slice) -> "BanditLog":
-        return BanditLog(
-            contexts=self.contexts[rounds],
-            action_index=self.action_index[rounds],
-            rewards=self.rewards[rounds],
-            propensities=self.propensities[rounds],
-            actions=self.actions,
-        )
+        columns = ("contexts", "action_index", "rewards", "propensities")
+        return replace(self, **{name: getattr(self, name)[rounds] for name in columns})
 
 
 def record(policy: Policy, environment: Environment, rounds: int, *, seed: int = 0) -> BanditLog:
     """Play a policy in simulation and keep the log, with the propensities its decisions carry."""
-    whole("rounds", rounds)
-    context_generator, reward_generator = (
-        np.random.default_rng(child) for child in np.random.SeedSequence([seed, LOG]).spawn(2)
-    )
-    who, done, chances, earned, played = [], [], [], [], 0
-    while played < rounds:
-        count = min(policy.remaining, rounds - played, _BATCH)
-        if count == 0:
-            raise ConfigurationError(
-                f"the policy is done after {played} rounds, {rounds} were asked for: "
-                "build it with a longer horizon"
-            )
-        context = environment.draw_contexts(context_generator, count)
-        decisions = policy.act_many(environment.contexts[context])
-        rewards = environment.rewards(reward_generator, context, decisions.action_index)
-        policy.update_many(decisions, rewards)
-        who.append(context)
-        done.append(decisions.action_index)
-        chances.append(decisions.propensity)
-        earned.append(rewards)
-        played += count
+    batches = play(policy, environment, whole("rounds", rounds), seed=seed, salt=LOG)
+    who, decisions, rewards = zip(*batches, strict=True)
     return BanditLog(
         contexts=environment.contexts[np.concatenate(who)],
-        action_index=np.concatenate(done),
-        rewards=np.concatenate(earned),
-        propensities=np.concatenate(chances),
+        action_index=np.concatenate([each.action_index for each in decisions]),
+        rewards=np.concatenate(rewards),
+        propensities=np.concatenate([each.propensity for each in decisions]),
         actions=len(environment.actions),
     )
 
@@ -186,21 +151,11 @@ def load_log(
     )
 
 
-class Replayable(Protocol):
+class Replayable(Policy, Protocol):
     """What :func:`replay` needs of a policy: all of CAPRI and of the rivals have it."""
-
-    @property
-    def remaining(self) -> int:
-        """Decisions that may be asked for at once; 0 when the policy is done."""
-        ...
 
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
         """Decide, and keep only the decisions for these actions."""
-        ...
-
-    def update_many(self, decisions: Decisions, rewards: object) -> object:
-        """Take in the rewards of these decisions."""
-        ...
 
 
 @final

@@ -28,7 +28,6 @@ class HasLaw(Protocol):
 
     def probabilities(self, contexts: object) -> FloatArray:
         """Probability of every action, ``(n, actions)``."""
-        ...
 
 
 Target: TypeAlias = HasLaw | Callable[[FloatArray], FloatArray]
@@ -46,7 +45,6 @@ class RewardModel(Protocol):
         actions: int,
     ) -> FloatArray:
         """Predicted rewards, ``(n, actions)``, from training rounds."""
-        ...
 
 
 @final
@@ -211,8 +209,7 @@ def _law(log: BanditLog, target: Target) -> FloatArray:
 
 def _weights(log: BanditLog, law: FloatArray) -> FloatArray:
     """``w_t = pi(x_t | c_t) / p_t``."""
-    weights: FloatArray = law[np.arange(len(log)), log.action_index] / log.propensities
-    return weights
+    return np.asarray(law[np.arange(len(log)), log.action_index] / log.propensities)
 
 
 def _mean(method: str, terms: FloatArray, weights: FloatArray, confidence: float) -> Estimate:

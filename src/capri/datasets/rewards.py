@@ -43,10 +43,7 @@ class LabelRule(ABC):
 
     @abstractmethod
     def rewards(
-        self,
-        labels: np.ndarray,
-        public_labels: np.ndarray,
-        actions: ActionSet,
+        self, labels: np.ndarray, public_labels: np.ndarray, actions: ActionSet
     ) -> FloatArray:
         """Reward of every action on rows with these labels, ``(n, actions)``."""
 
@@ -106,10 +103,7 @@ class Match(LabelRule):
         return ActionSet(names=tuple(names), rows=np.eye(len(names)))
 
     def rewards(
-        self,
-        labels: np.ndarray,
-        public_labels: np.ndarray,
-        actions: ActionSet,
+        self, labels: np.ndarray, public_labels: np.ndarray, actions: ActionSet
     ) -> FloatArray:
         """``right`` where the action is the label."""
         hit = labels[:, None] == np.array(actions.names, dtype=object)
@@ -157,10 +151,7 @@ class Closeness(LabelRule):
         )
 
     def rewards(
-        self,
-        labels: np.ndarray,
-        public_labels: np.ndarray,
-        actions: ActionSet,
+        self, labels: np.ndarray, public_labels: np.ndarray, actions: ActionSet
     ) -> FloatArray:
         """``max(-1, 1 - |dose - y| / tolerance)``."""
         low, high = self._range(public_labels)

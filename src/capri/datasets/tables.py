@@ -33,7 +33,10 @@ def read_frame(source: Source, columns: Sequence[str]) -> "pandas.DataFrame":
     Cells of a CSV stay text here. Left to itself pandas guesses the type of a column from all of
     its rows, so that what a public row holds could depend on a private one.
     """
-    pandas = _pandas()
+    try:
+        import pandas
+    except ImportError:
+        raise _needed("pandas", "a table") from None
     twice = [name for place, name in enumerate(columns) if name in columns[:place]]
     if twice:
         raise ConfigurationError(f"column {twice[0]!r} cannot serve two ends: name it once")
@@ -58,8 +61,8 @@ def read_frame(source: Source, columns: Sequence[str]) -> "pandas.DataFrame":
         raise ConfigurationError(f"there is no file {str(path)!r}")
     try:
         if kind in _PARQUET:
-            return _read_parquet(pandas, path, columns)
-        return _read_csv(pandas, path, _CSV[kind], columns)
+            return _read_parquet(path, columns)
+        return _read_csv(path, _CSV[kind], columns)
     except (pandas.errors.ParserError, pandas.errors.EmptyDataError, UnicodeDecodeError):
         # What the parser says may quote a line of somebody's data.
         raise DataError(
@@ -68,7 +71,9 @@ def read_frame(source: Source, columns: Sequence[str]) -> "pandas.DataFrame":
         ) from None
 
 
-def _read_csv(pandas: Any, path: Path, separator: str, columns: Sequence[str]) -> Any:
+def _read_csv(path: Path, separator: str, columns: Sequence[str]) -> Any:
+    import pandas
+
     header = pandas.read_csv(path, sep=separator, nrows=0)
     check_columns(columns, list(header.columns), path.name)
     # Not usecols: with it, lines that have too many cells would pass unnoticed, shifted.
@@ -78,7 +83,9 @@ def _read_csv(pandas: Any, path: Path, separator: str, columns: Sequence[str]) -
     return frame[list(columns)]
 
 
-def _read_parquet(pandas: Any, path: Path, columns: Sequence[str]) -> Any:
+def _read_parquet(path: Path, columns: Sequence[str]) -> Any:
+    import pandas
+
     try:
         from pyarrow import ArrowInvalid
         from pyarrow.parquet import read_schema
@@ -108,14 +115,6 @@ def check_columns(wanted: Sequence[str], present: Sequence[str], where: str) -> 
             shown = ", ".join(repr(each) for each in present[:20])
             more = f" and {len(present) - 20} more" if len(present) > 20 else ""
             raise ConfigurationError(f"{where} has no column {name!r}{hint} It has {shown}{more}")
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise _needed("pandas", "a table") from None
-    return pandas
 
 
 def _needed(package: str, what: str) -> ConfigurationError:

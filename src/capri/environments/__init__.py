@@ -1,9 +1,10 @@
 """Worlds to play in: a context law, an action set and a mean reward that is known exactly."""
 
 from capri.environments.base import Environment, TabularEnvironment, public_pool, tabulate
-from capri.environments.catalogue import ENVIRONMENT_NAMES, environment_by_name
 from capri.environments.functions import (
+    ENVIRONMENT_NAMES,
     branin,
+    environment_by_name,
     hartmann4,
     hartmann6,
     michalewicz,

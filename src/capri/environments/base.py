@@ -20,58 +20,46 @@ class Environment(Protocol):
     @property
     def name(self) -> str:
         """Short name, as the shell spells it."""
-        ...
 
     @property
     def actions(self) -> FloatArray:
         """Feature rows, ``(n_actions, d_x)``."""
-        ...
 
     @property
     def contexts(self) -> FloatArray:
         """Feature rows, ``(n_contexts, d_c)``."""
-        ...
 
     @property
     def weights(self) -> FloatArray:
         """The context law: one probability per context."""
-        ...
 
     @property
     def reward_bound(self) -> float:
         """No reward exceeds this in absolute value."""
-        ...
 
     @property
     def noise(self) -> float:
         """Rewards are ``f`` plus uniform noise in ``[-noise, noise]``."""
-        ...
 
     def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
         """Draw ``n`` contexts from the context law, as indices into ``contexts``."""
-        ...
 
     def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
         """``f(c, x)`` for each pair of indices."""
-        ...
 
     def rewards(
         self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
     ) -> FloatArray:
         """One noisy, clipped reward for each pair of indices."""
-        ...
 
     def best(self, context_index: IntArray) -> FloatArray:
         """``max_x f(c, x)`` for each context index."""
-        ...
 
     def uniform_regret(self) -> float:
         """Expected regret per round of playing every action with equal probability."""
-        ...
 
     def parameters(self) -> dict[str, object]:
         """What the environment was made from, in values that JSON can hold."""
-        ...
 
 
 @final
@@ -127,8 +115,7 @@ class TabularEnvironment:
 
     def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
         """``f(c, x)`` for each pair of indices."""
-        means: FloatArray = self.means[context_index, action_index]
-        return means
+        return np.asarray(self.means[context_index, action_index])
 
     def rewards(
         self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
@@ -142,8 +129,7 @@ class TabularEnvironment:
 
     def best(self, context_index: IntArray) -> FloatArray:
         """``max_x f(c, x)`` for each context index."""
-        best: FloatArray = self._best[context_index]
-        return best
+        return np.asarray(self._best[context_index])
 
     def uniform_regret(self) -> float:
         """``E_c [max_x f(c, x) - mean_x f(c, x)]`` under the context law."""
@@ -164,8 +150,7 @@ class TabularEnvironment:
 
     @cached_property
     def _best(self) -> FloatArray:
-        best: FloatArray = self.means.max(axis=1)
-        return best
+        return np.asarray(self.means.max(axis=1))
 
 
 def public_pool(environment: Environment) -> ContextPool:

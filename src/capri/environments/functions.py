@@ -1,4 +1,4 @@
-"""Rewards that are known exactly: published test functions, and random functions of a kernel.
+"""Rewards that are known exactly: published test functions, random functions of a kernel, by name.
 
 Test functions of global optimisation are split into context and action dimensions. Rows in the
 unit cube are mapped to the usual domain of the function. The functions are published for
@@ -12,7 +12,7 @@ Optimization 48 (2013), for the rescaled Hartmann-4.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -78,8 +78,8 @@ class Surface:
                 f"got {noise}"
             )
         rng = np.random.default_rng(seed)
-        context_rows = _unit_cube(rng, "contexts", contexts, own)
-        action_rows = _unit_cube(rng, "actions", actions, dimension - own)
+        context_rows = rng.random((whole("contexts", contexts), own))
+        action_rows = rng.random((whole("actions", actions), dimension - own))
         return TabularEnvironment(
             name=self.name,
             contexts=context_rows,
@@ -94,19 +94,56 @@ class Surface:
         )
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Separable:
+    """A sum over any number of coordinates: the best action is the same in every context.
+
+    All coordinates share the ``interval``, and each term lies in ``[smallest, largest]``.
+    """
+
+    name: str
+    formula: Callable[[FloatArray], FloatArray]
+    interval: tuple[float, float]
+    smallest: float
+    largest: float
+
+    def surface(self, dimension: int) -> Surface:
+        """The function of so many coordinates."""
+        return Surface(
+            name=self.name,
+            formula=self.formula,
+            domain=(self.interval,) * dimension,
+            smallest=self.smallest * dimension,
+            largest=self.largest * dimension,
+        )
+
+    def environment(
+        self,
+        contexts: int = 50,
+        actions: int = 50,
+        context_dimension: int = 1,
+        action_dimension: int = 1,
+        noise: float = 0.1,
+        reward_bound: float = 1.0,
+        seed: int = 0,
+    ) -> TabularEnvironment:
+        """The first coordinates are the context, the others the action."""
+        surface = self.surface(_dimension(context_dimension, action_dimension))
+        return surface.environment(contexts, actions, context_dimension, noise, reward_bound, seed)
+
+
 def _branin(rows: FloatArray) -> FloatArray:
     """``(y - 5.1 x^2 / (4 pi^2) + 5 x / pi - 6)^2 + 10 (1 - 1 / (8 pi)) cos x + 10``."""
     x, y = rows.T
     curve = y - 5.1 / (4.0 * math.pi**2) * x**2 + 5.0 / math.pi * x - 6.0
-    values: FloatArray = curve**2 + 10.0 * (1.0 - 1.0 / (8.0 * math.pi)) * np.cos(x) + 10.0
-    return values
+    return np.asarray(curve**2 + 10.0 * (1.0 - 1.0 / (8.0 * math.pi)) * np.cos(x) + 10.0)
 
 
 def _six_hump_camel(rows: FloatArray) -> FloatArray:
     """``(4 - 2.1 x^2 + x^4 / 3) x^2 + x y + (4 y^2 - 4) y^2``."""
     x, y = rows.T
-    values: FloatArray = (4.0 - 2.1 * x**2 + x**4 / 3.0) * x**2 + x * y + (4.0 * y**2 - 4.0) * y**2
-    return values
+    return np.asarray((4.0 - 2.1 * x**2 + x**4 / 3.0) * x**2 + x * y + (4.0 * y**2 - 4.0) * y**2)
 
 
 _HARTMANN_WEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
@@ -133,8 +170,7 @@ def _hartmann_bumps(rows: FloatArray) -> FloatArray:
     dimension = rows.shape[1]
     offsets = rows[:, None, :] - _HARTMANN_CENTRES[:, :dimension]
     exponents = np.sum(_HARTMANN_SHAPES[:, :dimension] * offsets**2, axis=2)
-    total: FloatArray = np.exp(-exponents) @ _HARTMANN_WEIGHTS
-    return total
+    return np.asarray(np.exp(-exponents) @ _HARTMANN_WEIGHTS)
 
 
 def _hartmann6(rows: FloatArray) -> FloatArray:
@@ -149,15 +185,13 @@ def _hartmann4(rows: FloatArray) -> FloatArray:
 
 def _styblinski_tang(rows: FloatArray) -> FloatArray:
     """``sum_i (x_i^4 - 16 x_i^2 + 5 x_i) / 2``."""
-    total: FloatArray = np.sum(rows**4 - 16.0 * rows**2 + 5.0 * rows, axis=1) / 2.0
-    return total
+    return np.asarray(np.sum(rows**4 - 16.0 * rows**2 + 5.0 * rows, axis=1) / 2.0)
 
 
 def _michalewicz(rows: FloatArray) -> FloatArray:
     """``-sum_i sin(x_i) sin(i x_i^2 / pi)^20``."""
     order = np.arange(1, rows.shape[1] + 1)
-    total: FloatArray = -np.sum(np.sin(rows) * np.sin(order * rows**2 / math.pi) ** 20, axis=1)
-    return total
+    return np.asarray(-np.sum(np.sin(rows) * np.sin(order * rows**2 / math.pi) ** 20, axis=1))
 
 
 BRANIN = Surface(
@@ -191,60 +225,25 @@ HARTMANN6 = Surface(
 )
 
 
-def styblinski_tang_surface(dimension: int) -> Surface:
-    """Separable: each coordinate lies between -39.16617 (at -2.903534) and 125 (at 5)."""
-    return Surface(
-        name="styblinski-tang",
-        formula=_styblinski_tang,
-        domain=((-5.0, 5.0),) * dimension,
-        smallest=-39.166165703771426 * dimension,
-        largest=125.0 * dimension,
-    )
-
-
-def michalewicz_surface(dimension: int) -> Surface:
-    """Separable: each term lies between -1 and 0, and comes close to both."""
-    return Surface(
-        name="michalewicz",
-        formula=_michalewicz,
-        domain=((0.0, math.pi),) * dimension,
-        smallest=-1.0 * dimension,
-        largest=0.0,
-    )
-
+# Each coordinate lies between -39.16617 (at -2.903534) and 125 (at 5).
+STYBLINSKI_TANG = Separable(
+    name="styblinski-tang",
+    formula=_styblinski_tang,
+    interval=(-5.0, 5.0),
+    smallest=-39.166165703771426,
+    largest=125.0,
+)
+# With m = 10. Each term lies between -1 and 0, and comes close to both.
+MICHALEWICZ = Separable(
+    name="michalewicz", formula=_michalewicz, interval=(0.0, math.pi), smallest=-1.0, largest=0.0
+)
 
 branin = BRANIN.environment
 six_hump_camel = CAMEL.environment
 hartmann4 = HARTMANN4.environment
 hartmann6 = HARTMANN6.environment
-
-
-def styblinski_tang(
-    contexts: int = 50,
-    actions: int = 50,
-    context_dimension: int = 1,
-    action_dimension: int = 1,
-    noise: float = 0.1,
-    reward_bound: float = 1.0,
-    seed: int = 0,
-) -> TabularEnvironment:
-    """Styblinski-Tang on ``[-5, 5]^d``. Separable: the best action is the same everywhere."""
-    surface = styblinski_tang_surface(_dimension(context_dimension, action_dimension))
-    return surface.environment(contexts, actions, context_dimension, noise, reward_bound, seed)
-
-
-def michalewicz(
-    contexts: int = 50,
-    actions: int = 50,
-    context_dimension: int = 1,
-    action_dimension: int = 1,
-    noise: float = 0.1,
-    reward_bound: float = 1.0,
-    seed: int = 0,
-) -> TabularEnvironment:
-    """Michalewicz (m = 10) on ``[0, pi]^d``. Separable: the best action is the same everywhere."""
-    surface = michalewicz_surface(_dimension(context_dimension, action_dimension))
-    return surface.environment(contexts, actions, context_dimension, noise, reward_bound, seed)
+styblinski_tang = STYBLINSKI_TANG.environment
+michalewicz = MICHALEWICZ.environment
 
 
 def _dimension(context: int, action: int) -> int:
@@ -277,9 +276,9 @@ def random_rkhs(
     dimension = _dimension(context_dimension, action_dimension)
     positive("norm", norm)
     rng = np.random.default_rng(seed)
-    context_rows = _unit_cube(rng, "contexts", contexts, context_dimension)
-    action_rows = _unit_cube(rng, "actions", actions, action_dimension)
-    centre_rows = _unit_cube(rng, "centres", centres, dimension)
+    context_rows = rng.random((whole("contexts", contexts), context_dimension))
+    action_rows = rng.random((whole("actions", actions), action_dimension))
+    centre_rows = rng.random((whole("centres", centres), dimension))
     coefficients = random_coefficients(kernel, centre_rows, norm, rng)
     return TabularEnvironment(
         name="rkhs",
@@ -300,6 +299,66 @@ def random_rkhs(
     )
 
 
-def _unit_cube(rng: np.random.Generator, name: str, count: int, dimension: int) -> FloatArray:
-    """``count`` uniform rows in the unit cube; ``name`` is what the rows are called in errors."""
-    return rng.random((whole(name, count), dimension))
+_FIXED = {surface.name: surface for surface in (BRANIN, HARTMANN4, HARTMANN6, CAMEL)}
+_ANY = {function.name: function for function in (STYBLINSKI_TANG, MICHALEWICZ)}
+
+ENVIRONMENT_NAMES = ("rkhs", *_FIXED, *_ANY)
+
+
+def environment_by_name(
+    name: str,
+    *,
+    kernel: Kernel | None = None,
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int | None = None,
+    action_dimension: int | None = None,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """The environment behind a short name.
+
+    ``kernel`` shapes "rkhs" only. A dimension that is None is chosen: the other half of a function
+    with a fixed number of dimensions, 1 elsewhere.
+
+    >>> environment_by_name("hartmann6", contexts=5, actions=4).contexts.shape
+    (5, 3)
+    """
+    common: dict[str, Any] = {
+        "contexts": contexts,
+        "actions": actions,
+        "noise": noise,
+        "reward_bound": reward_bound,
+        "seed": seed,
+    }
+    if name in _FIXED:
+        surface = _FIXED[name]
+        share = _context_share(surface, context_dimension, action_dimension)
+        return surface.environment(context_dimension=share, **common)
+    split: dict[str, Any] = {
+        "context_dimension": 1 if context_dimension is None else context_dimension,
+        "action_dimension": 1 if action_dimension is None else action_dimension,
+    }
+    if name in _ANY:
+        return _ANY[name].environment(**split, **common)
+    if name != "rkhs":
+        raise ConfigurationError(
+            f"environment must be one of {', '.join(ENVIRONMENT_NAMES)}, got {name!r}"
+        )
+    if kernel is None:
+        raise ConfigurationError("the environment rkhs needs a kernel, got none")
+    return random_rkhs(kernel, **split, **common)
+
+
+def _context_share(surface: Surface, context: int | None, action: int | None) -> int | None:
+    """Context dimensions, from what was asked for; None leaves the choice to the surface."""
+    dimension = len(surface.domain)
+    if action is None:
+        return context
+    if context is not None and context + action != dimension:
+        raise ConfigurationError(
+            f"{surface.name} has {dimension} dimensions: context_dimension + action_dimension must "
+            f"be {dimension}, got {context} + {action}"
+        )
+    return dimension - action

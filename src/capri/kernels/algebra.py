@@ -85,12 +85,16 @@ def _to_json(value: object) -> object:
     return "inf" if value == math.inf else value
 
 
+@dataclass(frozen=True)
 class _Pair(Kernel):
     """Two kernels on the same rows, joined entry by entry."""
 
     left: Kernel
     right: Kernel
     _joined: ClassVar[np.ufunc]
+
+    def __post_init__(self) -> None:
+        _check_parts(self, "left", "right")
 
     @property
     def constant_diagonal(self) -> float | None:
@@ -119,12 +123,7 @@ class Sum(_Pair):
     0.75
     """
 
-    left: Kernel
-    right: Kernel
     _joined: ClassVar[np.ufunc] = np.add
-
-    def __post_init__(self) -> None:
-        _check_parts(self, "left", "right")
 
 
 @final
@@ -132,12 +131,7 @@ class Sum(_Pair):
 class Product(_Pair):
     """``k = left * right``; written ``left * right``."""
 
-    left: Kernel
-    right: Kernel
     _joined: ClassVar[np.ufunc] = np.multiply
-
-    def __post_init__(self) -> None:
-        _check_parts(self, "left", "right")
 
 
 @final

@@ -8,9 +8,7 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.checks import not_negative, positive
 from capri.kernels.algebra import Kernel
-
-# Entries computed at once: a block and its temporary stay in the processor's cache.
-BLOCK = 8192
+from capri.kernels.stationary import BLOCK
 
 
 @final

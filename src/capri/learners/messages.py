@@ -6,6 +6,7 @@ for in all others.
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -211,33 +212,16 @@ def _shape(
     residual_variance: float,
 ) -> tuple[FloatArray, float | None]:
     """The shape, and its ridge if it has one: of several, the one of smallest predicted error."""
+    known = support.features, support.weights, state
+    epoch = dict[str, Any](length=length, noise=noise, residual_variance=residual_variance)
     if options.shape == "water-filling":
-        shape = water_filling(
-            support.features,
-            support.weights,
-            state,
-            length=length,
-            noise=noise,
-            residual_variance=residual_variance,
-        )
-        return shape, None
+        return water_filling(*known, **epoch), None
     ridges = _RIDGES if options.tau == "auto" else [float(options.tau)]
     candidates = [
         whitening(support.features, support.weights, length=length, tau=float(tau))
         for tau in ridges
     ]
-    errors = [
-        predicted_variance(
-            support.features,
-            support.weights,
-            state,
-            shape,
-            length=length,
-            noise=noise,
-            residual_variance=residual_variance,
-        )
-        for shape in candidates
-    ]
+    errors = [predicted_variance(*known, shape, **epoch) for shape in candidates]
     best = int(np.argmin(errors))
     return candidates[best], float(ridges[best])
 

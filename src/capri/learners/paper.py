@@ -5,7 +5,6 @@ until horizons nobody runs, so nothing is eliminated and play stays uniform.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.features import DenseFeatures, LowRankFeatures, Predictor, ProjectedFeatures
 from capri.learners.options import ridge
+from capri.learners.support import predicted
 from capri.learners.widths import paper_width
 from capri.privacy.calibration import paper_noise_scale
 from capri.privacy.grid import make_grid
@@ -87,13 +87,13 @@ class PaperLearner(Learner):
         if self._options.calibration == "paper":
             # |psi(w)| <= sigma~(w) <= sigma~_max (Step 3 of the lemma, read the right way round).
             clip_norm = sigma_max
-        if problem.budget is not None and self._options.calibration == "paper":
-            noise_scale = problem.composition * paper_noise_scale(
-                problem.budget,
-                sigma_max=sigma_max,
-                reward_bound=problem.reward_bound,
-                horizon=self._horizon,
-            )
+            if problem.budget is not None:
+                noise_scale = problem.composition * paper_noise_scale(
+                    problem.budget,
+                    sigma_max=sigma_max,
+                    reward_bound=problem.reward_bound,
+                    horizon=self._horizon,
+                )
         grid = make_grid(
             bound=problem.reward_bound * clip_norm,
             rank=features.rank,
@@ -119,13 +119,15 @@ class PaperLearner(Learner):
         problem, options, plan = self._problem, self._options, release.plan
         # Alg. 1, line 18: mu_r(.) = k_S(.)^T (K_SR K_RS + tau K_SS)^-1/2 g.
         predictor = Predictor(problem.kernel, *plan.features.decoder(release.vector))
+        # |W| of the union bound; with a sampler, the pairs that can occur in T rounds.
+        pairs = problem.pairs or self._horizon * problem.actions.count
         width = paper_width(
             sigma_max=plan.sigma_max,
             reward_bound=problem.reward_bound,
             tau=plan.tau,
             budget=problem.budget,
             horizon=self._horizon,
-            pairs=self._pairs(),
+            pairs=pairs,
             failure_probability=options.failure_probability,
             reports=problem.reports(plan.length),
         )
@@ -161,11 +163,9 @@ class PaperLearner(Learner):
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """The estimate of the last closed epoch; 0 before the first."""
         actions = self._problem.actions
-        values = np.zeros((len(contexts), actions.count))
-        if self._releases:
-            for part in context_chunks(len(contexts), actions.count):
-                values[part] = self._releases[-1].predictor(actions.pairs(contexts[part]))
-        return values
+        if not self._releases:
+            return np.zeros((len(contexts), actions.count))
+        return predicted(self._releases[-1].predictor, actions, contexts)
 
     def _draw_pairs(self, generator: np.random.Generator, count: int) -> FloatArray:
         """``count`` pairs ``c ~ kappa, x ~ Unif(X_r(c))`` (Alg. 1, lines 5-6 and 22-23)."""
@@ -215,47 +215,26 @@ class PaperLearner(Learner):
             norm = max(norm, float(np.einsum("ij,ij->i", psi, psi).max()))
         return float(np.sqrt(variance)), float(np.sqrt(norm))
 
-    def _pairs(self) -> int:
-        """``|W|`` of the union bound; with a sampler, the pairs that can occur in T rounds."""
-        contexts = self._problem.contexts.size
-        return (self._horizon if contexts is None else contexts) * self._problem.actions.count
-
     def _active_share(self, generator: np.random.Generator) -> float:
         if not any(release.may_eliminate for release in self._releases):
             return 1.0
         rows, _ = self._problem.contexts.support(generator, _SUPPORT_SAMPLE)
-        active = sum(
-            int(self.active(rows[part]).sum())
-            for part in context_chunks(len(rows), self._problem.actions.count)
-        )
-        return active / (len(rows) * self._problem.actions.count)
+        return float(self.active(rows).mean())
 
     def state(self) -> State:
         """All releases: points, weights, widths."""
-        values: dict[str, Any] = {
-            "releases": [
-                {"width": release.width, "may_eliminate": release.may_eliminate}
-                for release in self._releases
-            ]
-        }
-        arrays: dict[str, FloatArray] = {}
+        values, arrays = [], {}
         for number, release in enumerate(self._releases):
+            values.append({"width": release.width, "may_eliminate": release.may_eliminate})
             arrays[f"release.{number}.points"] = release.predictor.points
             arrays[f"release.{number}.weights"] = release.predictor.weights
-        return values, arrays
+        return {"releases": values}, arrays
 
     def restore(self, state: State) -> None:
         """Go on from :meth:`state`."""
         values, arrays = state
-        self._releases = [
-            _Release(
-                predictor=Predictor(
-                    self._problem.kernel,
-                    arrays[f"release.{number}.points"],
-                    arrays[f"release.{number}.weights"],
-                ),
-                width=float(release["width"]),
-                may_eliminate=bool(release["may_eliminate"]),
-            )
-            for number, release in enumerate(values["releases"])
-        ]
+        self._releases = []
+        for number, release in enumerate(values["releases"]):
+            points, weights = (arrays[f"release.{number}.{name}"] for name in ("points", "weights"))
+            predictor = Predictor(self._problem.kernel, points, weights)
+            self._releases.append(_Release(predictor=predictor, **release))

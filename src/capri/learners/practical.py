@@ -7,40 +7,26 @@ what the last estimate missed, and plays by the law of the best action under the
 
 from dataclasses import replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.epoch import play
 from capri.epoch.learner import Learner, Lesson, State
 from capri.epoch.plan import EpochPlan, Release
-from capri.epoch.play import (
-    CommonWidth,
-    Conduct,
-    EliminationTest,
-    InverseGapLaw,
-    Law,
-    ThompsonLaw,
-    UniformLaw,
-)
 from capri.epoch.problem import Problem
-from capri.errors import ConfigurationError
+from capri.errors import ConfigurationError, StorageError
 from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Predictor, spectral_basis
-from capri.learners.belief import Belief, Posterior, posterior, prior_variance
+from capri.learners import widths
+from capri.learners.belief import Belief, Observation, Posterior, posterior, prior_variance
 from capri.learners.messages import Design, design_epoch, sigma_max
 from capri.learners.options import PracticalOptions
-from capri.learners.practical_state import pack, unpack
-from capri.learners.support import SUPPORT_PAIRS, Stage, fits_whole, support_of
-from capri.learners.widths import (
-    Rehearsal,
-    calibrated_test,
-    epoch_failure,
-    paper_width,
-    rigorous_test,
-)
+from capri.learners.support import SUPPORT_PAIRS, Stage, predicted, support_of
 from capri.privacy.grid import make_grid
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import sphere
-from capri.spaces import context_chunks
+from capri.spaces import ContextPool
 
 # Public pairs from which the basis is built, and pairs on which widths are rehearsed.
 _BASIS_SAMPLE = 3000
@@ -59,7 +45,7 @@ class PracticalLearner(Learner):
             raise ConfigurationError(
                 f"{options.widths} widths need a finite ContextPool: their union bound counts pairs"
             )
-        if options.widths == "rigorous" and not fits_whole(problem):
+        if options.widths == "rigorous" and (problem.pairs or 0) > SUPPORT_PAIRS:
             raise ConfigurationError(
                 "rigorous widths need exact expectations over the pool: "
                 f"at most {SUPPORT_PAIRS:,} pairs, got {problem.pairs:,}"
@@ -78,7 +64,7 @@ class PracticalLearner(Learner):
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
         self._posterior = self._infer(self._belief)
-        self._conduct = Conduct(problem.actions, UniformLaw())
+        self._conduct = play.Conduct(problem.actions, play.UniformLaw())
         self._stage = Stage.draw(problem, generator)
         self._design: Design | None = None
 
@@ -99,14 +85,14 @@ class PracticalLearner(Learner):
             max_rank=self._options.max_rank,
         )
 
-    def _rehearse(self, generator: np.random.Generator) -> Rehearsal:
+    def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
         """Functions and contexts to calibrate widths on, drawn once."""
         actions = self._problem.actions
         contexts, _ = self._problem.contexts.support(generator, _REHEARSAL_PAIRS)
         count = max(1, min(len(contexts), _REHEARSAL_PAIRS // actions.count))
         chosen = generator.choice(len(contexts), size=count, replace=False)
         pairs = actions.pairs(contexts[chosen])
-        return Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
+        return widths.Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
 
     def _infer(self, belief: Belief) -> Posterior:
         return posterior(
@@ -135,7 +121,9 @@ class PracticalLearner(Learner):
         self._design = design
         tau = design.tau or self._ridge(design.residual_variance)
         coordinates = shape.shape[1] + 1 + design.residual  # with moment and tail
-        spherical = problem.randomizer is Randomizer.SPHERE and problem.budget is not None
+        budget, on_sphere = problem.budget, None
+        if budget is not None and problem.randomizer is Randomizer.SPHERE:
+            on_sphere, budget = sphere(budget.epsilon, coordinates), None
         return EpochPlan(
             epoch=epoch,
             length=length,
@@ -148,16 +136,14 @@ class PracticalLearner(Learner):
                 bound=design.value_bound,
                 rank=coordinates,
                 length=length,
-                budget=None if spherical else problem.budget,
+                budget=budget,
                 composition=problem.composition,
             ),
             calibration="analytic",
             baseline=self._predictor(design.observation.baseline) if design.residual else None,
             moment_share=options.moment_share,
             tail_share=options.tail_share if design.residual else 0.0,
-            sphere=sphere(problem.budget.epsilon, coordinates)
-            if spherical and problem.budget is not None
-            else None,
+            sphere=on_sphere,
         )
 
     def _ridge(self, residual_variance: float) -> float:
@@ -174,11 +160,8 @@ class PracticalLearner(Learner):
             raise ConfigurationError("a release needs the plan it was made with")
         before = self._belief
         if not options.pooling:
-            before = replace(
-                before,
-                information=np.zeros_like(before.information),
-                vector=np.zeros_like(before.vector),
-            )
+            nothing = Belief.empty(self._basis.rank)
+            before = replace(before, information=nothing.information, vector=nothing.vector)
         rank = release.plan.features.rank
         released = release.vector[:rank] / design.main_share
         if self._cuts_off_too_much(release, design):
@@ -187,19 +170,19 @@ class PracticalLearner(Learner):
             moment = self._measured_noise(release.plan, float(release.vector[rank]), design)
             belief = before.observe(design.observation, released, moment)
         state = self._infer(belief)
-        predicted = sqrt(float(np.trace(state.factor.T @ design.spread @ state.factor)))
+        expected = sqrt(float(np.trace(state.factor.T @ design.spread @ state.factor)))
         tests = self._next_tests(release.plan, design, released, belief, state, generator)
-        law = self._next_law(state, predicted, generator)
+        law = self._next_law(state, expected, generator)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior = belief, state
-        self._conduct = Conduct(self._problem.actions, law, tests)
+        self._conduct = play.Conduct(self._problem.actions, law, tests)
         self._stage, self._design = stage, None
         covariance = design.observation.covariance
         return Lesson(
             width=tests[-1].width,
             active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
-            predicted_error=predicted,
+            predicted_error=expected,
             noise_share=0.0
             if self._problem.budget is None
             else design.noise**2 * len(covariance) / float(np.trace(covariance)),
@@ -235,16 +218,16 @@ class PracticalLearner(Learner):
         deviation = bound * design.noise * design.main_share / (2 * unit)
         return cut_off > _HEAVY_TAILS * plan.value_bound + 2.5 * deviation
 
-    def _next_law(self, state: Posterior, predicted: float, generator: np.random.Generator) -> Law:
+    def _next_law(self, state: Posterior, error: float, generator: np.random.Generator) -> play.Law:
         options = self._options
         if options.exploration == "uniform":
-            return UniformLaw()
+            return play.UniformLaw()
         if options.exploration == "inverse-gap":
-            gamma = options.gap_scale * self._problem.actions.count / max(predicted, 1e-9)
-            return InverseGapLaw(self._predictor(state.mean), gamma)
+            gamma = options.gap_scale * self._problem.actions.count / max(error, 1e-9)
+            return play.InverseGapLaw(self._predictor(state.mean), gamma)
         xi = generator.standard_normal((self._basis.rank, options.draws))
         draws = state.mean[:, None] + options.thompson_scale * (state.factor @ xi)
-        return ThompsonLaw(self._basis, draws)
+        return play.ThompsonLaw(self._basis, draws)
 
     def _next_tests(
         self,
@@ -254,20 +237,20 @@ class PracticalLearner(Learner):
         belief: Belief,
         state: Posterior,
         generator: np.random.Generator,
-    ) -> tuple[EliminationTest, ...]:
+    ) -> tuple[play.EliminationTest, ...]:
         """The tests in force after this release."""
         problem, options = self._problem, self._options
-        failure = epoch_failure(options.failure_probability, plan.epoch)
+        failure = widths.epoch_failure(options.failure_probability, plan.epoch)
         if options.widths == "calibrated":
             quantile = options.width_scale * self._rehearsal.quantile(
                 belief, state, failure, generator
             )
             # The pooled belief contains all earlier releases, so one test is enough.
-            return (calibrated_test(self._basis, state, quantile, design.spread),)
+            return (widths.calibrated_test(self._basis, state, quantile, design.spread),)
         pairs = problem.pairs or 0
-        test: EliminationTest
+        test: play.EliminationTest
         if options.widths == "paper":
-            width = options.width_scale * paper_width(
+            width = options.width_scale * widths.paper_width(
                 sigma_max=plan.sigma_max,
                 reward_bound=problem.reward_bound,
                 tau=plan.tau,
@@ -278,9 +261,9 @@ class PracticalLearner(Learner):
                 reports=problem.reports(plan.length),
             )
             # The lemma is about the estimate of one epoch; on the pooled one it is only a rule.
-            test = CommonWidth(self._predictor(state.mean), width)
+            test = play.CommonWidth(self._predictor(state.mean), width)
         else:
-            test = rigorous_test(
+            test = widths.rigorous_test(
                 basis=self._basis,
                 design=design,
                 released=released,
@@ -301,7 +284,7 @@ class PracticalLearner(Learner):
         weights = self._basis.transform @ coefficients
         return Predictor(self._problem.kernel, self._basis.pivots, weights)
 
-    def conduct(self) -> Conduct:
+    def conduct(self) -> play.Conduct:
         """The law of the open epoch and the tests in force."""
         return self._conduct
 
@@ -327,30 +310,73 @@ class PracticalLearner(Learner):
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""
-        actions, predictor = self._problem.actions, self._predictor(self._posterior.mean)
-        values = np.empty((len(contexts), actions.count))
-        for part in context_chunks(len(contexts), actions.count):
-            values[part] = predictor(actions.pairs(contexts[part]))
-        return values
+        return predicted(self._predictor(self._posterior.mean), self._problem.actions, contexts)
 
     # -- storage ----------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Basis, belief, law, tests, and the design of an open epoch."""
-        return pack(
-            basis=self._basis,
-            spectrum=self._spectrum,
-            rehearsal=self._rehearsal,
-            belief=self._belief,
-            conduct=self._conduct,
-            stage=self._stage,
-            design=self._design,
-        )
+        plain, belief = _apart("belief", self._belief)
+        values = {"belief": plain, "stage": {"is_pool": self._stage.is_pool}, "design": None}
+        _, rehearsal = _apart("rehearsal", self._rehearsal)
+        conduct_values, conduct = self._conduct.state()
+        arrays = {
+            "basis.pivots": self._basis.pivots,
+            "basis.transform": self._basis.transform,
+            "basis.spectrum": self._spectrum,
+        }
+        arrays |= rehearsal | belief | conduct
+        if not self._stage.is_pool:
+            arrays["stage.contexts"] = self._stage.contexts
+            arrays["stage.weights"] = self._stage.weights
+        if self._design is not None:
+            values["design"], design = _apart("design", self._design)
+            observation = self._design.observation
+            arrays |= design
+            arrays["design.matrix"] = observation.design
+            arrays["design.covariance"] = observation.covariance
+            arrays["design.baseline"] = observation.baseline
+        return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
         """Go on from :meth:`state`."""
-        parts = unpack(state, self._problem)
-        self._basis, self._spectrum = parts.basis, parts.spectrum
-        self._rehearsal, self._belief = parts.rehearsal, parts.belief
+        values, arrays = state
+        problem = self._problem
+        self._basis = Basis(problem.kernel, arrays["basis.pivots"], arrays["basis.transform"])
+        self._spectrum = arrays["basis.spectrum"]
+        self._rehearsal = widths.Rehearsal(**_below("rehearsal", arrays))
+        self._belief = Belief(**_below("belief", arrays), **values["belief"])
         self._posterior = self._infer(self._belief)
-        self._conduct, self._stage, self._design = parts.conduct, parts.stage, parts.design
+        self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
+        if not values["stage"]["is_pool"]:
+            self._stage = Stage(**_below("stage", arrays), is_pool=False)
+        elif isinstance(problem.contexts, ContextPool):
+            self._stage = Stage(problem.contexts.rows, problem.contexts.weights, True)
+        else:
+            raise StorageError("this policy was saved with a context pool")
+        self._design = None
+        if values["design"] is not None:
+            parts = _below("design", arrays)
+            observation = Observation(
+                design=parts.pop("matrix"),
+                covariance=parts.pop("covariance"),
+                baseline=parts.pop("baseline"),
+            )
+            self._design = Design(observation=observation, **parts, **values["design"])
+
+
+def _apart(name: str, thing: Belief | widths.Rehearsal | Design) -> State:
+    """The fields of a dataclass: plain values, and arrays under ``name.field``."""
+    values, arrays = {}, {}
+    for field, value in vars(thing).items():
+        if isinstance(value, np.ndarray):
+            arrays[f"{name}.{field}"] = value
+        elif not isinstance(value, Observation):
+            values[field] = value
+    return values, arrays
+
+
+def _below(name: str, arrays: dict[str, FloatArray]) -> dict[str, Any]:
+    """The arrays of a dataclass, by field."""
+    start = f"{name}."
+    return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}

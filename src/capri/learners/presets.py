@@ -22,24 +22,22 @@ _OPTIONS: dict[str, type[Options]] = {"practical": PracticalOptions, "paper": Pa
 def checked_options(preset: str, options: dict[str, Any]) -> Options:
     """The options of a preset, or an error that lists what it takes."""
     if preset not in _OPTIONS:
-        allowed = " or ".join(repr(name) for name in _OPTIONS)
-        raise ConfigurationError(f"preset must be {allowed}, got {preset!r}")
+        raise ConfigurationError(
+            f"preset must be {' or '.join(map(repr, _OPTIONS))}, got {preset!r}"
+        )
     kind = _OPTIONS[preset]
-    allowed_names = [field.name for field in fields(kind)]
-    unknown = sorted(set(options) - set(allowed_names))
+    allowed = [field.name for field in fields(kind)]
+    unknown = ", ".join(sorted(set(options) - set(allowed)))
     if unknown:
         raise ConfigurationError(
-            f"unknown option {', '.join(unknown)}; preset {preset!r} takes "
-            f"{', '.join(allowed_names)}"
+            f"unknown option {unknown}; preset {preset!r} takes {', '.join(allowed)}"
         )
     return kind(**options)
 
 
 def checked_horizon(horizon: int | None) -> int | None:
     """A whole number of at least 2, or None for a run without end."""
-    if horizon is None:
-        return None
-    return whole("horizon", horizon, least=2)
+    return None if horizon is None else whole("horizon", horizon, least=2)
 
 
 def build(

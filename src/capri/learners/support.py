@@ -6,20 +6,16 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
-from capri.features import Basis
-from capri.spaces import ContextPool, context_chunks
+from capri.features import Basis, Predictor
+from capri.spaces import Actions, ContextPool, context_chunks
 
 # Contexts that stand for a sampler's law, or for a pool too large to walk through.
 _SAMPLE_CONTEXTS = 2048
 # A pool of up to this many pairs is walked through whole.
 _POOL_PAIRS = 1 << 20
 # Pairs with positive probability whose features are held at once (150 coordinates: 80 MB).
+# Over a pool of no more, expectations under any law are exact.
 SUPPORT_PAIRS = 1 << 16
-
-
-def fits_whole(problem: Problem) -> bool:
-    """Whether expectations under any law are exact: a pool small enough to need no sampling."""
-    return problem.pairs is not None and problem.pairs <= SUPPORT_PAIRS
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,3 +77,11 @@ def support_of(
     for part in context_chunks(len(pairs), 1):
         features[part] = basis.coordinates(pairs[part])
     return Support(pairs, weights[row] * law[row, action], features)
+
+
+def predicted(predictor: Predictor, actions: Actions, contexts: FloatArray) -> FloatArray:
+    """Values of all pairs of each context: ``(n, n_actions)``, some contexts at a time."""
+    values = np.empty((len(contexts), actions.count))
+    for part in context_chunks(len(contexts), actions.count):
+        values[part] = predictor(actions.pairs(contexts[part]))
+    return values

@@ -6,13 +6,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from capri.arrays import FloatArray
-from capri.plots.results import Audit
 from capri.plots.style import COLOURS, QUIET, REFERENCE, new_figure, prepare
+from capri.privacy.attack import AuditResult
 
-_LOW, _HIGH = COLOURS[0], COLOURS[1]
 
-
-def audit_figure(result: Audit, *, footnote: str) -> Figure:
+def audit_figure(result: AuditResult, *, footnote: str) -> Figure:
     """Histograms of the attack on the release, with the bell curves that the claim predicts.
 
     A claim of ``mu`` says: two unit Gaussians whose means are ``mu`` apart.
@@ -33,16 +31,16 @@ def audit_figure(result: Audit, *, footnote: str) -> Figure:
     bins = np.linspace(-frame, frame, _bins(attack.trials) + 1)
     points = np.linspace(-frame, frame, 400)
     tallest = 0.5
-    for values, centre, colour, label in (
-        (attack.low, -result.claimed_mu / 2, _LOW, "reward as low\nas possible"),
-        (attack.high, result.claimed_mu / 2, _HIGH, "reward as high\nas possible"),
+    for side, values, colour, label in (
+        (-1, attack.low, COLOURS[0], "reward as low\nas possible"),
+        (1, attack.high, COLOURS[1], "reward as high\nas possible"),
     ):
+        centre = side * result.claimed_mu / 2
         heights, _, _ = axes.hist(
             values, bins.tolist(), density=True, color=colour, alpha=0.3, linewidth=0
         )
         tallest = max(tallest, 1.1 * float(np.max(heights)))
         axes.plot(points, _bell(points - centre), color=colour, linewidth=2.2)
-        side = -1 if colour == _LOW else 1
         axes.annotate(
             label, (centre + 0.75 * side, _bell(np.array(0.75))), xytext=(26 * side, 14),
             textcoords="offset points", size=10.5, color=colour,
@@ -61,7 +59,7 @@ def audit_figure(result: Audit, *, footnote: str) -> Figure:
     return figure
 
 
-def _headline(result: Audit) -> str:
+def _headline(result: AuditResult) -> str:
     words = "Passed" if result.passed else "FAILED: an attack proves more loss than is claimed"
     return (
         f"{words}. {result.model.capitalize()} model, {100 * result.confidence:g} % confidence\n"

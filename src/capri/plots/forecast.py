@@ -1,6 +1,7 @@
 """The picture of a forecast: what will be lost, what can be told apart, what stands in the way."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from math import inf
 from textwrap import fill
 
@@ -8,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capri.plots.results import Forecast
+from capri.plots.results import ExpectedEpoch, Forecast
 from capri.plots.style import COLOURS, REFERENCE, draw_epochs, label_right, new_figure, prepare
 
 _BANDS = ("#D3EBDC", "#EAF5E4", "#FBF3DC", "#F8E1DB")
@@ -25,7 +26,7 @@ def forecast_figure(forecast: Forecast, verdicts: Sequence[tuple[float, str]]) -
     for axes in (left, middle, right):
         axes.set_xscale("log")
         axes.set_xlim(_first_round(forecast), forecast.horizons[-1])
-    colours = dict(zip(forecast.epsilons, _cycle(len(forecast.epsilons)), strict=True))
+    colours = dict(zip(forecast.epsilons, cycle(COLOURS), strict=False))
     _draw_ratio(figure, left, forecast, colours, verdicts)
     _draw_gap(figure, middle, forecast, colours)
     _draw_shares(figure, right, forecast, colours)
@@ -36,7 +37,7 @@ def forecast_figure(forecast: Forecast, verdicts: Sequence[tuple[float, str]]) -
 
 def _first_round(forecast: Forecast) -> int:
     """Where the curves start: at the first point, or at an epoch before it."""
-    rounds = [point.rounds for point in forecast.curves]
+    rounds = [forecast.curve_of(epsilon)[0].rounds for epsilon in forecast.epsilons]
     if forecast.preset == "paper":  # one point per horizon, and epochs long before the first
         rounds += [epoch.rounds for epoch in forecast.epochs]
     return min(rounds)
@@ -47,19 +48,13 @@ def name_of(epsilon: float) -> str:
     return f"epsilon {epsilon:g}" if epsilon < inf else "no privacy"
 
 
-def _cycle(count: int) -> list[str]:
-    return [COLOURS[number % len(COLOURS)] for number in range(count)]
-
-
 def _headline(forecast: Forecast) -> str:
     horizon = forecast.horizons[-1]
-    outlooks = [forecast.at(epsilon, horizon) for epsilon in forecast.epsilons]
-    shares = [
-        f"{outlook.ratio:.2g} at {name_of(outlook.epsilon)} ({outlook.grade})"
-        if outlook.epsilon < inf
-        else f"{outlook.ratio:.2g} without privacy ({outlook.grade})"
-        for outlook in outlooks
-    ]
+    shares = []
+    for epsilon in forecast.epsilons:
+        outlook = forecast.at(epsilon, horizon)
+        where = f"at {name_of(epsilon)}" if epsilon < inf else "without privacy"
+        shares.append(f"{outlook.ratio:.2g} {where} ({outlook.grade})")
     sentence = f"Expected regret after {horizon:,} rounds, as a share of uniform play: "
     return fill(sentence + ", ".join(shares) + ".", 130)
 
@@ -134,19 +129,12 @@ def _draw_gap(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[floa
     gap = forecast.uniform_regret_per_round
     values = [gap, *(value for epoch in forecast.epochs for value in (epoch.gap, epoch.width))]
     axes.set_ylim(min(values) / 1.6, max(values) * 1.6)
-    labels = [(gap, f"mean gap: {gap:.2g}", REFERENCE)]
-    for epsilon, colour in colours.items():
-        epochs = forecast.epochs_of(epsilon)
-        if not epochs:
-            continue
-        rounds = [epoch.rounds for epoch in epochs]
-        axes.plot(rounds, [epoch.width for epoch in epochs], color=colour, linestyle=":")
-        draw_epochs(axes, rounds, [epoch.gap for epoch in epochs], colour)
-        labels.append((epochs[-1].gap, name_of(epsilon), colour))
+    labels = _draw_epochs(
+        axes, forecast, colours, lambda epoch: epoch.gap, dotted=lambda epoch: epoch.width
+    )
     axes.axhline(gap, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
     _plain_ticks(axes)
-    axes.set_xlabel("rounds played when the epoch closed")
-    label_right(figure, axes, labels)
+    label_right(figure, axes, [(gap, f"mean gap: {gap:.2g}", REFERENCE), *labels])
 
 
 def _draw_shares(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[float, str]) -> None:
@@ -156,15 +144,28 @@ def _draw_shares(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[f
         "below the line: privacy noise, as a share of the variance\n"
         "above it: sampling, the chance in users and rewards",
     )
+    labels = _draw_epochs(axes, forecast, colours, lambda epoch: epoch.noise_share)
+    axes.set_ylim(-0.03, 1.12)  # room for labels of lines that end at 100 %
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    label_right(figure, axes, labels)
+
+
+def _draw_epochs(
+    axes: Axes,
+    forecast: Forecast,
+    colours: dict[float, str],
+    value: Callable[[ExpectedEpoch], float],
+    dotted: Callable[[ExpectedEpoch], float] | None = None,
+) -> list[tuple[float, str, str]]:
+    """A line for each epsilon that closes an epoch; the labels at their ends."""
+    axes.set_xlabel("rounds played when the epoch closed")
     labels = []
     for epsilon, colour in colours.items():
         epochs = forecast.epochs_of(epsilon)
-        if not epochs:
-            continue
-        rounds, shares = zip(*((epoch.rounds, epoch.noise_share) for epoch in epochs), strict=True)
-        draw_epochs(axes, rounds, shares, colour)
-        labels.append((epochs[-1].noise_share, name_of(epsilon), colour))
-    axes.set_ylim(-0.03, 1.12)  # room for labels of lines that end at 100 %
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_xlabel("rounds played when the epoch closed")
-    label_right(figure, axes, labels)
+        if epochs:
+            rounds, values = [epoch.rounds for epoch in epochs], [value(epoch) for epoch in epochs]
+            if dotted is not None:
+                axes.plot(rounds, [dotted(epoch) for epoch in epochs], color=colour, linestyle=":")
+            draw_epochs(axes, rounds, values, colour)
+            labels.append((values[-1], name_of(epsilon), colour))
+    return labels

@@ -1,6 +1,6 @@
-"""What pictures need to know of the results they draw.
+"""What pictures need to know of results that draw themselves.
 
-Results draw themselves (``result.plot()``), so pictures may not import them: they take whatever has
+``result.plot()`` imports pictures, so pictures may not import the result: they take whatever has
 these attributes, which mean what they mean in the classes named.
 """
 # ruff: noqa: D102
@@ -10,19 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from capri.arrays import FloatArray
-
-
-class Epoch(Protocol):
-    """Of a :class:`~capri.EpochRecord`."""
-
-    @property
-    def length(self) -> int: ...
-    @property
-    def width(self) -> float: ...
-    @property
-    def noise_scale(self) -> float: ...
-    @property
-    def predicted_error(self) -> float | None: ...
+from capri.epoch.plan import EpochRecord
 
 
 class Run(Protocol):
@@ -41,48 +29,12 @@ class Run(Protocol):
     @property
     def peak_memory_bytes(self) -> int: ...
     @property
-    def epochs(self) -> Sequence[Epoch]: ...
-
-
-class Attack(Protocol):
-    """Of an :class:`~capri.joint.audit.AttackResult`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def trials(self) -> int: ...
-    @property
-    def low(self) -> FloatArray: ...
-    @property
-    def high(self) -> FloatArray: ...
-
-
-class Audit(Protocol):
-    """Of an :class:`~capri.joint.audit.AuditResult`."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def claimed_mu(self) -> float: ...
-    @property
-    def proven_epsilon(self) -> float: ...
-    @property
-    def proven_mu(self) -> float: ...
-    @property
-    def passed(self) -> bool: ...
-    @property
-    def attacks(self) -> Sequence[Attack]: ...
+    def epochs(self) -> Sequence[EpochRecord]: ...
 
 
 class ExpectedRegret(Protocol):
     """Of an :class:`~capri.forecast.result.ExpectedRegret`."""
 
-    @property
-    def epsilon(self) -> float: ...
     @property
     def rounds(self) -> int: ...
     @property
@@ -125,8 +77,6 @@ class Forecast(Protocol):
     def epsilons(self) -> Sequence[float]: ...
     @property
     def horizons(self) -> Sequence[int]: ...
-    @property
-    def curves(self) -> Sequence[ExpectedRegret]: ...
     @property
     def epochs(self) -> Sequence[ExpectedEpoch]: ...
     def at(self, epsilon: float, horizon: int) -> ExpectedRegret: ...

@@ -8,26 +8,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from capri.plots import style
 from capri.plots.results import Run
-from capri.plots.style import (
-    COLOURS,
-    QUIET,
-    REFERENCE,
-    draw_epochs,
-    label_right,
-    log_axes,
-    new_figure,
-    prepare,
-    thinned,
-)
+from capri.plots.style import COLOURS, REFERENCE
 
 _REACHABLE = "#EAF3EA"
+_LOST = "mean reward lost to the best action"
 
 
 def run_figure(result: Run) -> Figure:
     """Left: cumulative regret beside that of uniform play. Right: the epochs, where there are."""
     share = "" if np.isnan(result.ratio) else f", {result.ratio:.3g} of that of uniform play"
-    figure = new_figure(
+    figure = style.new_figure(
         13 if result.epochs else 7.5,
         5.8,
         f"Regret {result.regret[-1]:,.3g} after {result.rounds:,} rounds{share}",
@@ -43,17 +35,18 @@ def run_figure(result: Run) -> Figure:
 
 
 def _draw_run(figure: Figure, axes: Axes, result: Run) -> None:
-    prepare(axes, "Cumulative regret", "mean reward lost to the best action, summed over rounds")
+    style.prepare(axes, "Cumulative regret", f"{_LOST}, summed over rounds")
     uniform = result.uniform_regret_per_round * result.rounds
     axes.plot([0, result.rounds], [0, uniform], color=REFERENCE, linestyle=(0, (4, 2.5)))
-    axes.plot(*thinned(result.regret), color=COLOURS[0], linewidth=2.4)
+    axes.plot(*style.thinned(result.regret), color=COLOURS[0], linewidth=2.4)
     end, most = float(result.regret[-1]), max(float(result.regret.max()), uniform)
     _scale_regret(axes, result.rounds, 1.08 * most or 1.0)
-    label_right(figure, axes, [(end, "this run", COLOURS[0]), (uniform, "uniform", REFERENCE)])
+    labels = [(end, "this run", COLOURS[0]), (uniform, "uniform", REFERENCE)]
+    style.label_right(figure, axes, labels)
 
 
 def _draw_epochs(figure: Figure, axes: Axes, result: Run) -> None:
-    prepare(axes, "What each epoch told", "values that the policy publishes; log axes")
+    style.prepare(axes, "What each epoch told", "values that the policy publishes; log axes")
     ends = list(accumulate(record.length for record in result.epochs))
     columns: dict[str, list[float | None]] = {
         "width": [record.width for record in result.epochs],
@@ -64,17 +57,17 @@ def _draw_epochs(figure: Figure, axes: Axes, result: Run) -> None:
     drawn: list[float] = []
     for (name, values), colour in zip(columns.items(), COLOURS, strict=False):
         points = [(x, y) for x, y in zip(ends, values, strict=True) if y is not None and y > 0]
-        if not points:  # no noise without privacy
-            continue
-        draw_epochs(axes, [x for x, _ in points], [y for _, y in points], colour)
-        labels.append((points[-1][1], name, colour))
-        drawn += [y for _, y in points]
-    log_axes(axes)
+        if points:  # no noise without privacy
+            x, y = zip(*points, strict=True)
+            style.draw_epochs(axes, x, y, colour)
+            labels.append((y[-1], name, colour))
+            drawn += y
+    style.log_axes(axes)
     axes.set_xlabel("rounds played when the epoch closed")
     axes.set_xlim(ends[0] / 1.1, ends[-1] * 1.1)
     if drawn:
         axes.set_ylim(min(drawn) / 1.5, max(drawn) * 1.5)
-        label_right(figure, axes, labels)
+        style.label_right(figure, axes, labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +94,11 @@ def contest_figure(
     runs: Sequence[Contest], *, reward_range: float, headline: str, footnote: str
 ) -> Figure:
     """Left: cumulative regret. Right: predicted and true error, or the paper's widths."""
-    figure = new_figure(13, 5.8, headline, footnote)
+    figure = style.new_figure(13, 5.8, headline, footnote)
     figure.subplots_adjust(left=0.05, right=0.845, wspace=0.78)
     left, right = figure.subplots(1, 2, width_ratios=(0.9, 1.0))
-    colours = _colours(runs)
+    palette = iter(COLOURS)
+    colours = {run.label: REFERENCE if run.reference else next(palette) for run in runs}
     _draw_regret(figure, left, runs, colours)
     learners = [run for run in runs if run.result.epochs]
     predict = learners and all(run.predicted for run in learners)
@@ -114,47 +108,31 @@ def contest_figure(
     return figure
 
 
-def _colours(runs: Sequence[Contest]) -> dict[str, str]:
-    palette = iter(COLOURS)
-    return {run.label: REFERENCE if run.reference else next(palette) for run in runs}
-
-
 def _draw_regret(
     figure: Figure, axes: Axes, runs: Sequence[Contest], colours: dict[str, str]
 ) -> None:
-    prepare(
+    style.prepare(
         axes,
         "Cumulative regret",
-        "mean reward lost to the best action, summed\nperfect play would stay at 0",
+        f"{_LOST}, summed\nperfect play would stay at 0",
     )
     ends = [float(run.result.regret[-1]) for run in runs]
     solid = [end for run, end in zip(runs, ends, strict=True) if not run.reference]
     labels = []
     for run, end in zip(runs, ends, strict=True):
         colour = colours[run.label]
+        (line,) = axes.plot(*style.thinned(run.result.regret), color=colour, solid_capstyle="butt")
         if run.reference:
-            axes.plot(
-                *thinned(run.result.regret),
-                color=colour,
-                linewidth=1.6,
-                linestyle=(0, (3, 4)),
-                zorder=4,
-            )
+            line.set(linewidth=1.6, linestyle=(0, (3, 4)), zorder=4)
         else:
             solid.remove(end)
             # Curves may lie on top of each other: the broader ones below stay visible.
             above = sum(abs(other - end) < 0.03 * max(ends) for other in solid)
-            axes.plot(
-                *thinned(run.result.regret),
-                color=colour,
-                linewidth=2.4 + 3.0 * above,
-                zorder=3,
-                solid_capstyle="butt",
-            )
+            line.set(linewidth=2.4 + 3.0 * above, zorder=3)
         labels.append((end, f"{run.label}  {end:,.0f}", colour))
     _scale_regret(axes, max(run.result.rounds for run in runs), 1.2 * max(ends))
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    label_right(figure, axes, labels)
+    style.label_right(figure, axes, labels)
 
 
 def _scale_regret(axes: Axes, rounds: int, top: float) -> None:
@@ -204,14 +182,14 @@ def _width_panel(reward_range: float) -> _Panel:
 def _draw_learning(
     figure: Figure, axes: Axes, runs: Sequence[Contest], colours: dict[str, str], panel: _Panel
 ) -> None:
-    prepare(axes, panel.title, panel.subtitle)
+    style.prepare(axes, panel.title, panel.subtitle)
     axes.set_yscale("log")
     axes.set_xscale("log")
     labels, values = [(panel.level, panel.name, REFERENCE)], [panel.level]
     for run in runs:
         colour, line = colours[run.label], panel.line(run)
         ends = list(accumulate(record.length for record in run.result.epochs))
-        draw_epochs(axes, ends, line, colour)
+        style.draw_epochs(axes, ends, line, colour)
         axes.plot(
             ends[: len(run.errors)], run.errors, color=colour, linestyle="", marker="o",
             markersize=7, markerfacecolor="none", markeredgewidth=1.6,
@@ -224,9 +202,9 @@ def _draw_learning(
     axes.axhspan(low, panel.level, color=_REACHABLE, linewidth=0, zorder=0)
     axes.annotate(
         panel.below, (0, 0), xytext=(6, 6),
-        xycoords="axes fraction", textcoords="offset points", size=9.5, color=QUIET,
+        xycoords="axes fraction", textcoords="offset points", size=9.5, color=style.QUIET,
     )  # fmt: skip
     axes.set_xlabel("rounds played when the epoch closed")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter("{x:g}")
-    label_right(figure, axes, labels)
+    style.label_right(figure, axes, labels)

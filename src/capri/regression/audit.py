@@ -86,10 +86,10 @@ class _Target:
         """The row nearest the cap, where features and target count in full, and the farthest."""
         generator = np.random.default_rng(0)
         pivots = self._engine.setting.basis.pivots
-        rows = []
-        for low, high in ((pivots.min(axis=0), pivots.max(axis=0)), self._plan.box):
-            rows.append(low + (high - low) * generator.random((_PROBES, len(low))))
-        probes = np.concatenate(rows)
+        boxes = ((pivots.min(axis=0), pivots.max(axis=0)), self._plan.box)
+        probes = np.concatenate(
+            [low + (high - low) * generator.random((_PROBES, len(low))) for low, high in boxes]
+        )
         norms = np.linalg.norm(self._plan.features.whitened_block(probes), axis=1)
         ratio = np.maximum(norms, 1e-300) / self._plan.clip_norm
         return probes[int(np.minimum(ratio, 1 / ratio).argmax())], probes[int(ratio.argmax())]
@@ -134,7 +134,8 @@ class _World:
 
     def __init__(self, plan: StagePlan, row: FloatArray) -> None:
         self._plan, self._row = plan, row
-        low, high, none = (self._moments(sign) for sign in (-1.0, 1.0, None))
+        level = float(plan.grid.level)
+        low, high, none = (self.total(sign) / level**2 for sign in (-1.0, 1.0, None))
         length = max(float(np.linalg.norm(high - low)), 1e-300)
         self._direction = (high - low) / length
         self._midpoint = float(np.sum((high + low) / 2 * self._direction))
@@ -145,9 +146,6 @@ class _World:
         middle = self._plan.targets.middle
         attacked = middle + (sign or 0.0) * EXCESS * self._plan.targets.half
         return self._plan.total(np.stack([self._row] * 2), np.stack([attacked, middle]), 0)
-
-    def _moments(self, sign: float | None) -> FloatArray:
-        return np.asarray(self.total(sign) / float(self._plan.grid.level) ** 2)
 
     def statistic(self, moments: FloatArray) -> float:
         """In units of the noise; 0 lies midway between the worlds."""

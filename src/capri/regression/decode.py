@@ -26,6 +26,8 @@ _CERTAINTY = 0.1
 _ROUNDS = 4
 # Standard deviations of its own noise that are added to a measured variance.
 _CAUTION = 2.0
+# What an error is made of.
+PARTS = ("bias", "sampling", "privacy")
 # Rows predicted at once.
 _ROWS = 4096
 
@@ -138,15 +140,12 @@ def decode(readings: list[Reading], output: int, *, prior: float, tau: float | N
     # Squared residuals before fitting bound the noise from above.
     ceiling = min(max(float(last.result.squares[output]), 0.0) + _CAUTION * doubt, last.rows)
     ceiling = ceiling / last.rows + 1e-30
-    empty = np.zeros((rank, rank))
     guess = Estimate(
         mean=np.zeros(rank),
         covariance=prior * np.eye(rank),
-        bias=empty,
-        sampling=empty,
-        privacy=empty,
         prior=prior,
         noise_variance=ceiling,
+        **dict.fromkeys(PARTS, np.zeros((rank, rank))),
     )
     estimate = _given(readings, output, guess, ceiling, prior=prior, tau=tau)
     for _ in range(_ROUNDS):
@@ -261,7 +260,7 @@ class ErrorWidth(np.ndarray[Any, np.dtype[np.float64]]):
     privacy: FloatArray
 
     def __array_finalize__(self, origin: Any) -> None:
-        for name in ("bias", "sampling", "privacy"):
+        for name in PARTS:
             setattr(self, name, getattr(origin, name, None))
 
     @classmethod
@@ -298,7 +297,7 @@ class Model:
     def width(self, X: FloatArray) -> ErrorWidth:
         """Root of ``v^T cov v`` for each part; what lies outside the basis counts as bias."""
         shape = (len(X), len(self.estimates))
-        parts = {name: np.empty(shape) for name in ("bias", "sampling", "privacy")}
+        parts = {name: np.empty(shape) for name in PARTS}
         for part, rows in self._inside(X):
             v = self.basis.coordinates(rows)
             outside = self.basis.residual(rows, v)

@@ -17,18 +17,8 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.errors import DataError
+from capri.local import wire
 from capri.local.randomness import DeviceRandomness, SystemRandomness
-from capri.local.wire import (
-    KINDS,
-    MAGIC,
-    TOKEN,
-    VERSION,
-    pack,
-    payload_of,
-    report_size,
-    sound,
-    tokens_of,
-)
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere, randomized, sphere, unbiased_sum
 from capri.regression.allocation import SIGNAL
@@ -75,7 +65,7 @@ class ReportPlan:
             vectors = np.hstack([vectors, np.zeros((len(vectors), 1))])
         source = SystemRandomness() if randomness is None else randomness
         tokens, numbers = randomized(vectors, self.sphere(epsilon), source)
-        rows = pack(Randomizer.SPHERE, self.digest, tokens, numbers)
+        rows = wire.pack(Randomizer.SPHERE, self.digest, tokens, numbers)
         return [row.tobytes() for row in rows]
 
     def total(self, reports: Sequence[bytes], *, epsilon: float) -> tuple[FloatArray, int, float]:
@@ -84,18 +74,19 @@ class ReportPlan:
         Reports that are damaged, answer another plan, or repeat a token are left out.
         """
         chosen = self.sphere(epsilon)
-        size = report_size(Randomizer.SPHERE, chosen.dimension)
+        size = wire.report_size(Randomizer.SPHERE, chosen.dimension)
         whole = [each for each in reports if isinstance(each, bytes) and len(each) == size]
         rows = np.frombuffer(b"".join(whole), dtype=np.uint8).reshape(-1, size)
-        head = bytes([MAGIC, VERSION << 4 | KINDS[Randomizer.SPHERE]]) + self.digest[:8]
-        fits = sound(rows) & (rows[:, :10] == np.frombuffer(head, dtype=np.uint8)).all(axis=1)
+        kind = wire.VERSION << 4 | wire.KINDS[Randomizer.SPHERE]
+        head = bytes([wire.MAGIC, kind]) + self.digest[:8]
+        fits = wire.sound(rows) & (rows[:, :10] == np.frombuffer(head, dtype=np.uint8)).all(axis=1)
         rows = np.unique(rows[fits], axis=0)
-        _, first = np.unique(rows[:, TOKEN], axis=0, return_index=True)
-        numbers = payload_of(rows[first], Randomizer.SPHERE)[:, 0]
+        _, first = np.unique(rows[:, wire.TOKEN], axis=0, return_index=True)
+        numbers = wire.payload_of(rows[first], Randomizer.SPHERE)[:, 0]
         first, numbers = first[numbers < chosen.candidates], numbers[numbers < chosen.candidates]
         if not len(numbers):
             raise DataError("there is no report of this plan among those given")
-        total = unbiased_sum(tokens_of(rows[first]), numbers, chosen)[: self.dimension]
+        total = unbiased_sum(wire.tokens_of(rows[first]), numbers, chosen)[: self.dimension]
         return total, len(numbers), chosen.deviation * sqrt(len(numbers))
 
     def messages(self, X: Any, y: Any) -> FloatArray:

@@ -11,7 +11,7 @@ from capri.blas import one_blas_thread
 from capri.features import Basis, LowRankFeatures
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate, MomentMechanism
-from capri.privacy.moments import make_moment_grid
+from capri.privacy.moments import MomentGrid, make_moment_grid
 from capri.regression.allocation import (
     SIGNAL,
     Law,
@@ -44,16 +44,20 @@ class Setting:
         """Number of targets."""
         return len(self.targets.low)
 
-    @property
-    def unit_noise(self) -> float:
-        """Deviation of the noise on the vector for features and targets of size 1."""
-        grid = make_moment_grid(
+    def grid(self, rows: int) -> MomentGrid:
+        """The grid on which the moments of this many rows are summed and released."""
+        return make_moment_grid(
             features=self.basis.rank,
             targets=self.outputs,
-            rows=1,
+            rows=rows,
             budget=self.budget,
             calibration=self.calibration,
         )
+
+    @property
+    def unit_noise(self) -> float:
+        """Deviation of the noise on the vector for features and targets of size 1."""
+        grid = self.grid(1)
         return grid.noise_units / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
 
 
@@ -78,9 +82,9 @@ class Engine:
 
     def plan(self, lot: Lot, rows: int, noise: float | None = None) -> StagePlan:
         """Plan the next stage from the releases so far; ``noise`` as in ``Options.engine``."""
-        setting, rank = self.setting, self.setting.basis.rank
+        setting = self.setting
         with one_blas_thread():
-            reach, baseline = self._reach_and_baseline()
+            reach = self._reach()
             shape = (
                 self._identity()
                 if setting.budget is None
@@ -97,32 +101,28 @@ class Engine:
             clip_norm=shape.clip_norm,
             box=setting.box,
             targets=setting.targets,
-            baseline=setting.basis.transform @ baseline,
+            baseline=setting.basis.transform @ self._baseline(),
             reach=reach,
-            grid=make_moment_grid(
-                features=rank,
-                targets=setting.outputs,
-                rows=rows,
-                budget=setting.budget,
-                calibration=setting.calibration,
-            ),
+            grid=setting.grid(rows),
         )
 
     def _baseline(self) -> FloatArray:
+        """The coefficients that residuals are residuals of."""
         if not self.estimates:
             return np.zeros((self.setting.basis.rank, self.setting.outputs))
         return np.stack([estimate.mean for estimate in self.estimates], axis=1)
 
-    def _reach_and_baseline(self) -> tuple[FloatArray, FloatArray]:
-        """How large residuals may be, and the coefficients they are residuals of."""
+    def _reach(self) -> FloatArray:
+        """How large residuals may be, one for each output."""
         if not self.estimates:
-            return np.ones(self.setting.outputs), self._baseline()
+            return np.ones(self.setting.outputs)
         law = self.setting.law.covariance
-        reach = [
-            next_reach(float(np.sum(law * estimate.covariance)), estimate.noise_variance)
-            for estimate in self.estimates
-        ]
-        return np.array(reach), self._baseline()
+        return np.array(
+            [
+                next_reach(float(np.sum(law * estimate.covariance)), estimate.noise_variance)
+                for estimate in self.estimates
+            ]
+        )
 
     def _whitened(self, rows: int, reach: FloatArray, noise: float) -> Shape:
         """The shape for the output that knows least."""
@@ -133,7 +133,7 @@ class Engine:
         else:
             root, noise_variance = sqrt(setting.prior) * np.eye(setting.basis.rank), SIGNAL
         return shape_stage(
-            self.setting.law,
+            setting.law,
             root,
             rows=max(rows, 1),
             noise_variance=max(noise_variance, 1e-6),
@@ -142,13 +142,11 @@ class Engine:
 
     def _identity(self) -> Shape:
         """No noise, hence nothing to shape: the cap is a bound on ``|v|`` that holds in the box."""
-        setting = self.setting
-        kernel = setting.basis.kernel
-        bound = kernel.constant_diagonal
+        basis, box, rank = self.setting.basis, self.setting.box, self.setting.basis.rank
+        bound = basis.kernel.constant_diagonal
         if bound is None:
-            corners = np.stack([*setting.box, *np.clip(setting.basis.pivots, *setting.box)])
-            bound = 4 * float(kernel.diagonal(corners).max())
-        rank = setting.basis.rank
+            corners = np.stack([*box, *np.clip(basis.pivots, *box)])
+            bound = 4 * float(basis.kernel.diagonal(corners).max())
         return Shape(
             whitening=np.eye(rank),
             clip_norm=sqrt(max(bound, 1e-12)) * (1 + 1e-9),

@@ -16,7 +16,7 @@ from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import sphere
-from capri.regression.decode import ErrorWidth, Model
+from capri.regression.decode import PARTS, ErrorWidth, Model
 from capri.regression.devices import ReportPlan, read_reports
 from capri.regression.engine import Engine
 from capri.regression.options import Options, checked, warn_of_leak
@@ -25,7 +25,6 @@ from capri.regression.sources import (
     blocks_of,
     is_chunks,
     is_dask,
-    is_one_shot,
     is_path,
     one_block,
 )
@@ -33,22 +32,6 @@ from capri.regression.stage import EVERYONE, StagePlan
 
 # The noise of sphere reports hardly depends on their length; this one stands for all.
 _TYPICAL_DIMENSION = 32
-# What a fit leaves on an estimator.
-_FITTED = (
-    "feature_names_in_",
-    "kernel_",
-    "ledger_",
-    "model_",
-    "n_features_in_",
-    "n_rows_",
-    "rank_",
-    "tau_",
-    "_awaited",
-    "_engine",
-    "_one_dimensional",
-    "_open",
-    "_private",
-)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -104,9 +87,9 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     (1,)
     """
 
-    _open: _Open | None
+    _open: _Open | None = None
     _engine: Engine
-    _awaited: tuple[Engine, bytes, int] | None
+    _awaited: tuple[Engine, bytes, int] | None = None
     _private: bool
     _one_dimensional: bool
 
@@ -147,19 +130,16 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         make a single stage.
         """
         # All or nothing: a fit that fails leaves what was fitted before as it was.
-        fresh = self._unfitted()
-        if is_chunks(X, y) and is_one_shot(X):
+        fresh = type(self)(**self.get_params(deep=False))
+        if is_chunks(X, y) and isinstance(X, Iterator):
             fresh._fit_stream(X)
         else:
             fresh._fit_stages(X, y)
-        for name in _FITTED:  # by name: scikit-learn hangs things of its own on estimators
-            self.__dict__.pop(name, None)
-            if name in fresh.__dict__:
-                setattr(self, name, fresh.__dict__[name])
+        for name in filter(_is_fitted, [*vars(self)]):
+            delattr(self, name)
+        for name in filter(_is_fitted, vars(fresh)):
+            setattr(self, name, getattr(fresh, name))
         return self
-
-    def _unfitted(self) -> Self:
-        return type(self)(**self.get_params(deep=False))
 
     def _fit_stages(self, X: Any, y: Any) -> None:
         """Stage after stage over rows that can be read again."""
@@ -181,7 +161,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         """One pass, one release."""
         for X, y in chunks:
             self.partial_fit(X, y)
-        if not hasattr(self, "_open"):
+        if self._open is None:
             raise ConfigurationError("there are no rows: give at least one chunk (X, y)")
         self.release()
 
@@ -189,14 +169,12 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         """Add rows to the one open stage; :meth:`release`, or the first prediction, closes it."""
         options = checked(self)
         first = not self.__sklearn_is_fitted__()
-        state: _Open | None = getattr(self, "_open", None)
-        self._check_open(state)
+        self._check_open()
         X, y = validate_data(self, X, y, **_CHECKS, reset=first)
         if first:
             self._one_dimensional = y.ndim == 1
         y = y.reshape(len(y), -1)
-        if state is None:
-            state = self._opened(options, X, y)
+        state = self._open or self._opened(options, X, y)
         if y.shape[1] != state.engine.setting.outputs:
             raise ConfigurationError(
                 f"y must have {state.engine.setting.outputs} outputs as before, got {y.shape[1]}"
@@ -208,9 +186,9 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     def _opened(self, options: Options, X: FloatArray, y: FloatArray) -> _Open:
         """A stage for the rows to come: the first, or one more after a release."""
-        streams = options.streams(len(self._engine.readings) if hasattr(self, "model_") else 0)
         if hasattr(self, "model_"):
             engine, ledger = self._engine, self.ledger_
+            streams = options.streams(len(engine.readings))
             if options.budget != engine.setting.budget:
                 raise BudgetError(
                     f"the rows so far were released under {engine.setting.budget}: "
@@ -223,8 +201,8 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                     "other people than those before"
                 )
         else:
+            streams, ledger = options.streams(), options.ledger()
             engine = options.engine(streams, one_block(X, y), options.stream_rows)
-            ledger = options.ledger()
         plan = engine.plan(EVERYONE, options.stream_rows)
         return _Open(
             engine=engine,
@@ -238,10 +216,10 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     def release(self) -> Self:
         """Close the rows of ``partial_fit``: one release. Nothing happens when none are open."""
-        state: _Open | None = getattr(self, "_open", None)
+        state = self._open
         if state is None:
             return self
-        self._check_open(state)
+        self._check_open()
         plan = replace(state.plan, rows=state.rows)
         gate = Gate(noise_source(state.streams.noise), state.ledger)
         state.engine.learn(plan, state.total, gate)
@@ -286,10 +264,9 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
         See :func:`capri.regression.devices.read_reports`.
         """
-        awaited = getattr(self, "_awaited", None)
-        if awaited is None or awaited[1] != plan.digest:
+        if self._awaited is None or self._awaited[1] != plan.digest:
             raise ConfigurationError("make a report_plan first, and fit what was reported under it")
-        engine, _, columns = awaited
+        engine, _, columns = self._awaited
         result = read_reports(engine, plan, total, count=count, noise_scale=noise_scale)
         engine.learn_from(result)
         self._open, self._awaited = None, None
@@ -330,8 +307,9 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.tau_ = float(taus[0]) if len(taus) == 1 else taus
         self._private = private
 
-    def _check_open(self, state: _Open | None) -> None:
+    def _check_open(self) -> None:
         """Open rows belong to one process and one budget."""
+        state = self._open
         if state is None:
             return
         if state.process != os.getpid():
@@ -364,9 +342,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             return mean
         width = self.model_.width(X)
         if self._one_dimensional:
-            width = ErrorWidth.of(
-                bias=width.bias[:, 0], sampling=width.sampling[:, 0], privacy=width.privacy[:, 0]
-            )
+            width = ErrorWidth.of(**{name: getattr(width, name)[:, 0] for name in PARTS})
         return mean, width
 
     def _predict_lazily(self, X: Any, return_std: bool) -> Any:
@@ -390,7 +366,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     # -- manners ----------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_") or getattr(self, "_open", None) is not None
+        return hasattr(self, "model_") or self._open is not None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -398,7 +374,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         return tags
 
     def __getstate__(self) -> Any:
-        if getattr(self, "_open", None) is not None:
+        if self._open is not None:
             raise StorageError(
                 "rows of partial_fit are open, and a copy could be released twice: "
                 "call release first"
@@ -410,8 +386,12 @@ _CHECKS: dict[str, Any] = {
     "dtype": np.float64,
     "multi_output": True,
     "y_numeric": True,
-    "accept_sparse": False,
 }
+
+
+def _is_fitted(name: str) -> bool:
+    """Whether a fit leaves this on an estimator; scikit-learn hangs things of its own on them."""
+    return name in PrivateKernelRidge.__annotations__ or name.endswith("_")
 
 
 def _checked_block(X: Any, y: Any) -> tuple[FloatArray, FloatArray]:

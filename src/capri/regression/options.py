@@ -7,6 +7,7 @@ import sys
 import warnings
 from dataclasses import dataclass, replace
 from math import inf, sqrt
+from traceback import walk_stack
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ _LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 15
 _MAX_RANK, _TOLERANCE = 256, 1e-7
 # Rows of the public sample from which the basis is built; the law takes all of them.
 _BASIS_SAMPLE = 2000
+# Parameters whose sense depends on the rows.
+_UNCHECKED = ("kernel", "X_bounds", "y_bounds", "random_state")
 # Frames between a warning and the call of fit.
 _CALLER = 5
 
@@ -170,20 +173,16 @@ class Options:
         """The box, the scale of y and the public sample."""
         columns = source.columns
         ranges = source.ranges() if self.from_data else None
-        public = None if self.public_rows is None else _checked_rows(self.public_rows, columns)
+        if ranges is not None:
+            low, high, low_y, high_y = ranges
+        if self.public_rows is not None:
+            public = _checked_rows(self.public_rows, columns)
+            low, high = public.min(axis=0), public.max(axis=0)
         if self.X_bounds is not None:
             low, high = checked_bounds("X_bounds", self.X_bounds, columns)
-        elif public is not None:
-            low, high = public.min(axis=0), public.max(axis=0)
-        else:
-            assert ranges is not None
-            low, high = ranges[:2]
         if self.y_bounds is not None:
             low_y, high_y = checked_bounds("y_bounds", self.y_bounds, source.outputs)
-        else:
-            assert ranges is not None
-            low_y, high_y = ranges[2:]
-        if public is not None:
+        if self.public_rows is not None:
             sample = generator.permutation(public)[:_MOST_LAW]
         else:
             wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
@@ -205,11 +204,8 @@ def checked(estimator: Any) -> Options:
         rank=None if _is_auto(rank) else whole("rank", rank),
         calibration=one_of("calibration", estimator.calibration, ("analytic", "paper")),
         stream_rows=whole("stream_rows", estimator.stream_rows),
-        kernel=estimator.kernel,
-        X_bounds=estimator.X_bounds,
-        y_bounds=estimator.y_bounds,
         public_rows=estimator.public_X,
-        random_state=estimator.random_state,
+        **{name: getattr(estimator, name) for name in _UNCHECKED},
     )
 
 
@@ -220,9 +216,10 @@ def _is_auto(value: Any) -> bool:
 def checked_bounds(name: str, bounds: Any, columns: int) -> tuple[FloatArray, FloatArray]:
     """``(low, high)``: numbers for all columns, or one number each."""
     try:
-        low, high = bounds
-        low = np.broadcast_to(np.asarray(low, dtype=np.float64), (columns,)).copy()
-        high = np.broadcast_to(np.asarray(high, dtype=np.float64), (columns,)).copy()
+        low, high = (
+            np.broadcast_to(np.asarray(bound, dtype=np.float64), (columns,)).copy()
+            for bound in bounds
+        )
     except (TypeError, ValueError):
         raise ShapeError(
             f"{name} must be (low, high), numbers or one per column ({columns})"
@@ -252,8 +249,8 @@ def outer_box(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray
     return low - _MARGIN * width, high + _MARGIN * width
 
 
-def _checked_rows(public_X: Any, columns: int) -> FloatArray:
-    rows: FloatArray = check_array(public_X, dtype=np.float64)
+def _checked_rows(public_rows: Any, columns: int) -> FloatArray:
+    rows: FloatArray = check_array(public_rows, dtype=np.float64)
     if rows.shape[1] != columns:
         raise ConfigurationError(
             f"public_X must have {columns} columns like X, got {rows.shape[1]}"
@@ -268,9 +265,7 @@ def warn_of_leak(message: str) -> None:
 
 def _inside_model_selection() -> bool:
     """Whether a search or a cross-validation of scikit-learn is calling."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection"):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    return any(
+        str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection")
+        for frame, _ in walk_stack(sys._getframe())
+    )

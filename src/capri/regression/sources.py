@@ -5,7 +5,7 @@ not depend on how rows were cut or who added them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from importlib import import_module
 from os import PathLike, fspath
@@ -17,24 +17,30 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError, DataError
 
-Check = Callable[[Any, Any], tuple[FloatArray, FloatArray]]
+Check = Callable[[Any, Any], "Block"]
 Job = Callable[[FloatArray, FloatArray, int], IntArray]
+Block = tuple[FloatArray, FloatArray]
+Tables = Callable[[], Iterator[tuple[Any, Any]]]
+Ranges = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 _PARQUET_ROWS = 1 << 16
 
 
 class Source(ABC):
     """Rows that can be read several times; ``rows`` is their number."""
 
-    rows: int
-    columns: int
-    outputs: int
+    def _measure(self, shapes: Sequence[tuple[int, int, int]], mixed: str) -> None:
+        """Rows, columns and outputs of all blocks; ``mixed`` is said where they do not fit."""
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise DataError(mixed)
+        self.rows = sum(shape[0] for shape in shapes)
+        self.columns, self.outputs = shapes[0][1:]
 
     @abstractmethod
     def total(self, job: Job) -> IntArray:
         """Sum of ``job(X, y, number of the first row)`` over all blocks."""
 
     @abstractmethod
-    def ranges(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def ranges(self) -> Ranges:
         """Smallest and largest value of every column of X and of y: not private."""
 
 
@@ -45,33 +51,27 @@ class Chunks(Source):
     stages and spend the budget twice, so every pass must read what the first one read.
     """
 
-    def __init__(self, blocks: Callable[[], Iterator[tuple[FloatArray, FloatArray]]]) -> None:
+    def __init__(self, blocks: Callable[[], Iterator[Block]]) -> None:
         self._blocks = blocks
         self._digest: bytes | None = None
-        sizes = [(len(X), X.shape[1], y.shape[1]) for X, y in self._read()]
+        sizes = [_shape(block) for block in self._read()]
         if not sizes:
             raise DataError("there are no rows: give at least one chunk (X, y)")
-        self.rows = sum(size[0] for size in sizes)
-        if len({size[1:] for size in sizes}) > 1:
-            raise DataError("all chunks must have the same number of columns in X and in y")
-        self.columns, self.outputs = sizes[0][1:]
+        self._measure(sizes, "all chunks must have the same number of columns in X and in y")
 
     def total(self, job: Job) -> IntArray:
         """One block after the other."""
-        start, total = 0, None
+        start, total = 0, np.zeros((), dtype=np.int64)
         for X, y in self._read():
-            part = job(X, y, start)
-            total = part if total is None else total + part
+            total = total + job(X, y, start)
             start += len(X)
-        if total is None:
-            raise DataError("there are no rows: give at least one chunk (X, y)")
         return total
 
-    def ranges(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def ranges(self) -> Ranges:
         """Over all blocks."""
-        return _joined(_ranges(X, y) for X, y in self._read() if len(X))
+        return _joined(_ranges(block) for block in self._read() if len(block[0]))
 
-    def _read(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def _read(self) -> Iterator[Block]:
         """One pass; fails at its end when it was not the same as the first."""
         seen = blake2b(digest_size=32)
         for X, y in self._blocks():
@@ -108,11 +108,8 @@ class DaskBlocks(Source):
         checked = dask.delayed(check)
         self._blocks = [checked(left, right) for left, right in zip(lefts, rights, strict=True)]
         shapes = dask.compute(*[dask.delayed(_shape)(block) for block in self._blocks])
-        if len({shape[1:] for shape in shapes}) > 1:
-            raise DataError("all partitions must have the same columns")
+        self._measure(shapes, "all partitions must have the same columns")
         self._sizes = [int(shape[0]) for shape in shapes]
-        self.rows = sum(self._sizes)
-        self.columns, self.outputs = shapes[0][1:]
 
     def total(self, job: Job) -> IntArray:
         """Workers encode and add; only sums travel."""
@@ -126,10 +123,10 @@ class DaskBlocks(Source):
         (total,) = self._dask.compute(parts[0])
         return np.asarray(total)
 
-    def ranges(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def ranges(self) -> Ranges:
         """Of every partition, joined."""
         filled = [block for block, size in zip(self._blocks, self._sizes, strict=True) if size]
-        ranges = self._dask.delayed(lambda block: _ranges(*block))
+        ranges = self._dask.delayed(_ranges)
         return _joined(self._dask.compute(*[ranges(block) for block in filled]))
 
 
@@ -174,14 +171,7 @@ def is_chunks(X: object, y: object) -> bool:
     return isinstance(X, Iterable)
 
 
-def is_one_shot(X: object) -> bool:
-    """Whether the chunks can be read only once."""
-    return isinstance(X, Iterator)
-
-
-def same_columns(
-    blocks: Callable[[], Iterator[tuple[Any, Any]]],
-) -> Callable[[], Iterator[tuple[Any, Any]]]:
+def same_columns(blocks: Tables) -> Tables:
     """The same blocks, with named columns in the order of the first block."""
 
     def aligned() -> Iterator[tuple[Any, Any]]:
@@ -212,9 +202,7 @@ def _reordered(table: Any, own: list[Any] | None, wanted: list[Any] | None) -> A
     return table.select(wanted) if hasattr(table, "column_names") else table[wanted]
 
 
-def parquet_blocks(
-    path: str | PathLike[str], targets: str | list[str]
-) -> Callable[[], Iterator[tuple[Any, Any]]]:
+def parquet_blocks(path: str | PathLike[str], targets: str | list[str]) -> Tables:
     """Tables of a Parquet file, or of all files of a directory in the order of their names."""
     import pyarrow.parquet as parquet
 
@@ -239,11 +227,11 @@ def parquet_blocks(
     return blocks
 
 
-def _shape(block: tuple[FloatArray, FloatArray]) -> tuple[int, int, int]:
+def _shape(block: Block) -> tuple[int, int, int]:
     return len(block[0]), block[0].shape[1], block[1].shape[1]
 
 
-def _run(job: Job, block: tuple[FloatArray, FloatArray], start: int) -> IntArray:
+def _run(job: Job, block: Block, start: int) -> IntArray:
     return job(block[0], block[1], start)
 
 
@@ -251,17 +239,11 @@ def _add(parts: list[IntArray]) -> IntArray:
     return np.asarray(sum(parts[1:], start=parts[0]))
 
 
-def _ranges(X: FloatArray, y: FloatArray) -> tuple[FloatArray, ...]:
+def _ranges(block: Block) -> Ranges:
+    X, y = block
     return X.min(axis=0), X.max(axis=0), y.min(axis=0), y.max(axis=0)
 
 
-def _joined(
-    ranges: Iterable[tuple[FloatArray, ...]],
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    columns = list(zip(*ranges, strict=True))
-    pick = (np.min, np.max, np.min, np.max)
-    low_x, high_x, low_y, high_y = (
-        np.asarray(choose(np.stack(column), axis=0))
-        for choose, column in zip(pick, columns, strict=True)
-    )
-    return low_x, high_x, low_y, high_y
+def _joined(ranges: Iterable[Ranges]) -> Ranges:
+    low_x, high_x, low_y, high_y = map(np.stack, zip(*ranges, strict=True))
+    return low_x.min(axis=0), high_x.max(axis=0), low_y.min(axis=0), high_y.max(axis=0)

@@ -99,6 +99,11 @@ class StagePlan:
     reach: FloatArray
     grid: MomentGrid
 
+    @property
+    def unit(self) -> FloatArray:
+        """What a target of 1 on the grid is in scaled targets."""
+        return np.asarray(self.reach * self.grid.level / self.grid.largest_target)
+
     def contributions(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``(w psi / C, w t)``, row by row: none depends on the rows beside it."""
         basis = self.features.basis
@@ -134,8 +139,7 @@ class StageResult:
     @classmethod
     def read(cls, plan: StagePlan, moments: FloatArray) -> "StageResult":
         """Undo the scaling of the rows."""
-        rank = plan.grid.features
-        unit = plan.reach * plan.grid.level / plan.grid.largest_target
+        rank, unit = plan.grid.features, plan.unit
         return cls(
             plan=plan,
             covariance=moments[:rank, :rank] * plan.clip_norm**2,
@@ -146,8 +150,7 @@ class StageResult:
     @property
     def noise(self) -> tuple[float, FloatArray, FloatArray]:
         """Standard deviation of the noise on covariance entries, the vector and the squares."""
-        plan = self.plan
+        plan, unit = self.plan, self.plan.unit
         scale = plan.grid.noise_units / float(plan.grid.level) ** 2
-        unit = plan.reach * plan.grid.level / plan.grid.largest_target
         off = scale / np.sqrt(2)
         return off * plan.clip_norm**2, off * plan.clip_norm * unit, scale * unit**2

@@ -50,13 +50,8 @@ def compare(first: Mapping[int, float], second: Mapping[int, float]) -> Comparis
 
     reach = float(t.ppf((1 + _CONFIDENCE) / 2, count - 1)) * float(differences.std(ddof=1))
     reach /= sqrt(count)
-    return Comparison(
-        seeds=count,
-        difference=mean,
-        low=mean - reach,
-        high=mean + reach,
-        p=_sign_flip_p(differences),
-    )
+    low, high, p = mean - reach, mean + reach, _sign_flip_p(differences)
+    return Comparison(seeds=count, difference=mean, low=low, high=high, p=p)
 
 
 def _sign_flip_p(differences: FloatArray) -> float:

@@ -9,15 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capri.arrays import FloatArray
-from capri.plots.style import (
-    COLOURS,
-    REFERENCE,
-    label_right,
-    label_width,
-    log_axes,
-    new_figure,
-    prepare,
-)
+from capri.plots import style
+from capri.plots.style import COLOURS, REFERENCE
 from capri.report.marks import DASHES, Mark, marks
 from capri.report.summary import Mean, Player, Series, Summary
 
@@ -89,16 +82,16 @@ def figures(summary: Summary, *, title: str) -> Iterator[tuple[str, Figure]]:
         for rounds in horizons:
             there = [one for one in here if one.rounds == rounds]
             place = f"{title}: {environment}, T = {rounds:,}"
-            words = environment, f"T{rounds}"
-            for budget, same in _by_budget(there):
+            problem = environment, f"T{rounds}"
+            for words, name, same in _by_budget(there):
                 for kind, axes, lines in (
                     ("regret", _CURVES, [_curve(one) for one in same]),
                     ("noise", _NOISE, _epochs(same, "noise_scale")),
                     ("width", _WIDTH, _epochs(same, "width")),
                 ):
                     if lines:
-                        picture = _picture(summary, lines, axes, place + _in_words(budget))
-                        yield named(kind, *words, *_in_name(budget)), picture
+                        picture = _picture(summary, lines, axes, place + words)
+                        yield named(kind, *problem, *name), picture
             epsilons = sorted({one.epsilon for one in there if one.epsilon is not None})
             if len(epsilons) > 1:
                 # What promises nothing has no epsilon; uniform play is the level to beat.
@@ -106,30 +99,23 @@ def figures(summary: Summary, *, title: str) -> Iterator[tuple[str, Figure]]:
                     one for one in there if summary.players[one.player].promise["model"] != "none"
                 ]
                 lines = _sweep(private, lambda one: one.epsilon, (epsilons[0], epsilons[-1]))
-                yield named("epsilon", *words), _picture(summary, lines, _EPSILON, place)
+                yield named("epsilon", *problem), _picture(summary, lines, _EPSILON, place)
         if len(horizons) > 1:
-            for budget, same in _by_budget(here):
+            for words, name, same in _by_budget(here):
                 lines = _sweep(same, lambda one: float(one.rounds), ())
-                picture = _picture(
-                    summary, lines, _HORIZON, f"{title}: {environment}{_in_words(budget)}"
-                )
-                yield named("horizon", environment, *_in_name(budget)), picture
+                picture = _picture(summary, lines, _HORIZON, f"{title}: {environment}{words}")
+                yield named("horizon", environment, *name), picture
 
 
-def _by_budget(series: Sequence[Series]) -> Iterator[tuple[float | None, list[Series]]]:
-    """Series of each epsilon, with those that spend no budget beside them."""
+def _by_budget(series: Sequence[Series]) -> Iterator[tuple[str, tuple[str, ...], list[Series]]]:
+    """Series of each epsilon, in words and as a name, with those that spend no budget."""
     epsilons = sorted({one.epsilon for one in series if one.epsilon is not None})
-    budgets: list[float | None] = [*epsilons] or [None]
-    for epsilon in budgets:
-        yield epsilon, [one for one in series if one.epsilon in (None, epsilon)]
-
-
-def _in_words(budget: float | None) -> str:
-    return "" if budget is None else f", epsilon = {budget:g} where there is a budget"
-
-
-def _in_name(budget: float | None) -> tuple[str, ...]:
-    return () if budget is None else (f"epsilon{budget:g}",)
+    if not epsilons:
+        yield "", (), [*series]
+    for epsilon in epsilons:
+        same = [one for one in series if one.epsilon in (None, epsilon)]
+        words = f", epsilon = {epsilon:g} where there is a budget"
+        yield words, (f"epsilon{epsilon:g}",), same
 
 
 def _curve(one: Series) -> _Line:
@@ -160,19 +146,12 @@ def _sweep(
             if one.player == player and one.ratio is not None:
                 at = where(one)
                 points += [(each, one.ratio) for each in (everywhere if at is None else (at,))]
-        if not points:
-            continue
-        points.sort(key=lambda point: point[0])
-        errors = [ratio.standard_error for _, ratio in points]
-        lines.append(
-            _Line(
-                player=player,
-                x=np.array([at for at, _ in points]),
-                y=np.array([ratio.mean for _, ratio in points]),
-                reach=None if None in errors else 2 * np.array(errors, dtype=np.float64),
-                dots=True,
-            )
-        )
+        if points:
+            points.sort(key=lambda point: point[0])
+            x, y = np.array([(at, ratio.mean) for at, ratio in points]).T
+            errors = [ratio.standard_error for _, ratio in points]
+            reach = None if None in errors else 2 * np.array(errors, dtype=np.float64)
+            lines.append(_Line(player=player, x=x, y=y, reach=reach, dots=True))
     return lines
 
 
@@ -182,33 +161,30 @@ def _picture(summary: Summary, lines: Sequence[_Line], axes: _Axes, headline: st
     model = {line.player: players[line.player].promise["model"] for line in lines}
     models = [each for each in _TITLES if each in model.values() and each != "perfect"]
     models = models or ["perfect"]
-    margin = label_width([players[line.player].policy for line in lines])
+    margin = style.label_width([players[line.player].policy for line in lines])
     width = (3.7 + margin) * len(models) + 0.6
     footnote = (
         "Seeded simulations. Dashes tell unlike promises apart; only lines of one kind promise "
         "the same."
     )
-    figure = new_figure(width, 5.8, headline, footnote)
+    figure = style.new_figure(width, 5.8, headline, footnote)
     figure.subplots_adjust(left=0.95 / width, right=1 - margin / width, wspace=(margin + 0.7) / 3.7)
     panels = figure.subplots(1, len(models), sharex=True, sharey=True, squeeze=False)[0]
-    for panel, each in zip(panels, models, strict=True):
-        mine = [line for line in lines if model[line.player] in (each, "perfect")]
+    shown = [[line for line in lines if model[line.player] in (each, "perfect")] for each in models]
+    for panel, each, mine in zip(panels, models, shown, strict=True):
         promises = dict.fromkeys(
             players[line.player].promise["label"] for line in mine if model[line.player] == each
         )
-        prepare(panel, _TITLES[each], _subtitle(axes.note, list(promises)))
+        style.prepare(panel, _TITLES[each], _subtitle(axes.note, list(promises)))
         panel.set_xlabel(axes.x)
         for line in mine:
             _draw(panel, line, players[line.player], drawn[line.player])
     panels[0].set_ylabel(axes.y, size=11)
     _set_scales(panels, lines, axes)
-    for panel, each in zip(panels, models, strict=True):
-        labels = [
-            (float(line.y[-1]), players[line.player].policy, _colour(players, drawn, line))
-            for line in lines
-            if model[line.player] in (each, "perfect")
-        ]
-        label_right(figure, panel, labels)
+    for panel, mine in zip(panels, shown, strict=True):
+        named = [(line.y[-1], players[line.player], drawn[line.player]) for line in mine]
+        labels = [(float(end), each.policy, _colour(each, mark)) for end, each, mark in named]
+        style.label_right(figure, panel, labels)
     return figure
 
 
@@ -219,7 +195,7 @@ def _set_scales(panels: Sequence[Axes], lines: Sequence[_Line], axes: _Axes) -> 
     for panel in panels:
         panel.tick_params(labelleft=True)
         if axes.log:
-            log_axes(panel)
+            style.log_axes(panel)
             if axes.measured:
                 panel.set_xticks(np.unique(x))
             panel.set_xlim(x.min() / 1.05, x.max() * 1.05)
@@ -238,18 +214,15 @@ def _subtitle(note: str, promises: Sequence[str]) -> str:
     return f"{named}\n{note}"
 
 
-def _colour(players: Sequence[Player], drawn: Sequence[Mark], line: _Line) -> str:
-    if players[line.player].promise["model"] == "perfect":
-        return REFERENCE
-    return COLOURS[drawn[line.player].colour]
+def _colour(player: Player, mark: Mark) -> str:
+    return REFERENCE if player.promise["model"] == "perfect" else COLOURS[mark.colour]
 
 
 def _draw(panel: Axes, line: _Line, player: Player, mark: Mark) -> None:
-    colour = _colour([player], [mark], _Line(player=0, x=line.x, y=line.y))
-    pattern = [float(part) for part in DASHES[mark.dash].split()]
+    colour = _colour(player, mark)
+    pattern = tuple(float(part) / 2 for part in DASHES[mark.dash].split())
     panel.plot(
-        line.x, line.y, color=colour, linewidth=2,
-        linestyle=(0, tuple(part / 2 for part in pattern)) if pattern else "-",
+        line.x, line.y, color=colour, linewidth=2, linestyle=(0, pattern) if pattern else "-",
         marker=_MARKERS[mark.shape] if line.dots else "", markersize=5,
     )  # fmt: skip
     if line.reach is not None and player.promise["model"] != "perfect":

@@ -6,6 +6,7 @@ Nothing on the page asks for another file.
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
@@ -41,12 +42,7 @@ def page(studies: Sequence[dict[str, Any]], *, title: str) -> str:
         "SCRIPT": script,
     }
     # In one pass over the template: what is filled in is never searched again.
-    first, *rest = _asset("report.html").split("{{")
-    filled = [first]
-    for piece in rest:
-        name, _, after = piece.partition("}}")
-        filled += [parts[name], after]
-    return "".join(filled)
+    return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], _asset("report.html"))
 
 
 def _asset(name: str) -> str:
@@ -68,14 +64,7 @@ def document(summary: Summary) -> dict[str, Any]:
         "versions": list(summary.versions),
         "dashes": DASHES,
         "players": [
-            {
-                "policy": player.policy,
-                "label": player.label,
-                "promise": dict(player.promise),
-                "colour": mark.colour,
-                "dash": mark.dash,
-                "shape": SHAPES[mark.shape],
-            }
+            asdict(player) | asdict(mark) | {"shape": SHAPES[mark.shape]}
             for player, mark in zip(summary.players, marks(summary.players), strict=True)
         ],
         "series": [_series(one, grids, certificates) for one in summary.series],
@@ -91,13 +80,8 @@ def document(summary: Summary) -> dict[str, Any]:
 
 def _series(one: Series, grids: list[list[float]], certificates: list[Any]) -> dict[str, Any]:
     rounds, mean, error = one.curve
-    return {
-        "environment": one.environment,
-        "rounds": one.rounds,
-        "epsilon": one.epsilon,
-        "delta": one.delta,
-        "player": one.player,
-        "note": one.note,
+    told = ("environment", "rounds", "epsilon", "delta", "player", "note")
+    return {name: getattr(one, name) for name in told} | {
         "seeds": list(one.finals),
         "regret": _mean(one.regret),
         "ratio": _mean(one.ratio),
@@ -105,8 +89,8 @@ def _series(one: Series, grids: list[list[float]], certificates: list[Any]) -> d
         "seconds": None if one.seconds is None else _short(one.seconds.mean),
         "memory": one.peak_memory_bytes,
         "grid": _place(grids, [int(each) for each in rounds]),
-        "curve": _numbers(mean),
-        "error": None if error is None else _numbers(error),
+        "curve": _plain([*mean]),
+        "error": None if error is None else _plain([*error]),
         "epochs": [_plain(dict(epoch)) for epoch in one.epochs],
         "active": _plain(one.active),
         "certificate": (
@@ -128,19 +112,15 @@ def _failures(failures: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [_plain(row) for row in rows.values()]
 
 
-def _mean(mean: Mean | None) -> list[float | None] | None:
+def _mean(mean: Mean | None) -> Any:
     """Mean, standard error, smallest and largest."""
-    return None if mean is None else _numbers(asdict(mean).values())
+    return None if mean is None else _plain([*asdict(mean).values()])
 
 
 def _place(known: list[Any], value: Any) -> int:
     if value not in known:
         known.append(value)
     return known.index(value)
-
-
-def _numbers(values: Iterable[float | None]) -> list[float | None]:
-    return [None if value is None else _short(value) for value in values]
 
 
 def _short(value: float) -> float | None:

@@ -1,6 +1,5 @@
 """A report: the page for a browser, the figures for a paper, both for a notebook."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from os import PathLike
@@ -30,8 +29,7 @@ class Report:
     @property
     def title(self) -> str:
         """What a browser shows above the page."""
-        names = [each.study.title or each.study.name for each in self.results]
-        return " · ".join(names)
+        return " · ".join(each.study.title or each.study.name for each in self.results)
 
     def html(self) -> str:
         """One page that holds everything it needs and opens offline."""
@@ -67,13 +65,8 @@ def read_report(path: str | PathLike[str]) -> Report:
 
 def _texts(result: Results) -> dict[str, Any]:
     study = result.study
-    left_out: Sequence[str] = study.left_out()
-    return {
-        "name": study.name,
-        "title": study.title,
-        "description": study.description,
-        "text": study.text,
+    return {name: getattr(study, name) for name in ("name", "title", "description", "text")} | {
         "missing": result.missing,
-        "left_out": list(left_out),
+        "left_out": list(study.left_out()),
         "tables": [world.label for world in study.worlds if holds_rows(world.name)],
     }

@@ -7,7 +7,7 @@ nothing and is another player. Only players of one promise are compared without 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ _NEEDED = (
     "regret_per_round", "ratio", "simple_regret", "epochs", "measured",
 )  # fmt: skip
 
+# What cells that differ by their seed alone have in common, beside the player.
+_PROBLEM = ("environment", "rounds", "epsilon", "delta")
 # Who is trusted: from a curator to nobody, then what promises nothing, then what uses no data.
 _MODELS = ("joint", "local", "shuffle", "central", "none", "perfect")
 
@@ -66,6 +68,11 @@ class Series:
     active: Mapping[str, Any] | None
     certificate: Mapping[str, Any] | None
 
+    @property
+    def budget(self) -> tuple[float, float]:
+        """To sort by: no budget comes last."""
+        return inf if self.epsilon is None else self.epsilon, self.delta or 0.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
@@ -102,21 +109,17 @@ def summarise(records: Iterable[Record]) -> Summary:
             names = ("environment", "policy", "epsilon", "rounds", "seed", "error")
             failures.append({name: record.get(name) for name in names})
             continue
-        key = (
-            record["environment"],
-            record["rounds"],
-            record["policy"],
-            record["promise"]["label"],
-            record["epsilon"],
-            record["delta"],
-        )
+        player = record["policy"], record["promise"]["label"]
+        key = (player, *(record[name] for name in _PROBLEM))
         same = cells.setdefault(key, [])
         same.append(_slim(record, first=not same))
     players = _players([same[0] for same in cells.values()])
     places = {(player.policy, player.promise["label"]): i for i, player in enumerate(players)}
-    series = [_series(same, places[key[2], key[3]]) for key, same in cells.items()]
+    series = [_series(same, places[player]) for (player, *_), same in cells.items()]
     environments = list(dict.fromkeys(each.environment for each in series))
-    series.sort(key=lambda one: (environments.index(one.environment), *_rank(one)))
+    series.sort(
+        key=lambda one: (environments.index(one.environment), one.rounds, one.player, one.budget)
+    )
     return Summary(
         players=tuple(players),
         series=tuple(series),
@@ -130,23 +133,13 @@ def summarise(records: Iterable[Record]) -> Summary:
 
 def _slim(record: Record, *, first: bool) -> Record:
     """What is needed of a record: those of a large study would not fit in memory as they are."""
-    curve = {
-        name: np.array(record["curve"][name], dtype=np.float64) for name in ("round", "regret")
-    }
+    curve = {name: np.array(each, dtype=np.float64) for name, each in record["curve"].items()}
     return {name: record.get(name) for name in _NEEDED} | {
         "curve": curve,
         # One of each is shown, that of the first seed.
         "active": record.get("active") if first else None,
         "certificate": record.get("certificate") if first else None,
     }
-
-
-def _rank(series: Series) -> tuple[float, ...]:
-    return series.rounds, series.player, _or_infinity(series.epsilon), series.delta or 0.0
-
-
-def _or_infinity(epsilon: float | None) -> float:
-    return float("inf") if epsilon is None else epsilon
 
 
 def _players(records: Sequence[Record]) -> list[Player]:
@@ -157,22 +150,18 @@ def _players(records: Sequence[Record]) -> list[Player]:
     for record in records:
         policy, promise = record["policy"], record["promise"]
         bare = promise["model"] == "none" and policy in private
-        player = Player(
-            policy=policy,
-            label=f"{policy}, no privacy" if bare else policy,
-            promise=promise,
-        )
+        label = f"{policy}, no privacy" if bare else policy
+        player = Player(policy=policy, label=label, promise=promise)
         found.setdefault((policy, promise["label"]), player)
     first_seen = list(dict.fromkeys(player.promise["label"] for player in found.values()))
-
-    def place(player: Player) -> tuple[int, int, bool]:
-        return (
+    return sorted(
+        found.values(),
+        key=lambda player: (
             _MODELS.index(player.promise["model"]),
             first_seen.index(player.promise["label"]),
             player.policy not in ours,
-        )
-
-    return sorted(found.values(), key=place)
+        ),
+    )
 
 
 def _series(records: Sequence[Record], player: int) -> Series:
@@ -186,10 +175,7 @@ def _series(records: Sequence[Record], player: int) -> Series:
     regret = _mean(finals.values())
     assert regret is not None
     return Series(
-        environment=first["environment"],
-        rounds=first["rounds"],
-        epsilon=first["epsilon"],
-        delta=first["delta"],
+        **{name: first[name] for name in _PROBLEM},
         player=player,
         note=first.get("note") or "",
         finals=finals,
@@ -200,11 +186,13 @@ def _series(records: Sequence[Record], player: int) -> Series:
         peak_memory_bytes=max(peaks, default=None),
         curve=_curve(records),
         epochs=_epochs(records),
-        active=next((record["active"] for record in records if record.get("active")), None),
-        certificate=next(
-            (record["certificate"] for record in records if record.get("certificate")), None
-        ),
+        active=_first(records, "active"),
+        certificate=_first(records, "certificate"),
     )
+
+
+def _first(records: Sequence[Record], name: str) -> Any:
+    return next((record[name] for record in records if record.get(name)), None)
 
 
 def _mean(values: Iterable[float | None]) -> Mean | None:
@@ -215,14 +203,10 @@ def _mean(values: Iterable[float | None]) -> Mean | None:
     array = np.array(known, dtype=np.float64)
     return Mean(
         mean=float(array.mean()),
-        standard_error=_standard_error(array),
+        standard_error=float(array.std(ddof=1)) / sqrt(len(array)) if len(array) > 1 else None,
         low=float(array.min()),
         high=float(array.max()),
     )
-
-
-def _standard_error(values: FloatArray) -> float | None:
-    return float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else None
 
 
 def _curve(records: Sequence[Record]) -> tuple[FloatArray, FloatArray, FloatArray | None]:
@@ -247,18 +231,14 @@ def _epochs(records: Sequence[Record]) -> tuple[Mapping[str, float | None], ...]
     played = np.zeros(len(records))
     rows = []
     for place in range(count):
-        here = [(i, record["epochs"][place]) for i, record in enumerate(records)
-                if len(record["epochs"]) > place]  # fmt: skip
-        for i, epoch in here:
-            played[i] += epoch["length"]
-        row: dict[str, float | None] = {
-            "epoch": here[0][1]["epoch"],
-            "rounds": float(np.mean([played[i] for i, _ in here])),
-        }
-        for name in _EPOCH:
-            summary = _mean(epoch.get(name) for _, epoch in here)
-            row[name] = None if summary is None else summary.mean
-        rows.append(row)
+        there = [i for i, record in enumerate(records) if len(record["epochs"]) > place]
+        epochs = [records[i]["epochs"][place] for i in there]
+        played[there] += [epoch["length"] for epoch in epochs]
+        means = {name: _mean(epoch.get(name) for epoch in epochs) for name in _EPOCH}
+        rows.append(
+            {"epoch": epochs[0]["epoch"], "rounds": float(np.mean(played[there]))}
+            | {name: mean and mean.mean for name, mean in means.items()}
+        )
     return tuple(rows)
 
 
@@ -267,8 +247,7 @@ def _pairs(series: Sequence[Series], players: Sequence[Player]) -> Iterable[Pair
 
     def task(place: int) -> tuple[Any, ...]:
         one = series[place]
-        promise = players[one.player].promise["label"]
-        return one.environment, one.rounds, promise, _or_infinity(one.epsilon), one.delta or 0.0
+        return one.environment, one.rounds, players[one.player].promise["label"], one.budget
 
     for _, same in groupby(sorted(range(len(series)), key=task), key=task):
         for first, second in combinations(same, 2):

@@ -2,10 +2,11 @@
 
 A rival plays on finitely many pairs: a pool of contexts times the actions. It decides in *batches*
 within which decisions do not depend on rewards (a batch of 1 for the sequential ones) and learns
-when the rewards of a batch are in. This class keeps the books; a rival declares its own settings
-and adds three methods, which see positions in the pool and never a context itself:
+when the rewards of a batch are in. This class keeps the books; a rival declares its own settings,
+whose types say how they are checked, and adds three methods, which see positions in the pool and
+never a context itself:
 
-- ``_start()``: check the settings and get ready; returns the length of the first batch;
+- ``_start()``: get ready; returns the length of the first batch;
 - ``_choose(context)``: actions and their propensities, for the next decisions of the batch;
 - ``_learn(context, action, reward)``: take in a whole batch; returns the length of the next one.
 
@@ -15,19 +16,14 @@ from a seed: it has the right law and protects nobody, and ``guarantee`` says so
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, final
+from dataclasses import fields
+from typing import Annotated, ClassVar, Literal, final
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.checks import is_whole, positive, whole
-from capri.epoch.decide import (
-    Decision,
-    Decisions,
-    RewardStatus,
-    decision_rewards,
-    warn_of_ignored,
-)
+from capri.checks import between, is_whole, positive, whole
+from capri.epoch.decide import Decision, Decisions, RewardStatus, decision_rewards, warn_of_ignored
 from capri.epoch.ids import DecisionIds
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError, DataError, HorizonError
@@ -35,15 +31,40 @@ from capri.privacy.budget import Budget
 from capri.privacy.promise import NOTHING, Promise
 from capri.rivals.batch import Batch
 from capri.rivals.settings import Settings
-from capri.spaces import (
-    Actions,
-    ContextPool,
-    FixedActions,
-    as_contexts,
-    as_numbers,
-    as_wanted,
-)
+from capri.spaces import Actions, ContextPool, FixedActions, as_contexts, as_numbers, as_wanted
 from capri.streams import RIVAL
+
+
+def chance(name: str, value: object) -> float:
+    """A probability that is neither 0 nor 1."""
+    return between(name, value, 0, 1, open_ends=True)
+
+
+def checked_width(name: str, value: object) -> str | float:
+    """How wide confidence intervals are: as tuned, as proved, or a number of our own."""
+    if value == "practical" or value == "theory":
+        return str(value)
+    if isinstance(value, str):
+        raise ConfigurationError(f"{name} must be 'practical', 'theory' or a number, got {value!r}")
+    return positive(name, value)
+
+
+# Types of settings, each with the check that a rival's values go through when it is built.
+Positive = Annotated[float, positive]
+Chance = Annotated[float, chance]
+Whole = Annotated[int, whole]
+Width = Annotated[Literal["practical", "theory"] | float, checked_width]
+
+
+def chosen_width(width: Width, *, practical: float, theory: float) -> float:
+    """The number that a width stands for.
+
+    >>> chosen_width("theory", practical=0.1, theory=3.0)
+    3.0
+    """
+    if width == "practical":
+        return practical
+    return theory if width == "theory" else float(width)
 
 
 class Rival(Settings, ABC):
@@ -64,16 +85,16 @@ class Rival(Settings, ABC):
 
     actions: object
     contexts: ContextPool
-    horizon: int
+    horizon: Whole
     simulation_seed: int
-    reward_bound: float = 1.0
+    reward_bound: Positive = 1.0
     budget: Budget | None = None
 
     # -- what a rival adds ------------------------------------------------------------------------
 
     @abstractmethod
     def _start(self) -> int:
-        """Check the rival's own settings and get ready; returns the length of the first batch."""
+        """Get ready, with settings that were checked; returns the length of the first batch."""
 
     @abstractmethod
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
@@ -83,8 +104,8 @@ class Rival(Settings, ABC):
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         """Learn from a whole batch, in the order of its decisions; returns the next length.
 
-        Rewards are clipped to the bound; a missing one is 0. The last batch may be cut short by the
-        horizon. A length beyond the horizon is cut.
+        Rewards are clipped to the bound and divided by it; a missing one is 0. The last batch may
+        be cut short by the horizon. A length beyond the horizon is cut.
         """
 
     # -- what all share ---------------------------------------------------------------------------
@@ -99,8 +120,9 @@ class Rival(Settings, ABC):
         self._check_budget()
         given = self.actions
         self._actions = given if isinstance(given, Actions) else FixedActions(given)  # type: ignore[arg-type]
-        self.horizon = whole("horizon", self.horizon)
-        self.reward_bound = positive("reward_bound", self.reward_bound)
+        for setting in fields(self):
+            for check in getattr(setting.type, "__metadata__", ()):
+                setattr(self, setting.name, check(setting.name, getattr(self, setting.name)))
         if not is_whole(self.simulation_seed):
             raise ConfigurationError(
                 "a rival is for simulation only: simulation_seed must be a whole number, "
@@ -246,7 +268,7 @@ class Rival(Settings, ABC):
 
     def _close(self) -> None:
         batch = self._batch
-        self._open(self._learn(batch.context, batch.action, batch.reward))
+        self._open(self._learn(batch.context, batch.action, batch.reward / self.reward_bound))
 
     def _uniformly(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         """Any action, each equally likely."""
@@ -256,7 +278,7 @@ class Rival(Settings, ABC):
     @property
     def _decided(self) -> int:
         """Decisions so far."""
-        return self._batch.next_id
+        return self._batch.first_id + self._batch.issued
 
     @property
     def _epsilon(self) -> float | None:
@@ -267,27 +289,3 @@ class Rival(Settings, ABC):
         """All pairs ``(c, x)`` as rows; pair ``context * actions + action``."""
         pairs = self._actions.pairs(self.contexts.rows)
         return pairs.reshape(-1, pairs.shape[-1])
-
-
-Width = Literal["practical", "theory"] | float
-
-
-def checked_width(name: str, value: object) -> Width:
-    """How wide confidence intervals are: as tuned, as proved, or a number of our own."""
-    if value == "practical" or value == "theory":
-        return "practical" if value == "practical" else "theory"
-    if isinstance(value, str):
-        raise ConfigurationError(f"{name} must be 'practical', 'theory' or a number, got {value!r}")
-    return positive(name, value)
-
-
-def chosen_width(name: str, value: object, *, practical: float, theory: float) -> float:
-    """The number that a width stands for.
-
-    >>> chosen_width("beta", "theory", practical=0.1, theory=3.0)
-    3.0
-    """
-    width = checked_width(name, value)
-    if isinstance(width, float):
-        return width
-    return theory if width == "theory" else practical

@@ -41,11 +41,6 @@ class Batch:
         """All decisions are taken and all their rewards are in."""
         return self.full and self._waiting == 0
 
-    @property
-    def next_id(self) -> int:
-        """The number of the next decision: as many were taken before."""
-        return self.first_id + self.issued
-
     def issue(self, context: IntArray, action: IntArray) -> IntArray:
         """Note decisions and number them."""
         place = slice(self.issued, self.issued + len(action))

@@ -4,7 +4,6 @@ from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import ClassVar, dataclass_transform
 
 from capri.kernels import Kernel
-from capri.privacy.budget import Budget
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
@@ -43,11 +42,7 @@ class Settings:
         for name in (each.name for each in fields(self)):  # type: ignore[arg-type]
             value = getattr(self, name)
             if name == "budget":
-                spent = isinstance(value, Budget)
-                found |= {
-                    "epsilon": value.epsilon if spent else None,
-                    "delta": value.delta if spent else None,
-                }
+                found |= {key: getattr(value, key, None) for key in ("epsilon", "delta")}
             elif isinstance(value, Kernel):
                 found[name] = repr(value)
             elif value is None or isinstance(value, bool | int | float | str):

@@ -12,7 +12,7 @@ from capri.errors import HorizonError
 from capri.privacy.promise import PERFECT, Promise
 from capri.privacy.randomness import Streams
 from capri.rivals.settings import Settings
-from capri.spaces import Actions, FixedActions, as_contexts, as_numbers, as_rows, as_wanted
+from capri.spaces import Actions, FixedActions, as_contexts, as_numbers, as_wanted
 
 
 @final
@@ -38,9 +38,7 @@ class UniformPlay(Settings):
     def _begin(self) -> None:
         self.horizon = whole("horizon", self.horizon)
         given = self.actions
-        self._actions = (
-            given if isinstance(given, Actions) else FixedActions(as_rows(given, "actions"))
-        )
+        self._actions = given if isinstance(given, Actions) else FixedActions(given)  # type: ignore[arg-type]
         self._decided = 0
         self._streams = Streams(self.simulation_seed)
 

@@ -1,6 +1,7 @@
 """Arm elimination: Sajed & Sheffet (2019) with Laplace noise, Tenenbaum et al. (2021) shuffled."""
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from functools import lru_cache
 from math import ceil, exp, log, sqrt
 from typing import final
@@ -9,12 +10,12 @@ import numpy as np
 from scipy.special import gammaln
 
 from capri.arrays import FloatArray, IntArray
-from capri.checks import between, whole
+from capri.checks import whole
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.promise import Promise
-from capri.rivals.arms.rewards import private_means, unit_rewards
-from capri.rivals.base import Rival, Width, chosen_width
+from capri.rivals.arms.ucb import private_means, unit_rewards
+from capri.rivals.base import Chance, Rival, Width, chosen_width
 
 
 @final
@@ -54,7 +55,7 @@ class Elimination(Rival, ABC):
     reach = 10_000_000
 
     bonus: Width = "practical"
-    failure: float = 0.05
+    failure: Chance = 0.05
 
     @abstractmethod
     def _first_pulls(self) -> int:
@@ -74,8 +75,7 @@ class Elimination(Rival, ABC):
 
     @final
     def _start(self) -> int:
-        self._scale = chosen_width("bonus", self.bonus, practical=0.1, theory=1.0)
-        self.failure = between("failure", self.failure, 0, 1, open_ends=True)
+        self._scale = chosen_width(self.bonus, practical=0.1, theory=1.0)
         self._turn = RoundRobin(np.arange(self._actions.count), self._first_pulls())
         return self._turn.length
 
@@ -88,7 +88,7 @@ class Elimination(Rival, ABC):
         turn = self._turn
         if len(action) < turn.length:  # cut by the horizon: nothing follows
             return 1
-        means = self._means(action, unit_rewards(reward, self.reward_bound))
+        means = self._means(action, unit_rewards(reward))
         kept = turn.arms[means >= means.max() - 2 * self._width()]
         # The last arm left is played to the end.
         pulls = self.horizon if len(kept) == 1 else self._next_pulls(len(kept))
@@ -174,19 +174,16 @@ def coins_delta(coins: int, epsilon: float) -> float:
 @lru_cache(maxsize=64)
 def coins_needed(budget: Budget) -> int:
     """The least number of fair coins that keeps the budget (delta falls with the coins)."""
+
+    def keeps(coins: int) -> bool:
+        return coins_delta(coins, budget.epsilon) <= budget.delta
+
     enough = 1
-    while coins_delta(enough, budget.epsilon) > budget.delta:
+    while not keeps(enough):
         enough *= 2
         if enough > 1 << 26:
             raise ConfigurationError(f"{budget} needs too many coins: raise epsilon or delta")
-    few = enough // 2
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        if coins_delta(middle, budget.epsilon) <= budget.delta:
-            enough = middle
-        else:
-            few = middle
-    return enough
+    return bisect_left(range(enough), True, lo=enough // 2 + 1, key=keeps)
 
 
 def shuffled_sum(bits: FloatArray, coins: int, generator: np.random.Generator) -> FloatArray:

@@ -8,12 +8,25 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.checks import one_of
 from capri.privacy.promise import Promise
-from capri.rivals.arms.rewards import private_means, unit_rewards
 from capri.rivals.base import Rival, Width, chosen_width
 from capri.rivals.linear.least_squares import first_best
 
 # The analysis wants alpha > 3; at a few thousand rounds much less explores enough.
 _THEORY, _PRACTICAL = 3.1, 0.03
+
+
+def unit_rewards(reward: FloatArray) -> FloatArray:
+    """Rewards of [-1, 1] as numbers of [0, 1], which the arms' algorithms are published for."""
+    return np.asarray((reward + 1) / 2)
+
+
+def private_means(
+    sums: FloatArray, pulls: int | IntArray, epsilon: float | None, generator: np.random.Generator
+) -> FloatArray:
+    """``sums / R + Laplace(1 / (eps R))``: replacing a reward of [0, 1] moves one sum by 1."""
+    if epsilon is not None:
+        sums = sums + generator.laplace(scale=1 / epsilon, size=sums.shape)
+    return np.asarray(sums / pulls)
 
 
 def adap_index(
@@ -49,7 +62,7 @@ class AdaPUCB(Rival):
     bonus: Width = "practical"
 
     def _start(self) -> int:
-        self._alpha = chosen_width("bonus", self.bonus, practical=_PRACTICAL, theory=_THEORY)
+        self._alpha = chosen_width(self.bonus, practical=_PRACTICAL, theory=_THEORY)
         count = self._actions.count
         self._means = np.zeros(count)
         self._last = np.zeros(count, dtype=np.int64)  # pulls in the last episode
@@ -63,11 +76,8 @@ class AdaPUCB(Rival):
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         arms, counts = np.unique(action, return_counts=True)
-        sums = np.bincount(action, weights=unit_rewards(reward, self.reward_bound))[arms]
-        for arm, count, total in zip(arms, counts, sums, strict=True):
-            self._means[arm] = private_means(
-                np.array([total]), int(count), self._epsilon, self._noise
-            )[0]
+        sums: FloatArray = np.bincount(action, unit_rewards(reward)).astype(np.float64)[arms]
+        self._means[arms] = private_means(sums, counts, self._epsilon, self._noise)
         self._last[arms] = counts
         self._pulls[arms] += counts
         rounds = max(2, int(self._pulls.sum()) + 1)
@@ -126,7 +136,7 @@ class LDPUCB(Rival):
 
     def _start(self) -> int:
         one_of("mechanism", self.mechanism, ("bernoulli", "laplace"))
-        scale = chosen_width("bonus", self.bonus, practical=0.1, theory=1.0)
+        scale = chosen_width(self.bonus, practical=0.1, theory=1.0)
         self._width = scale * self._spread()
         self._sums = np.zeros(self._actions.count)
         self._pulls = np.zeros(self._actions.count, dtype=np.int64)
@@ -152,7 +162,7 @@ class LDPUCB(Rival):
         return np.repeat(first_best(index[None]), len(context)), np.ones(len(context))
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        self._sums[action[0]] += self.report(unit_rewards(reward, self.reward_bound))[0]
+        self._sums[action[0]] += self.report(unit_rewards(reward))[0]
         self._pulls[action[0]] += 1
         return 1
 

@@ -6,9 +6,9 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.checks import between, positive
+from capri.checks import positive
 from capri.features import NUMERICAL_RANK, greedy_basis
-from capri.rivals.base import Width, checked_width
+from capri.rivals.base import Chance, Positive, Width, chosen_width
 from capri.rivals.kernel.optimism import KernelRival
 from capri.rivals.kernel.posterior import WeightPosterior, optimistic
 
@@ -46,21 +46,18 @@ class BKB(KernelRival):
 
     beta: Width = "practical"
     # In units of the reward bound, as is norm_bound; lambda = noise^2.
-    noise: float = 0.06
+    noise: Positive = 0.06
     oversampling: float = 5.0
     patience: float = 0.5
-    norm_bound: float = 1.0
-    failure: float = 0.1
+    norm_bound: Positive = 1.0
+    failure: Chance = 0.1
 
     def _start(self) -> int:
-        self.beta = checked_width("beta", self.beta)
-        self._ridge = positive("noise", self.noise) ** 2
+        self._ridge = self.noise**2
         if self.oversampling != float("inf"):
             self.oversampling = positive("oversampling", self.oversampling)
         if self.patience != 0:
             self.patience = positive("patience", self.patience)
-        self._norm = positive("norm_bound", self.norm_bound)
-        self._log = log(1 / between("failure", self.failure, 0, 1, open_ends=True))
         self._rows = self._pairs
         self._counts = np.zeros(len(self._rows))
         self._sums = np.zeros(len(self._rows))
@@ -77,18 +74,15 @@ class BKB(KernelRival):
         return len(self._dictionary)
 
     def _width(self) -> float:
-        if isinstance(self.beta, float):
-            return self.beta
-        if self.beta == "practical":
-            return 1.0
         # R / sqrt(lambda) = 1; their sigma is ours over sqrt(lambda), and so is their B term.
-        return 2 * sqrt(self._gain + self._log) + (1 + sqrt(2)) * self._norm
+        theory = 2 * sqrt(self._gain + log(1 / self.failure)) + (1 + sqrt(2)) * self.norm_bound
+        return chosen_width(self.beta, practical=1.0, theory=theory)
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         return optimistic(self._posterior, context, self._width())
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        place, chosen, value = int(context[0]), int(action[0]), float(reward[0]) / self.reward_bound
+        place, chosen, value = int(context[0]), int(action[0]), float(reward[0])
         pair = place * self._actions.count + chosen
         variance = float(self._posterior.of(np.array([pair]))[1][0])
         self._gain += 0.5 * log(1 + variance / self._ridge)

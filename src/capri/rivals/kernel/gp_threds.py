@@ -8,7 +8,9 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.checks import positive
-from capri.rivals.kernel.optimism import KernelRival
+from capri.rivals.base import Positive
+from capri.rivals.kernel.optimism import KernelRival, PosteriorPlay
+from capri.rivals.kernel.posterior import Posterior
 
 # An interval of values this narrow, in units of the reward bound, is not halved any more.
 _NARROWEST = 1e-6
@@ -33,7 +35,7 @@ def bisect(rows: FloatArray, actions: IntArray) -> Region:
 
 
 @final
-class GPThreDS(KernelRival):
+class GPThreDS(KernelRival, PosteriorPlay):
     """Threshold domain shrinking (Salgia, Vakili & Zhao 2021), one search per context.
 
     arXiv 2010.13997. Algorithm 1 (GP-ThreDS) is :meth:`_search`: it holds an interval ``[a, b]``
@@ -59,28 +61,19 @@ class GPThreDS(KernelRival):
     name = "gp-threds"
     reference = "Salgia, Vakili & Zhao 2021, arXiv 2010.13997"
 
-    beta: float = 1.5
-    noise: float = 0.06  # in units of the reward bound
+    beta: Positive = 1.5
+    noise: Positive = 0.06  # in units of the reward bound
     depth: int = 2  # how far an epoch refines
 
-    def _start(self) -> int:
-        self.beta = positive("beta", self.beta)
+    def _prior(self) -> Posterior:
         self.depth = int(positive("depth", self.depth))
-        self._posterior = self._ridged(positive("noise", self.noise) ** 2)
         self._searches: dict[int, Generator[int, None, None]] = {}
-        return 1
+        return self._ridged(self.noise**2)
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         where = int(context[0])
-        search = self._searches.get(where)
-        if search is None:
-            search = self._searches[where] = self._search(where)
+        search = self._searches.setdefault(where, self._search(where))
         return np.array([next(search)]), np.ones(1)
-
-    def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        value = float(reward[0]) / self.reward_bound
-        self._posterior.observe(int(context[0]), int(action[0]), value)
-        return 1
 
     def _search(self, context: int) -> Generator[int, None, None]:
         """Yields the action to play; the posterior has its reward when the search goes on."""

@@ -6,11 +6,12 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.checks import positive, whole
+from capri.checks import whole
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget
 from capri.privacy.promise import Promise
+from capri.rivals.base import Positive
 from capri.rivals.kernel.optimism import KernelRival, PosteriorPlay
 from capri.rivals.kernel.posterior import Posterior, kernel_posterior
 
@@ -72,8 +73,8 @@ class Kharkovskii(KernelRival, PosteriorPlay):
     reference = "Kharkovskii et al. 2020"
 
     columns: int | None = 20  # of the projection; None, without a budget only, projects nothing
-    beta: float = 1.0
-    noise: float = 0.06
+    beta: Positive = 1.0
+    noise: Positive = 0.06
 
     def _prior(self) -> Posterior:
         kernel = self.kernel
@@ -82,7 +83,7 @@ class Kharkovskii(KernelRival, PosteriorPlay):
                 "projected inputs need an RBF or Matern kernel with one lengthscale, "
                 f"got {kernel!r}"
             )
-        self.beta = positive("beta", self.beta)
+        self._multiple = self.beta
         inputs: FloatArray
         told: Kernel
         if self.columns is None:
@@ -91,8 +92,7 @@ class Kharkovskii(KernelRival, PosteriorPlay):
             inputs, told = self._pairs, kernel
         else:
             inputs, told = self._outsourced(kernel, whole("columns", self.columns))
-        ridge = positive("noise", self.noise) ** 2
-        return kernel_posterior(told, inputs, self._actions.count, ridge)
+        return kernel_posterior(told, inputs, self._actions.count, self.noise**2)
 
     def _outsourced(self, kernel: RBF | Matern, columns: int) -> tuple[FloatArray, Kernel]:
         """What the curator hands over, and the kernel the modeler uses for it."""
@@ -110,6 +110,3 @@ class Kharkovskii(KernelRival, PosteriorPlay):
         if isinstance(kernel, RBF):
             return projected, RBF(lengthscale=longer, variance=kernel.variance)
         return projected, Matern(nu=kernel.nu, lengthscale=longer, variance=kernel.variance)
-
-    def _width(self) -> float:
-        return self.beta

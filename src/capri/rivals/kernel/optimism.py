@@ -5,9 +5,8 @@ from math import log, pi, sqrt
 from typing import final
 
 from capri.arrays import FloatArray, IntArray
-from capri.checks import between, positive
 from capri.kernels import Kernel
-from capri.rivals.base import Rival, Width, checked_width, chosen_width
+from capri.rivals.base import Chance, Positive, Rival, Width, chosen_width
 from capri.rivals.kernel.posterior import Posterior, kernel_posterior, optimistic
 
 
@@ -25,21 +24,19 @@ class KernelRival(Rival, ABC):
 
 
 class PosteriorPlay(Rival, ABC):
-    """Plays ``argmax_x mean(x) + width sd(x)``, one decision after the other.
-
-    Rewards are divided by their bound before the posterior sees them.
-    """
+    """Plays ``argmax_x mean(x) + width sd(x)``, one decision after the other."""
 
     @abstractmethod
     def _prior(self) -> Posterior:
-        """Check the settings; the posterior before the first reward."""
+        """The posterior before the first reward; may set the width, if it is always the same."""
 
-    @abstractmethod
     def _width(self) -> float:
         """The multiple of the standard deviation in this round."""
+        return self._multiple
 
     @final
     def _start(self) -> int:
+        self._multiple = 1.0
         self._posterior = self._prior()
         return 1
 
@@ -47,8 +44,7 @@ class PosteriorPlay(Rival, ABC):
         return optimistic(self._posterior, context, self._width())
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        value = float(reward[0]) / self.reward_bound
-        self._posterior.observe(int(context[0]), int(action[0]), value)
+        self._posterior.observe(int(context[0]), int(action[0]), float(reward[0]))
         return 1
 
 
@@ -84,21 +80,17 @@ class GPUCB(KernelOptimism):
     reference = "Srinivas et al. 2010, arXiv 0912.3995"
 
     beta: Width = "practical"
-    noise: float = 0.06
-    failure: float = 0.1  # the delta of the theorem
+    noise: Positive = 0.06
+    failure: Chance = 0.1  # the delta of the theorem
 
     def _prior(self) -> Posterior:
-        self.beta = checked_width("beta", self.beta)
-        self.failure = between("failure", self.failure, 0, 1, open_ends=True)
-        return self._ridged(positive("noise", self.noise) ** 2)
+        return self._ridged(self.noise**2)
 
     def _width(self) -> float:
         """``sqrt(beta_t)`` at round ``t``."""
-        if isinstance(self.beta, float):
-            return self.beta
         domain = self.contexts.size * self._actions.count
         theory = 2 * log(domain * (self._decided + 1) ** 2 * pi**2 / (6 * self.failure))
-        return sqrt(theory if self.beta == "theory" else theory / 60)
+        return chosen_width(self.beta, practical=sqrt(theory / 60), theory=sqrt(theory))
 
 
 @final
@@ -124,23 +116,20 @@ class IGPUCB(KernelOptimism):
     reference = "Chowdhury & Gopalan 2017, arXiv 1704.00445"
 
     # In units of the reward bound, as is norm_bound.
-    noise: float = 0.06
-    norm_bound: float = 1.0
+    noise: Positive = 0.06
+    norm_bound: Positive = 1.0
     beta: Width = "practical"
-    failure: float = 0.1
+    failure: Chance = 0.1
 
     def _prior(self) -> Posterior:
-        self._scale = chosen_width("beta", self.beta, practical=0.05, theory=1.0)
-        self._norm = positive("norm_bound", self.norm_bound)
-        self._log = log(1.0 / between("failure", self.failure, 0, 1, open_ends=True))
-        self._sd = positive("noise", self.noise)
-        self._ridge = 1.0 + 2.0 / self.horizon if self.beta == "theory" else self._sd**2
+        self._ridge = 1.0 + 2.0 / self.horizon if self.beta == "theory" else self.noise**2
         self._gain = 0.0
         return self._ridged(self._ridge)
 
     def _width(self) -> float:
-        spread = self._sd / sqrt(self._ridge) * sqrt(2 * (self._gain + 1 + self._log))
-        return self._scale * (self._norm + spread)
+        scale = chosen_width(self.beta, practical=0.05, theory=1.0)
+        spread = sqrt(2 * (self._gain + 1 + log(1.0 / self.failure)))
+        return scale * (self.norm_bound + self.noise / sqrt(self._ridge) * spread)
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         variance = float(self._posterior.at(int(context[0]))[1][int(action[0])])
@@ -170,18 +159,13 @@ class KernelUCB(KernelOptimism):
     reference = "Valko et al. 2013, arXiv 1309.6869"
 
     eta: Width = "practical"
-    regularisation: float = 0.0036
-    norm_bound: float = 1.0  # in units of the reward bound
-    failure: float = 0.1
+    regularisation: Positive = 0.0036
+    norm_bound: Positive = 1.0  # in units of the reward bound
+    failure: Chance = 0.1
 
     def _prior(self) -> Posterior:
-        gamma = positive("regularisation", self.regularisation)
-        failure = between("failure", self.failure, 0, 1, open_ends=True)
-        spread = sqrt(2 * log(2 * self.horizon * self._actions.count / failure))
-        theory = spread + sqrt(gamma) * positive("norm_bound", self.norm_bound)
-        eta = chosen_width("eta", self.eta, practical=0.06, theory=theory)
-        self._multiple = eta / sqrt(gamma)
+        gamma = self.regularisation
+        spread = sqrt(2 * log(2 * self.horizon * self._actions.count / self.failure))
+        theory = spread + sqrt(gamma) * self.norm_bound
+        self._multiple = chosen_width(self.eta, practical=0.06, theory=theory) / sqrt(gamma)
         return self._ridged(gamma)
-
-    def _width(self) -> float:
-        return self._multiple

@@ -37,11 +37,9 @@ class Posterior(Protocol):
 
     def at(self, context: int) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of every action in a context."""
-        ...
 
     def observe(self, context: int, action: int, reward: float) -> None:
         """Take in one reward."""
-        ...
 
 
 def kernel_posterior(kernel: Kernel, pairs: FloatArray, actions: int, ridge: float) -> Posterior:
@@ -136,8 +134,6 @@ class GridPosterior:
     def _refresh(self) -> None:
         """Compute ``B`` anew."""
         size = len(self._counts)
-        if size == 0:
-            return
         pairs = list(self._place)
         matrix = self._columns[:size, pairs].copy()
         matrix[np.diag_indices(size)] += self._ridge / np.array(self._counts)

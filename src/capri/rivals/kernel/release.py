@@ -10,7 +10,7 @@ from capri.checks import positive, whole
 from capri.errors import BudgetError, ConfigurationError
 from capri.features import LowRankFeatures, spectral_basis
 from capri.privacy.promise import Promise
-from capri.rivals.base import Rival
+from capri.rivals.base import Positive, Rival
 from capri.rivals.kernel.optimism import KernelRival, PosteriorPlay
 from capri.rivals.kernel.posterior import Posterior
 
@@ -26,12 +26,9 @@ def exponential_law(scores: FloatArray, sensitivity: float, epsilon: float | Non
     >>> exponential_law(np.array([0.0, 1.0]), 1.0, 2 * np.log(3)).round(3)
     array([0.25, 0.75])
     """
-    best = scores.max(axis=-1, keepdims=True)
     if epsilon is None:
-        weights = np.zeros_like(scores)
-        first = scores.argmax(axis=-1)[..., None]
-        np.put_along_axis(weights, first, 1.0, axis=-1)
-        return weights
+        return np.asarray(np.eye(scores.shape[-1])[scores.argmax(axis=-1)])
+    best = scores.max(axis=-1, keepdims=True)
     weights = np.exp(epsilon * (scores - best) / (2 * sensitivity))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
@@ -81,12 +78,12 @@ class USCA(KernelRival):
     reach = 10_000_000
 
     explore: int | None = None  # rounds of uniform play, at most the horizon, before the picks
-    ridge: float = 1.0
+    ridge: Positive = 1.0
 
     def _start(self) -> int:
         self._rounds = _learning_rounds(self, self.explore, share=2)
-        self._psi = self._whitened(positive("ridge", self.ridge))
-        # Rewards are divided by their bound, |y| <= 1; no product exceeds the largest square.
+        self._psi = self._whitened(self.ridge)
+        # |y| <= 1; no product exceeds the largest square.
         self.sensitivity = 2.0 * float(np.sum(self._psi**2, axis=1).max())
         self._estimate = np.zeros(len(self._psi))
         self._table: IntArray | None = None
@@ -134,7 +131,7 @@ class USCA(KernelRival):
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
         if self._table is None:
-            self._estimate = self.estimate(context, action, reward / self.reward_bound)
+            self._estimate = self.estimate(context, action, reward)
             self._table = draw_rows(self.law(), self._noise)
         return self.horizon
 
@@ -186,26 +183,22 @@ class Kusner(KernelRival, PosteriorPlay):
     reference = "Kusner et al. 2015"
 
     explore: int | None = None
-    beta: float = 1.0  # the multiple of the standard deviation while exploring
-    noise: float = 0.06
-    similarity: float = 0.99
+    beta: Positive = 1.0  # the multiple of the standard deviation while exploring
+    noise: Positive = 0.06
+    similarity: Positive = 0.99
     sensitivity: float | None = None
 
     def _prior(self) -> Posterior:
         self._rounds = _learning_rounds(self, self.explore, share=10)
-        self.beta = positive("beta", self.beta)
+        self._multiple = self.beta
         delta = 0.5 if self.budget is None else self.budget.delta
-        similarity = min(positive("similarity", self.similarity), 1.0)
         if self.sensitivity is None:
             self.sensitivity = published_sensitivity(
-                self._actions.count, self._rounds, delta, similarity
+                self._actions.count, self._rounds, delta, min(self.similarity, 1.0)
             )
         self._spread = positive("sensitivity", self.sensitivity)
         self._released: int | None = None
-        return self._ridged(positive("noise", self.noise) ** 2)
-
-    def _width(self) -> float:
-        return self.beta
+        return self._ridged(self.noise**2)
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         if self._released is not None:

@@ -7,9 +7,8 @@ from typing import final
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.checks import between, positive, whole
 from capri.errors import ConfigurationError
-from capri.rivals.base import Width, chosen_width
+from capri.rivals.base import Chance, Positive, Whole, Width, chosen_width
 from capri.rivals.kernel.optimism import KernelRival
 from capri.rivals.kernel.posterior import GRID_PAIRS, GridPosterior, batch_posterior
 
@@ -42,24 +41,20 @@ class ActiveSet:
         return order[context, place], 1.0 / count
 
 
-def nonadaptive_width(beta: Width, norm: float, union: float) -> float:
-    """Multiple of the standard deviation, for points that were chosen without looking at rewards.
-
-    ``B + sqrt(2 ln(union))`` for noise ``R = sqrt(lambda)`` (Vakili et al. 2021, arXiv 2108.09262,
-    Theorem 1), ``union`` being the number of statements that must hold over the failure rate;
-    1 in practice.
-    """
-    return chosen_width("beta", beta, practical=1.0, theory=norm + sqrt(2 * log(union)))
-
-
 class Shrinking(KernelRival, ABC):
-    """Plays actions that are left; after a batch, its posterior alone says which remain so."""
+    """Plays actions that are left; after a batch, its posterior alone says which remain so.
+
+    Points are chosen without looking at rewards, so the theory's multiple of the standard deviation
+    is ``B + sqrt(2 ln(union))`` for noise ``R = sqrt(lambda)`` (Vakili et al. 2021, arXiv
+    2108.09262, Theorem 1), ``union`` being the number of statements that must hold over the failure
+    rate; 1 in practice.
+    """
 
     beta: Width = "practical"
     # In units of the reward bound, as is norm_bound.
-    noise: float = 0.06
-    norm_bound: float = 1.0
-    failure: float = 0.1
+    noise: Positive = 0.06
+    norm_bound: Positive = 1.0
+    failure: Chance = 0.1
 
     @abstractmethod
     def _plan(self) -> tuple[int, int]:
@@ -71,15 +66,12 @@ class Shrinking(KernelRival, ABC):
 
     def _start(self) -> int:
         first, batches = self._plan()
-        self._ridge = positive("noise", self.noise) ** 2
-        shape = self.contexts.size, self._actions.count
-        union = shape[0] * shape[1] * batches
-        self._width = nonadaptive_width(
-            self.beta,
-            positive("norm_bound", self.norm_bound),
-            union / between("failure", self.failure, 0, 1, open_ends=True),
-        )
-        self._active = ActiveSet(*shape)
+        self._ridge = self.noise**2
+        contexts, actions = self.contexts.size, self._actions.count
+        union = contexts * actions * batches / self.failure
+        theory = self.norm_bound + sqrt(2 * log(union))
+        self._width = chosen_width(self.beta, practical=1.0, theory=theory)
+        self._active = ActiveSet(contexts, actions)
         return first
 
     @final
@@ -87,7 +79,7 @@ class Shrinking(KernelRival, ABC):
         pair = context * self._actions.count + action
         pairs = self._pairs
         counts = np.bincount(pair, minlength=len(pairs)).astype(np.float64)
-        sums = np.asarray(np.bincount(pair, reward / self.reward_bound, len(pairs)), np.float64)
+        sums = np.asarray(np.bincount(pair, reward, len(pairs)), np.float64)
         mean, variance = batch_posterior(self.kernel, pairs, counts, sums, self._ridge)
         self._active.eliminate(mean, self._width * np.sqrt(variance))
         return self._next_length(len(context))
@@ -185,11 +177,10 @@ class REDS(Shrinking):
     reference = "Salgia, Vakili & Zhao 2024, arXiv 2310.15351"
     reach = 1_000_000
 
-    first_epoch: int = 100
+    first_epoch: Whole = 100
 
     def _plan(self) -> tuple[int, int]:
-        first = whole("first_epoch", self.first_epoch)
-        return first, max(1, (self.horizon // first + 1).bit_length())
+        return self.first_epoch, max(1, (self.horizon // self.first_epoch + 1).bit_length())
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         return self._active.draw(context, self._draws.random(len(context)))

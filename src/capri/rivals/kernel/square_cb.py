@@ -6,13 +6,13 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.checks import positive
-from capri.rivals.base import Width, checked_width
-from capri.rivals.kernel.optimism import KernelRival
+from capri.rivals.base import Positive, Width, chosen_width
+from capri.rivals.kernel.optimism import KernelRival, PosteriorPlay
+from capri.rivals.kernel.posterior import Posterior
 
 
 @final
-class SquareCB(KernelRival):
+class SquareCB(KernelRival, PosteriorPlay):
     """SquareCB of Foster and Rakhlin (2020) with online kernel ridge regression as its oracle.
 
     Algorithm 1 of arXiv 2002.04926: line 5 is the mean of the posterior, line 6 the best action,
@@ -32,19 +32,17 @@ class SquareCB(KernelRival):
     reference = "Foster & Rakhlin 2020, arXiv 2002.04926"
 
     gamma: Width = "practical"
-    noise: float = 0.06  # the root of the ridge, in units of the reward bound
+    noise: Positive = 0.06  # the root of the ridge, in units of the reward bound
 
-    def _start(self) -> int:
-        self.gamma = checked_width("gamma", self.gamma)
-        self._ridge = positive("noise", self.noise) ** 2
-        self._posterior = self._ridged(self._ridge)
+    def _prior(self) -> Posterior:
+        self._ridge = self.noise**2
         self._gain = 0.0
-        return 1
+        return self._ridged(self._ridge)
 
     def _learning_rate(self) -> float:
         if self.gamma == "theory":
             return sqrt(self._actions.count * self.horizon / (2 * self._gain + 2.0))
-        scale = self.gamma if isinstance(self.gamma, float) else 60.0
+        scale = chosen_width(self.gamma, practical=60.0, theory=0.0)
         return scale * sqrt(self._actions.count * (self._decided + 1))
 
     def _law(self, mean: FloatArray) -> FloatArray:
@@ -63,8 +61,6 @@ class SquareCB(KernelRival):
         return action, law[action]
 
     def _learn(self, context: IntArray, action: IntArray, reward: FloatArray) -> int:
-        place, chosen = int(context[0]), int(action[0])
-        variance = float(self._posterior.at(place)[1][chosen])
+        variance = float(self._posterior.at(int(context[0]))[1][int(action[0])])
         self._gain += 0.5 * float(np.log1p(variance / self._ridge))
-        self._posterior.observe(place, chosen, float(reward[0]) / self.reward_bound)
-        return 1
+        return super()._learn(context, action, reward)

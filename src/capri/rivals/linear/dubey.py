@@ -11,10 +11,9 @@ from capri.checks import whole
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel
 from capri.privacy.promise import Promise
-from capri.rivals.base import Width
+from capri.rivals.base import Whole, Width
 from capri.rivals.features import bounded
-from capri.rivals.linear.belief import Belief, SummedBelief, TreeBelief
-from capri.rivals.linear.moments import NoisyMoments, block_lengths
+from capri.rivals.linear.moments import NoisyMoments, SummedMoments, TreeMoments, block_lengths
 from capri.rivals.linear.quadrature import QuadratureFeatures
 
 # The published number of nodes grows as log T; more features than this drown in noise.
@@ -61,7 +60,7 @@ class QuadratureUCB(NoisyMoments, ABC):
     kernel: Kernel
     nodes: int | None = None
     principal: int | None = None
-    blocks: int = 64
+    blocks: Whole = 64
     bonus: Width = "practical"
 
     @final
@@ -75,7 +74,7 @@ class QuadratureUCB(NoisyMoments, ABC):
 
 
 @final
-class DubeyJoint(QuadratureUCB):
+class DubeyJoint(QuadratureUCB, TreeMoments):
     """GP-UCB on quadrature Fourier features; moments released by a tree.
 
     Reference: A. Dubey, "No-Regret Algorithms for Private Gaussian Process Bandit Optimization",
@@ -100,12 +99,9 @@ class DubeyJoint(QuadratureUCB):
 
     principal: int | None = 10
 
-    def _believe(self, dimension: int, batches: int) -> Belief:
-        return TreeBelief(blocks=batches, **self._noisy(dimension, self.bonus))
-
 
 @final
-class DubeyLocal(QuadratureUCB):
+class DubeyLocal(QuadratureUCB, SummedMoments):
     """GP-UCB on quadrature Fourier features; every user sends noisy moments.
 
     Reference: as :class:`DubeyJoint`, the local algorithm: a user sends ``phi phi^T`` and
@@ -123,6 +119,3 @@ class DubeyLocal(QuadratureUCB):
     promise = Promise(model="local", kind="approximate")
     reference = "Dubey 2021"
     reach = 1_000_000
-
-    def _believe(self, dimension: int, batches: int) -> Belief:
-        return SummedBelief(local=True, **self._noisy(dimension, self.bonus))

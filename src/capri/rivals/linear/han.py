@@ -6,16 +6,15 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.checks import positive, whole
+from capri.checks import whole
 from capri.privacy.promise import Promise
-from capri.rivals.base import Rival
-from capri.rivals.linear.belief import Belief, SummedBelief
+from capri.rivals.base import Positive, Rival
 from capri.rivals.linear.least_squares import feature_table, first_best, optimistic
-from capri.rivals.linear.moments import FeatureBlocks, NoisyMoments
+from capri.rivals.linear.moments import FeatureBlocks, SummedMoments
 
 
 @final
-class HanOLS(FeatureBlocks, NoisyMoments):
+class HanOLS(FeatureBlocks, SummedMoments):
     """Uniform warm-up, then greedy play on least squares from locally private moments.
 
     Reference: Y. Han, Z. Liang, Y. Wang, J. Zhang, "Generalized Linear Bandits with Local
@@ -38,15 +37,14 @@ class HanOLS(FeatureBlocks, NoisyMoments):
 
     warm_up: int | None = None
 
-    def _believe(self, dimension: int, batches: int) -> Belief:
+    def _believe(self, batches: int) -> None:
         self._warm_up = _warm_up(self.warm_up, self.horizon)
-        # Its bonus is never played.
-        return SummedBelief(local=True, **self._noisy(dimension, bonus=1.0))
+        super()._believe(batches)
 
     def _choose(self, context: IntArray) -> tuple[IntArray, FloatArray]:
         if self._batch.first_id < self._warm_up:
             return self._uniformly(context)
-        action = optimistic(self._features, context, self._belief.solution, 0.0)
+        action = optimistic(self._features, context, self._solution, 0.0)
         return action, np.ones(len(context))
 
 
@@ -105,13 +103,12 @@ class HanSGD(Rival):
 
     features: FloatArray
     warm_up: int | None = None
-    step: float = 3.0
-    radius: float = 2.0
+    step: Positive = 3.0
+    radius: Positive = 2.0
 
     def _start(self) -> int:
         self._features = feature_table(self.features, self.contexts.size, self._actions.count)
         self._warm_up = _warm_up(self.warm_up, self.horizon)
-        self.step, self.radius = positive("step", self.step), positive("radius", self.radius)
         dimension = self._features.shape[2]
         # A gradient's length is at most 2; a report's length is known.
         self._longest = 2.0
@@ -139,7 +136,7 @@ class HanSGD(Rival):
         self._seen += 1
         row = self._features[context[0], action[0]]
         step = self.step * self.radius / (self._longest * sqrt(self._seen))
-        theta = self._theta - step * self.report(row, float(reward[0]) / self.reward_bound)
+        theta = self._theta - step * self.report(row, float(reward[0]))
         theta *= min(1.0, self.radius / max(float(np.linalg.norm(theta)), 1e-300))
         self._theta = theta
         self._mean += (theta - self._mean) / self._seen

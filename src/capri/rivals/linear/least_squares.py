@@ -218,16 +218,13 @@ def _loss_law(
     first, last = -ceil(12 * sd / step) - 2, ceil(12 * sd / step) + 2
     edges = step * np.arange(first, last + 1)
     # The loss falls (adding) or rises (removing) with X; X at which it equals an edge:
-    if adding:
-        ratio = -np.expm1(-(edges + share / 2) / half)
-        x = np.where(ratio > 0, share / np.where(ratio > 0, ratio, 1.0), inf)
-        below = gammaincc(degrees / 2, x / 2)  # P(loss <= edge)
-        above = gammainc(degrees / 2, x / 2)
-    else:
+    ratio = -np.expm1(-(edges + share / 2) / half)
+    if not adding:
         ratio = np.expm1((share / 2 - edges) / half)
-        x = np.where(ratio > 0, share / np.where(ratio > 0, ratio, 1.0), inf)
-        below = gammainc(degrees / 2, x / 2)
-        above = gammaincc(degrees / 2, x / 2)
+    x = np.where(ratio > 0, share / np.where(ratio > 0, ratio, 1.0), inf)
+    below, above = gammainc(degrees / 2, x / 2), gammaincc(degrees / 2, x / 2)
+    if adding:
+        below, above = above, below  # P(loss <= edge)
     # Differences of whichever tail is small keep their precision.
     masses = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
     masses = np.maximum(masses, 0.0)

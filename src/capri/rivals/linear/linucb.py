@@ -3,8 +3,7 @@
 from math import log, sqrt
 from typing import final
 
-from capri.checks import between, positive
-from capri.rivals.base import Width, chosen_width
+from capri.rivals.base import Chance, Positive, Width, chosen_width
 from capri.rivals.kernel.optimism import PosteriorPlay
 from capri.rivals.kernel.posterior import Posterior, WeightPosterior
 from capri.rivals.linear.least_squares import feature_table
@@ -35,24 +34,19 @@ class LinUCB(PosteriorPlay):
 
     features: object
     alpha: Width = "practical"
-    ridge: float = 0.0036
+    ridge: Positive = 0.0036
     # In units of the reward bound, as is norm_bound.
-    noise: float = 0.06
-    norm_bound: float = 1.0
-    failure: float = 0.1
+    noise: Positive = 0.06
+    norm_bound: Positive = 1.0
+    failure: Chance = 0.1
 
     def _prior(self) -> Posterior:
         actions = self._actions.count
         table = feature_table(self.features, self.contexts.size, actions)
         rows = table.reshape(-1, table.shape[2])
-        ridge = positive("ridge", self.ridge)
-        failure = between("failure", self.failure, 0, 1, open_ends=True)
-        confidence = log((1 + self.horizon / ridge) / failure)
-        theory = positive("noise", self.noise) * sqrt(rows.shape[1] * confidence)
-        theory += sqrt(ridge) * positive("norm_bound", self.norm_bound)
-        alpha = chosen_width("alpha", self.alpha, practical=0.1, theory=theory)
-        self._multiple = alpha / sqrt(ridge)
-        return WeightPosterior(rows, actions, ridge)
-
-    def _width(self) -> float:
-        return self._multiple
+        confidence = log((1 + self.horizon / self.ridge) / self.failure)
+        theory = self.noise * sqrt(rows.shape[1] * confidence)
+        theory += sqrt(self.ridge) * self.norm_bound
+        alpha = chosen_width(self.alpha, practical=0.1, theory=theory)
+        self._multiple = alpha / sqrt(self.ridge)
+        return WeightPosterior(rows, actions, self.ridge)

@@ -8,7 +8,7 @@ random features need ``1 / error^2`` frequencies. The price is ``n^d`` features.
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import e, sqrt
+from math import sqrt
 from typing import final
 
 import numpy as np
@@ -19,12 +19,6 @@ from capri.kernels import RBF
 
 # Features beyond this are too many for the linear algebra that follows.
 _LARGEST = 4096
-
-
-def published_error(nodes: int, dimension: int, lengthscale: float) -> float:
-    """``d 2^(d-1) / sqrt(2) (e / (4 n l^2))^n``: the error over the unit cube (their Theorem 1)."""
-    rate = e / (4 * nodes * lengthscale**2)
-    return dimension * 2.0 ** (dimension - 1) / sqrt(2) * rate**nodes
 
 
 @final

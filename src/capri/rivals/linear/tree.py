@@ -49,20 +49,15 @@ class TreeSums:
         self._steps = steps
         self._noise = noise
         self._shape = shape
-        self._taken = 0
+        self.taken = 0  # values added so far
         # Per level: the exact sum of the open node, and the closed node's noise.
         self._sums: list[FloatArray | None] = [None] * tree_levels(steps)
         self._drawn: list[FloatArray | None] = [None] * tree_levels(steps)
 
     @property
-    def taken(self) -> int:
-        """Values added so far."""
-        return self._taken
-
-    @property
     def nodes_in_prefix(self) -> int:
         """Draws of noise in the prefix that stands now: the ones among the binary digits."""
-        return self._taken.bit_count()
+        return self.taken.bit_count()
 
     def add(self, value: FloatArray) -> FloatArray:
         """Add a value and return the noisy sum of all values so far (Chan et al., Algorithm 2).
@@ -70,14 +65,14 @@ class TreeSums:
         The step closes the node at the level of the lowest one of ``t``; it takes over the sums
         below it, whose nodes and noise are needed no more.
         """
-        if self._taken == self._steps:
+        if self.taken == self._steps:
             raise ConfigurationError(f"the tree was built for {self._steps} steps: all are taken")
         if np.shape(value) != self._shape:
             raise ConfigurationError(
                 f"a value of shape {self._shape} is needed, got {np.shape(value)}"
             )
-        self._taken += 1
-        level = (self._taken & -self._taken).bit_length() - 1
+        self.taken += 1
+        level = (self.taken & -self.taken).bit_length() - 1
         total = np.array(value, dtype=np.float64)
         for below in range(level):
             closed = self._sums[below]

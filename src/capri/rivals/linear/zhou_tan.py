@@ -5,11 +5,9 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.checks import positive
 from capri.privacy.promise import Promise
-from capri.rivals.base import Width
-from capri.rivals.linear.belief import Belief, bonus_width
-from capri.rivals.linear.least_squares import moments, packed_size, solve
+from capri.rivals.base import Positive, Whole, Width
+from capri.rivals.linear.least_squares import moments, packed_size
 from capri.rivals.linear.moments import FeatureBlocks
 
 # Only rewards are noisy: more exploration pays than where the matrix is noisy too.
@@ -28,45 +26,6 @@ def private_rewards(
 def truncated(rewards: FloatArray, rounds: IntArray, moment: float) -> FloatArray:
     """``y`` where ``|y| <= sqrt(v) t^(1/4)``, else 0, with ``v`` a bound on ``E y^2``."""
     return np.asarray(np.where(np.abs(rewards) <= np.sqrt(moment) * rounds**0.25, rewards, 0.0))
-
-
-@final
-class TruncatedBelief:
-    """Exact features, Laplace rewards: moments of what is left after truncation."""
-
-    def __init__(
-        self,
-        *,
-        dimension: int,
-        horizon: int,
-        epsilon: float | None,
-        generator: np.random.Generator,
-        plain_ridge: float,
-        bonus: Width,
-    ) -> None:
-        self._dimension, self._epsilon, self._generator = dimension, epsilon, generator
-        self._moment = 1.0 if epsilon is None else 1.0 + 8.0 / epsilon**2
-        # Rewards this much noisier ask for as much more ridge and exploration.
-        self._ridge = positive("ridge", plain_ridge) * self._moment
-        width = bonus_width(
-            _PRACTICAL if bonus == "practical" else bonus,
-            ridge=self._ridge,
-            dimension=dimension,
-            horizon=horizon,
-            vector_size=0.0,
-        )
-        self.width = width * (float(np.sqrt(self._moment)) if bonus == "theory" else 1.0)
-        self._sum = np.zeros(packed_size(dimension))
-        self._seen = 0
-        self.solution = solve(self._sum, dimension, ridge=self._ridge)
-
-    def learn(self, features: FloatArray, targets: FloatArray) -> None:
-        """Add the moments of a batch; its rewards become private here."""
-        rounds = self._seen + 1 + np.arange(len(targets))
-        sent = private_rewards(targets, self._epsilon, self._generator)
-        self._sum += moments(features, truncated(sent, rounds, self._moment))
-        self._seen += len(targets)
-        self.solution = solve(self._sum, self._dimension, ridge=self._ridge)
 
 
 @final
@@ -93,16 +52,26 @@ class ZhouTan(FeatureBlocks):
     promise = Promise(model="local", kind="pure", protects="rewards only")
     reference = "Zhou & Tan 2021"
 
-    blocks: int = 256
+    blocks: Whole = 256
     bonus: Width = "practical"
-    ridge: float = 0.1
+    ridge: Positive = 0.1
 
-    def _believe(self, dimension: int, batches: int) -> Belief:
-        return TruncatedBelief(
-            dimension=dimension,
-            horizon=self.horizon,
-            epsilon=self._epsilon,
-            generator=self._noise,
-            plain_ridge=self.ridge,
-            bonus=self.bonus,
-        )
+    def _believe(self, batches: int) -> None:
+        self._moment = 1.0 if self._epsilon is None else 1.0 + 8.0 / self._epsilon**2
+        self._sum = np.zeros(packed_size(self.dimension))
+        self._seen = 0
+        self._resolve()
+
+    def _resolve(self) -> None:
+        # Rewards this much noisier ask for as much more ridge and exploration.
+        bonus = _PRACTICAL if self.bonus == "practical" else self.bonus
+        self._solve(self._sum, bonus, self.ridge * self._moment, vector_size=0.0)
+        if bonus == "theory":
+            self._width *= float(np.sqrt(self._moment))
+
+    def _revise(self, features: FloatArray, targets: FloatArray) -> None:
+        rounds = self._seen + 1 + np.arange(len(targets))
+        sent = private_rewards(targets, self._epsilon, self._noise)
+        self._sum += moments(features, truncated(sent, rounds, self._moment))
+        self._seen += len(targets)
+        self._resolve()
