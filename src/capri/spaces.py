@@ -81,14 +81,20 @@ def _number(value: object) -> float:
         return inf
 
 
-def as_visits(values: object, dimension: int) -> tuple[FloatArray, BoolArray | None]:
+def as_visits(
+    values: object, dimension: int, *, single: bool = False
+) -> tuple[FloatArray, BoolArray | None]:
     """Contexts of users as ``(n, dimension)``, and which of them are sensible; None if all are.
 
     Shapes and types are public and checked. A value never refuses a visit: rows that are not
     numbers, or beyond any sensible size, become zeros and are marked.
     """
     rows = as_numbers(values, "a context must be a row of numbers")
-    if rows.ndim == 1 and dimension == 1:
+    if single:
+        rows = rows.reshape(1, -1)
+        if rows.shape[1] != dimension:
+            raise DataError(f"a context must have {dimension} numbers, got {rows.shape[1]}")
+    elif rows.ndim == 1 and dimension == 1:
         rows = rows[:, None]
     if rows.ndim != 2 or rows.shape[1] != dimension:
         raise DataError(

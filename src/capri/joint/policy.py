@@ -38,7 +38,7 @@ from capri.epoch.storage import (
     read_policy_file,
     write_policy_file,
 )
-from capri.errors import BudgetError, ConfigurationError, DataError, HorizonError, ShapeError
+from capri.errors import BudgetError, ConfigurationError, HorizonError, ShapeError
 from capri.joint.configured import Configured
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options
@@ -185,11 +185,9 @@ class Capri(Configured):
         Any numbers are served: a context that is none (NaN, infinite, beyond 1e100) is played by
         the default law, every action alike, and counts for nothing, as its ``status`` says.
         """
-        dimension = self._problem.contexts.dimension
-        row = np.asarray(context).reshape(1, -1)
-        if row.shape[1] != dimension:
-            raise DataError(f"a context must have {dimension} numbers, got {row.shape[1]}")
-        return self.act_many(row, users=None if user is None else [user])[0]
+        visit = as_visits(context, self._problem.contexts.dimension, single=True)
+        with self._lock:
+            return self._decide(*visit, None if user is None else [user])[0][0]
 
     def act_many(self, contexts: object, *, users: Sequence[UserId] | None = None) -> Decisions:
         """Decide for at most :attr:`remaining` contexts, ``(n, d)``, whatever their values."""
