@@ -1,0 +1,40 @@
+"""Random streams that share a seed are kept apart by their salts."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+
+import capri
+from capri import streams
+
+SALTS = {name: value for name, value in vars(streams).items() if name.isupper()}
+
+
+def test_salts_are_distinct() -> None:
+    assert len(SALTS) > 10
+    assert len(set(SALTS.values())) == len(SALTS)
+
+
+def test_streams_of_one_seed_differ() -> None:
+    draws = {name: np.random.default_rng([7, salt]).random(4) for name, salt in SALTS.items()}
+    assert len({tuple(draw) for draw in draws.values()}) == len(SALTS)
+
+
+def test_no_salt_is_written_down_elsewhere() -> None:
+    """A number beside a seed comes from the one list, so that two cannot be equal by chance."""
+    package = Path(capri.__file__).parent
+    found = []
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+                ("default_rng", "SeedSequence")
+            ):
+                found += [
+                    (path.name, ast.unparse(node))
+                    for part in ast.walk(node)
+                    if isinstance(part, ast.List)
+                    for entry in part.elts
+                    if isinstance(entry, ast.Constant)
+                ]
+    assert not found
