@@ -20,6 +20,7 @@ PUBLIC = {
     "DataError",
     "Decision",
     "Decisions",
+    "Declaration",
     "EpochRecord",
     "HorizonError",
     "LocalCapri",

@@ -41,6 +41,7 @@ if typing.TYPE_CHECKING:
     from capri.local.aggregator import LocalCapri, ReportStatus
     from capri.local.client import LocalClient
     from capri.privacy.budget import Budget
+    from capri.privacy.certificate import Declaration
     from capri.regression import PrivateKernelRidge
     from capri.simulation import SimulationResult, simulate
     from capri.spaces import ContextPool, ContextSampler, VaryingActions
@@ -62,6 +63,7 @@ _HOMES = {
     "DataError": "capri.errors",
     "Decision": "capri.epoch.decide",
     "Decisions": "capri.epoch.decide",
+    "Declaration": "capri.privacy.certificate",
     "EpochRecord": "capri.epoch.plan",
     "HorizonError": "capri.errors",
     "LocalCapri": "capri.local.aggregator",
@@ -93,6 +95,7 @@ __all__ = [
     "DataError",
     "Decision",
     "Decisions",
+    "Declaration",
     "EpochRecord",
     "HorizonError",
     "LocalCapri",

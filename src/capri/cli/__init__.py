@@ -6,6 +6,7 @@ import typer
 
 from capri.cli.arena import arena
 from capri.cli.audit import audit
+from capri.cli.certificate import certificate
 from capri.cli.demo import demo
 from capri.cli.forecast import forecast
 from capri.cli.noise import noise
@@ -28,6 +29,7 @@ app.command()(report)
 app.command()(forecast)
 app.command()(audit)
 app.command()(noise)
+app.add_typer(certificate, name="certificate")
 
 
 def _show_version(wanted: bool) -> None:

@@ -47,9 +47,9 @@ def write_policy_file(
 
 
 def read_policy_file(
-    path: str | PathLike[str], kind: str = "curator"
+    path: str | PathLike[str], kind: str | None = "curator"
 ) -> tuple[dict[str, Any], Arrays]:
-    """Read a saved policy of some kind, or say why it cannot be read."""
+    """Read a saved policy of some kind (None: any), or say why it cannot be read."""
     if not Path(path).exists():
         raise StorageError(f"no such file: {path}")
     try:
@@ -72,7 +72,7 @@ def read_policy_file(
             f"{path} has format version {version}, this release reads up to {VERSION}: "
             "install a newer release to open it"
         )
-    if (stored := values.get("kind", "curator")) != kind:
+    if (stored := values.get("kind", "curator")) != kind and kind is not None:
         raise StorageError(f"{path} holds a policy of kind {stored!r}, {kind!r} was asked for")
     return values, arrays
 

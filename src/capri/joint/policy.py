@@ -22,6 +22,7 @@ from capri.epoch.decide import (
     decision_rewards,
     warn_of_ignored,
 )
+from capri.epoch.digests import configuration_digest
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
 from capri.epoch.storage import (
@@ -41,7 +42,7 @@ from capri.forecast.run import forecast
 from capri.kernels import Kernel
 from capri.learners.presets import Options, build, checked_horizon, checked_options
 from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate, certify_policy
+from capri.privacy.certificate import Certificate, Declaration, certify_policy
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import NOTHING, PrivacyModel, Promise
@@ -197,28 +198,54 @@ class Capri(PublicFace):
             raise BudgetError("this policy runs without privacy (budget=None): it has no ledger")
         return self._ledger
 
-    def certificate(self) -> Certificate:
+    def certificate(
+        self, *, declaration: Declaration | None = None, audit: Any = None
+    ) -> Certificate:
         """The guarantee with its assumptions, mechanism and noise, for a reader and for a machine.
 
-        Refused to a run without a budget and to a simulation: neither protects anybody.
+        ``declaration`` says who promises and what for; ``audit`` is the result of an audit, or the
+        values of its JSON. Refused to a run without a budget and to a simulation: neither protects
+        anybody.
         """
-        return self._certify(private=not self._streams.simulated)
+        with self._lock:
+            digests = {
+                "configuration": configuration_digest(*self._configuration()),
+                "plans": self._course.plans,
+            }
+            return self._certify(
+                private=not self._streams.simulated,
+                declaration=declaration,
+                audit=audit,
+                digests=digests,
+            )
 
     def terms(self) -> dict[str, Any] | None:
         """What a private run of this configuration certifies; None without a budget.
 
         Without what was spent and released, and hence no claim about this run.
         """
-        return None if self._ledger is None else self._certify(private=True).terms()
+        if self._ledger is None:
+            return None
+        return self._certify(private=True, accounted=False).terms()
 
-    def _certify(self, *, private: bool) -> Certificate:
+    def _certify(self, **wanted: Any) -> Certificate:
         return certify_policy(
             model=self._problem.model,
             limit=self._problem.limit,
             composition=self._problem.composition,
             ledger=self._ledger,
-            private=private,
+            **wanted,
         )
+
+    def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What it was built from, as its file says it."""
+        values, arrays = problem_state(self._problem)
+        return {
+            "problem": values,
+            "horizon": self._horizon,
+            "preset": self._preset,
+            "options": asdict(self._options),
+        }, arrays
 
     @property
     def preset(self) -> str:
@@ -509,13 +536,10 @@ class Capri(PublicFace):
         return policy
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        problem_values, problem_arrays = problem_state(self._problem)
+        configuration, problem_arrays = self._configuration()
         course_values, course_arrays = self._course.state()
         values: dict[str, Any] = {
-            "problem": problem_values,
-            "horizon": self._horizon,
-            "preset": self._preset,
-            "options": asdict(self._options),
+            **configuration,
             "simulated": self._streams.simulated,
             "streams": self._streams.state(),
             "decided": self._decided,
