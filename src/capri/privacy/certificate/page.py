@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+from functools import cache
 from html import escape
 from importlib.resources import files
 
@@ -14,8 +15,7 @@ OPENING, CLOSING = '<script type="application/json" id="certificate">', "</scrip
 
 def page(told: Certificate) -> str:
     """The whole file. Its JSON is inside, as data that no browser runs."""
-    style = files("capri.privacy.certificate").joinpath("certificate.css").read_text("utf-8")
-    allowed = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    style, allowed = _style()
     # In JSON "<" occurs within strings only; written as an escape it cannot end the element.
     data = json.dumps(told.to_dict(), separators=(",", ":"), allow_nan=False)
     return (
@@ -28,6 +28,13 @@ def page(told: Certificate) -> str:
         f"<body>\n{body(told)}"
         f"{OPENING}{data.replace('<', chr(92) + 'u003c')}{CLOSING}\n</body>\n</html>\n"
     )
+
+
+@cache
+def _style() -> tuple[str, str]:
+    """The style, and what a content policy calls it: the hash of its text."""
+    style = files("capri.privacy.certificate").joinpath("certificate.css").read_text("utf-8")
+    return style, base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 
 def body(told: Certificate) -> str:

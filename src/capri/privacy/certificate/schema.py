@@ -6,6 +6,7 @@ checked must not seem to be.
 
 import json
 import re
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -23,6 +24,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _NOTES = {"$schema", "$id", "title", "description"}
 
 
+@cache
 def certificate_schema() -> dict[str, Any]:
     """The schema of certificates."""
     file = files("capri.privacy.certificate").joinpath("certificate.schema.json")

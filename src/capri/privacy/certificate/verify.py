@@ -29,18 +29,23 @@ def read_certificate(path: str | PathLike[str]) -> Certificate:
         raw = file.read_bytes()
     except OSError as problem:
         raise StorageError(f"cannot read {file}: {problem.strerror}") from None
+    return verified(raw)
+
+
+def verified(raw: bytes) -> Certificate:
+    """The certificate in the bytes of a file."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise StorageError(f"{file} is not a certificate: it is no UTF-8 text") from None
+        raise StorageError("this is not a certificate: it is no UTF-8 text") from None
     if not text.lstrip().startswith("<"):
-        return certificate_of(text)
-    told = certificate_of(_inside(text, str(file)))
+        return _of_json(text)
+    told = _of_json(_inside(text))
     _check_page(text, told)
     return told
 
 
-def certificate_of(text: str) -> Certificate:
+def _of_json(text: str) -> Certificate:
     """The certificate in a JSON text whose content is what its digest says."""
     try:
         values = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
@@ -84,12 +89,12 @@ def check_digests(told: Certificate, configuration: str, plans: list[str | None]
     return len(plans) - len(certified)
 
 
-def _inside(text: str, name: str) -> str:
+def _inside(text: str) -> str:
     """The JSON in a page."""
     _, opened, rest = text.partition(OPENING)
     inside, closed, _ = rest.partition(CLOSING)
     if not (opened and closed):
-        raise StorageError(f"{name} is not the page of a certificate, or it is damaged")
+        raise StorageError("this is not the page of a certificate, or it is damaged")
     return inside
 
 
