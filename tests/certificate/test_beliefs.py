@@ -1,6 +1,7 @@
 """The table of beliefs: never too low, and attained by the worst that keeps the promise."""
 
 from math import exp, log
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -78,6 +79,22 @@ def test_large_delta_has_one_column_and_large_epsilon_no_overflow() -> None:
     for budget in (Budget(1e4), Budget(1e4, 1e-5)):
         assert all(row["after_at_most"] == pytest.approx(1.0) for row in belief_table(budget))
     assert belief_after(0.0, 5.0) == 0.0
+
+
+def test_table_in_docs_is_computed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "certificate.md").read_text()
+    for before, chance, words in (
+        (0.01, 0.01, "in 99 of 100 cases"),
+        (0.5, 0.01, "in 99 of 100 cases"),
+        (0.5, 1e-5, "but for 1 case in 100,000"),
+    ):
+        budgets = [Budget(epsilon, 1e-5) for epsilon in (0.5, 1.0, 2.0, 4.0)]
+        factors = [*(odds_factor(budget, chance) for budget in budgets), exp(1.0)]
+        cells = [percent(belief_after(before, factor)) for factor in factors]
+        row = [f"{100 * before:g} % becomes, {words}, at most", *cells]
+        assert f"| {' | '.join(row)} |" in page
+    mu = 1 / analytic_multiplier(Budget(1.0, 1e-5))
+    assert ndtr(mu / 2 - 1 / mu) == pytest.approx(1.6e-4, rel=0.02)
 
 
 def test_percentages_round_up() -> None:

@@ -79,7 +79,7 @@ def test_declaration_of_another_kind_is_refused() -> None:
 
 def test_every_kind_says_what_is_not_covered_and_who_keeps_what() -> None:
     for told in all_kinds():
-        assert told.presence.startswith("Not covered: ")
+        assert told.presence.startswith("Taking part is not covered: ")
         assert len(told.not_protected) >= 3
         assert len(told.kept_by) == len(told.assumptions) >= 5
         assert set(told.kept_by) <= {"operator", "engineer", "user's device"}

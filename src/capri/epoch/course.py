@@ -100,8 +100,8 @@ class Course:
             noise_share=lesson.noise_share,
             seconds=self._plan_seconds + perf_counter() - started,
         )
+        self._plans = [*self._plans[: len(self._records)], plan_digest(plan)]
         self._records.append(record)
-        self._plans.append(plan_digest(plan))
         self._unlearnt = None
 
     @property

@@ -25,7 +25,7 @@ def markdown(told: Certificate) -> str:
         "",
         "## What is not protected",
         "",
-        *(f"- {text}" for text in told.not_protected),
+        *(f"- {text}" for text in reading.uncovered(told)),
         "",
         "## Assumptions",
         "",

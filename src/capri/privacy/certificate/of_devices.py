@@ -98,9 +98,9 @@ def certify_devices(
             "data in hand and unlimited computers"
         ),
         presence=(
-            "Not covered: that a device sends a report, when, and from which address are visible "
-            "to whoever receives it. That a reward was missing is covered: such a report looks "
-            "like any other."
+            "Taking part is not covered: that a device sends a report, when, and from which "
+            "address are visible to whoever receives it. That a reward was missing is covered: "
+            "such a report looks like any other."
         ),
         not_protected=(
             "a person from whoever controls their device or watches what it does",

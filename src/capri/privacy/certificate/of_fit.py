@@ -94,8 +94,8 @@ def certify_fit(
             "predictions, even with every other row in hand and unlimited computers"
         ),
         presence=(
-            "Not covered: that a person is in the table at all, and the number of rows, are taken "
-            "to be public. The promise covers what the row contains."
+            "Taking part is not covered: that a person is in the table at all, and the number of "
+            "rows, are taken to be public. The promise covers what the row contains."
         ),
         not_protected=(
             "anybody from whoever runs the fit, or breaks into the machine that does",

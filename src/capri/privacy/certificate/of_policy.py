@@ -92,9 +92,10 @@ def certify_policy(
     )
     once = "every user takes part in one round at most"
     presence = (
-        "Not covered: that somebody visits, when, and how many visits there were are taken to be "
-        "public. Where coming or staying away itself depends on private data, this is outside of "
-        "the promise; users are anonymous here, and no visit is counted in secret."
+        "Taking part is not covered: that somebody visits, when, and how many visits there were "
+        "are taken to be public. Where coming or staying away itself depends on private data, "
+        "this is outside of the promise; users are anonymous here, and no visit is counted in "
+        "secret."
     )
     if limit is not None:
         unit = f"one user: all of up to {limit.total} contributions, at most "
@@ -105,10 +106,10 @@ def certify_policy(
         )
         once = "user ids tell users apart; the limit per user is enforced"
         presence = (
-            "Not covered: that a user visits, comes back or stays away, and when, are taken to be "
-            f"public. The promise covers what up to {limit.total} visits of a user contain, not "
-            "that they took place; where coming back depends on private data, this is outside of "
-            "the promise."
+            "Taking part is not covered: that a user visits, comes back or stays away, and when, "
+            f"are taken to be public. The promise covers what up to {limit.total} visits of a "
+            "user contain, not that they took place; where coming back depends on private data, "
+            "this is outside of the promise."
         )
     joint = model is PrivacyModel.JOINT
     multiplier = noise_multiplier(ledger.budget, 1, composition) / 2

@@ -53,7 +53,7 @@ def body(told: Certificate) -> str:
         f"<h2>What an attacker may learn</h2>\n<p>{escape(reading.ATTACKER)}</p>\n"
         f"{_table(reading.beliefs(told), 'beliefs')}"
         "<h2>What is not protected</h2>\n<ul>\n"
-        + "".join(f"<li>{escape(text)}</li>\n" for text in told.not_protected)
+        + "".join(f"<li>{escape(text)}</li>\n" for text in reading.uncovered(told))
         + "</ul>\n"
         "<h2>Assumptions, and who must keep them</h2>\n"
         '<table class="assumptions">\n<thead><tr><th>The promise holds as long as</th>'

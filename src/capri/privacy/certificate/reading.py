@@ -26,15 +26,19 @@ def declared(told: Certificate) -> Rows:
 
 
 def covered(told: Certificate) -> Rows:
-    """What is protected, from whom, and what is not."""
+    """What is protected, from whom, and what of it was spent."""
     return [
         ("Privacy unit", told.privacy_unit),
         ("Protected", told.protects),
         ("Protected from", told.protects_from),
         ("Neighbouring data", told.neighbouring_relation),
-        ("Presence", told.presence),
         ("Spent", told.spent_means),
     ]
+
+
+def uncovered(told: Certificate) -> tuple[str, ...]:
+    """What is outside of the promise; whether presence is comes first."""
+    return told.presence, *told.not_protected
 
 
 def kept(told: Certificate) -> Rows:
@@ -58,9 +62,10 @@ def _account(account: dict[str, Any] | None) -> str:
             "is no noise to account for"
         )
     return (
-        f"{account['by']} says epsilon {account['epsilon']:.6g} at delta {account['delta']:g} for "
-        f"all releases that one unit can be in (noise {account['noise_multiplier']:.6g} times the "
-        f"sensitivity; its rounding is at most {account['tolerance']:.3g})"
+        f"independent of this package, {account['by']} says epsilon {account['epsilon']:.6g} at "
+        f"delta {account['delta']:g} for all releases that one unit can be in (noise "
+        f"{account['noise_multiplier']:.6g} times the sensitivity; its rounding is at most "
+        f"{account['tolerance']:.3g})"
     )
 
 
@@ -75,10 +80,10 @@ def _audit(audit: dict[str, Any] | None) -> str:
 
 
 ATTACKER = (
-    "Suppose somebody knows everything but one unit's data, sees all that is published, and "
-    "reasons perfectly. They hold some statement about that unit for true with the belief on the "
-    "left. Afterwards they hold it for true with at most the belief on the right. Beliefs fall no "
-    "faster than the opposite belief rises."
+    "Suppose somebody knows everything except one unit's data and reasons perfectly. They believe "
+    "a statement about that unit with the probability on the left. Once they have seen everything "
+    "that is published, they believe it with at most the probability on the right. A belief can "
+    "fall only as far as its opposite can rise."
 )
 
 
