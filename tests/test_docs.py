@@ -23,6 +23,7 @@ def blocks(page: str) -> list[str]:
         "docs/ridge.md",
         "docs/datasets.md",
         "docs/experiments.md",
+        "docs/certificate.md",
         "docs/report.md",
     ],
 )

@@ -434,7 +434,8 @@ def test_file_without_any_one_of_its_values_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "policy.capri"
     policy.save(path)
     values, arrays = unpack(path)
-    for key in values:
+    # Files of an earlier release have no digests of plans; they load, and say so if asked.
+    for key in set(values) - {"plans"}:
         pack(path, {name: value for name, value in values.items() if name != key}, arrays)
         with pytest.raises(StorageError):
             Capri.load(path)

@@ -27,6 +27,7 @@ if typing.TYPE_CHECKING:
     from capri.epoch.decide import Decision as Decision
     from capri.epoch.decide import Decisions as Decisions
     from capri.epoch.decide import RewardStatus as RewardStatus
+    from capri.epoch.decide import VisitStatus as VisitStatus
     from capri.epoch.plan import EpochPlan as EpochPlan
     from capri.epoch.plan import EpochRecord as EpochRecord
     from capri.epoch.plan import Epochs as Epochs
@@ -56,6 +57,7 @@ if typing.TYPE_CHECKING:
     from capri.privacy.attack import AuditResult as AuditResult
     from capri.privacy.budget import Budget as Budget
     from capri.privacy.certificate import Certificate as Certificate
+    from capri.privacy.certificate import Declaration as Declaration
     from capri.privacy.ledger import Ledger as Ledger
     from capri.privacy.ledger import ReleaseEvent as ReleaseEvent
     from capri.privacy.ledger import Spending as Spending
@@ -77,7 +79,7 @@ moved.install()
 # loads NumPy and a few small files.
 _NAMES = {
     "capri": ("datasets", "environments", "experiments", "kernels", "rivals"),
-    "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus"),
+    "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
     "capri.epoch.plan": ("EpochPlan", "EpochRecord", "Epochs"),
     "capri.errors": (
         "BudgetError",
@@ -102,7 +104,7 @@ _NAMES = {
     "capri.local.client": ("LocalClient",),
     "capri.privacy.attack": ("AttackResult", "AuditResult"),
     "capri.privacy.budget": ("Budget",),
-    "capri.privacy.certificate": ("Certificate",),
+    "capri.privacy.certificate": ("Certificate", "Declaration"),
     "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),
     "capri.privacy.promise": ("PrivacyModel", "Promise"),
     "capri.regression": ("ErrorWidth", "PrivateKernelRidge"),

@@ -6,6 +6,7 @@ import typer
 
 from capri.cli.arena import arena
 from capri.cli.audit import audit
+from capri.cli.certificate import certificate
 from capri.cli.demo import demo
 from capri.cli.forecast import forecast
 from capri.cli.noise import noise
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 for command in (demo, simulate, arena, run, report, forecast, audit, noise):
     app.command()(command)
+app.add_typer(certificate, name="certificate")
 
 
 def _show_version(wanted: bool) -> None:

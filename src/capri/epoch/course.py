@@ -12,6 +12,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
 from capri.blas import one_blas_thread
+from capri.epoch.digests import plan_digest
 from capri.epoch.learner import Learner
 from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release
 from capri.epoch.problem import Problem
@@ -39,6 +40,7 @@ class Course:
         self._schedule = schedule
         self._draws = draws
         self._records: list[EpochRecord] = []
+        self._plans: list[str | None] = []  # digests; None where an older file kept none
         self._unlearnt: Release | None = None
         self._plan_seconds = 0.0
 
@@ -46,6 +48,11 @@ class Course:
     def records(self) -> Epochs:
         """One record per epoch that was learnt from, shown as a table."""
         return Epochs(self._records)
+
+    @property
+    def plans(self) -> list[str | None]:
+        """The digest of each record's plan."""
+        return list(self._plans)
 
     @property
     def closed(self) -> int:
@@ -97,6 +104,7 @@ class Course:
             noise_share=lesson.noise_share,
             seconds=self._plan_seconds + perf_counter() - started if self._timed else None,
         )
+        self._plans = [*self._plans[: len(self._records)], plan_digest(plan)]
         self._records.append(record)
         self._unlearnt = None
 
@@ -109,13 +117,15 @@ class Course:
         """Records and learner, as JSON values and arrays."""
         self.learn()
         values, arrays = self.learner.state()
-        return {"epochs": [record.to_dict() for record in self._records], "learner": values}, arrays
+        records = [record.to_dict() for record in self._records]
+        return {"epochs": records, "plans": self.plans, "learner": values}, arrays
 
     def restore(
         self, values: dict[str, Any], arrays: dict[str, FloatArray], plan_seconds: float
     ) -> None:
         """Go on from :meth:`state`, in an epoch that took so long to plan."""
         self._records = [EpochRecord(**record) for record in values["epochs"]]
+        self._plans = values.get("plans", [None] * len(self._records))
         self.learner.restore((values["learner"], arrays))
         self._plan_seconds = plan_seconds
 

@@ -5,11 +5,13 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from capri.epoch.course import PublicFace
+from capri.epoch.digests import configuration_digest
+from capri.epoch.storage import problem_state
 from capri.errors import BudgetError
 from capri.forecast.result import Forecast
 from capri.forecast.run import forecast
 from capri.learners.presets import Options
-from capri.privacy.certificate import Certificate, certify_policy
+from capri.privacy.certificate import Certificate, Declaration, certify_policy
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import NOTHING, PrivacyModel, Promise
@@ -63,28 +65,53 @@ class Configured(PublicFace):
             raise BudgetError("this policy runs without privacy (budget=None): it has no ledger")
         return self._ledger
 
-    def certificate(self) -> Certificate:
+    def certificate(
+        self, *, declaration: Declaration | None = None, audit: Any = None
+    ) -> Certificate:
         """The guarantee with its assumptions, mechanism and noise, for a reader and for a machine.
 
-        Refused to a run without a budget and to a simulation: neither protects anybody.
+        ``declaration`` says who promises and what for; ``audit`` is the result of an audit, or the
+        values of its JSON. Refused to a run without a budget and to a simulation: neither protects
+        anybody.
         """
-        return self._certify(private=not self._streams.simulated)
+        with self._lock:
+            return self._certify(
+                private=not self._streams.simulated,
+                declaration=declaration,
+                audit=audit,
+                digests={
+                    "configuration": configuration_digest(*self._configuration()),
+                    "plans": self._course.plans,
+                },
+            )
 
     def terms(self) -> dict[str, Any] | None:
         """What a private run of this configuration certifies; None without a budget.
 
         Without what was spent and released, and hence no claim about this run.
         """
-        return None if self._ledger is None else self._certify(private=True).terms()
+        if self._ledger is None:
+            return None
+        return self._certify(private=True, accounted=False).terms()
 
-    def _certify(self, *, private: bool) -> Certificate:
+    def _certify(self, **wanted: Any) -> Certificate:
         return certify_policy(
             model=self._problem.model,
             limit=self._problem.limit,
             composition=self._problem.composition,
             ledger=self._ledger,
-            private=private,
+            **wanted,
         )
+
+    def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What it was built from, as its file says it."""
+        values, arrays = problem_state(self._problem)
+        return {
+            "problem": values,
+            "horizon": self._horizon,
+            "preset": self._preset,
+            "options": asdict(self._options),
+        }, arrays
 
     @property
     def preset(self) -> str:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from threading import RLock
@@ -34,7 +33,6 @@ from capri.epoch.storage import (
     plan_from_state,
     plan_state,
     problem_arguments,
-    problem_state,
     read_policy_file,
     write_policy_file,
 )
@@ -423,13 +421,10 @@ class Capri(Configured):
         return policy
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        problem_values, problem_arrays = problem_state(self._problem)
+        configuration, problem_arrays = self._configuration()
         course_values, course_arrays = self._course.state()
         values: dict[str, Any] = {
-            "problem": problem_values,
-            "horizon": self._horizon,
-            "preset": self._preset,
-            "options": asdict(self._options),
+            **configuration,
             "simulated": self._streams.simulated,
             "streams": self._streams.state(),
             "decided": self._decided,

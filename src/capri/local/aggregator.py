@@ -18,6 +18,7 @@ from capri.arrays import BoolArray, IntArray
 from capri.blas import one_blas_thread
 from capri.checks import whole
 from capri.epoch.course import Course, PublicFace
+from capri.epoch.digests import configuration_digest
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import checked_problem
 from capri.epoch.storage import (
@@ -38,7 +39,7 @@ from capri.learners.presets import checked_horizon, checked_options
 from capri.local import wire
 from capri.local.bundle import make_bundle
 from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate, certify_devices
+from capri.privacy.certificate import Certificate, Declaration, certify_devices
 from capri.privacy.directions import DIRECTION_UNITS, direction_sum
 from capri.privacy.promise import Promise, Randomizer
 from capri.schedule import Schedule
@@ -168,13 +169,40 @@ class LocalCapri(PublicFace):
         """SHA-256 of the open epoch's bundle, to be published where devices can compare it."""
         return self.bundle()[-32:]
 
-    def certificate(self) -> Certificate:
-        """The guarantee with its assumptions and mechanism, for a reader and for a machine."""
+    def certificate(
+        self, *, declaration: Declaration | None = None, audit: Any = None
+    ) -> Certificate:
+        """The guarantee with its assumptions and mechanism, for a reader and for a machine.
+
+        ``declaration`` says who promises and what for; ``audit`` is the result of an audit of
+        devices, or the values of its JSON.
+        """
         with self._lock:
-            reported = bool(self._received or self._releases)
-            return certify_devices(
-                self._problem.randomizer, self._budget, tuple(self._releases), reported=reported
-            )
+            digests = {
+                "configuration": configuration_digest(*self._configuration()),
+                "plans": self._course.plans,
+            }
+            return self._certify(declaration=declaration, audit=audit, digests=digests)
+
+    def terms(self) -> dict[str, Any]:
+        """What real devices certify, without what was reported so far."""
+        with self._lock:
+            return self._certify(accounted=False).terms()
+
+    def _certify(self, **wanted: Any) -> Certificate:
+        return certify_devices(
+            self._problem.randomizer,
+            self._budget,
+            tuple(self._releases),
+            reported=bool(self._received or self._releases),
+            **wanted,
+        )
+
+    def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What it was built from, as its file says it."""
+        values, arrays = problem_state(self._problem)
+        options = asdict(self._options)
+        return {"problem": values, "horizon": self._horizon, "options": options}, arrays
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -363,13 +391,11 @@ class LocalCapri(PublicFace):
         A loaded aggregator continues bit for bit.
         """
         with self._lock:
-            problem_values, problem_arrays = problem_state(self._problem)
+            configuration, problem_arrays = self._configuration()
             course_values, course_arrays = self._course.state()
             values: dict[str, Any] = {
                 "kind": "aggregator",
-                "problem": problem_values,
-                "horizon": self._horizon,
-                "options": asdict(self._options),
+                **configuration,
                 "public": self._draws.public.bit_generator.state,
                 **course_values,
                 "releases": self._releases,

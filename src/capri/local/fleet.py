@@ -79,7 +79,7 @@ class Fleet:
 
     def terms(self) -> dict[str, Any]:
         """What a deployment on real devices certifies."""
-        return self._aggregator.certificate().terms()
+        return self._aggregator.terms()
 
     def act_many(self, contexts: object) -> Decisions:
         """Each context is a new user who fetches the bundle and decides."""

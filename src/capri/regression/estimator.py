@@ -11,13 +11,14 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError, StorageError
-from capri.privacy.certificate import Certificate, certify_fit
+from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import sphere
 from capri.regression.decode import PARTS, ErrorWidth, Model
 from capri.regression.devices import ReportPlan, read_reports
+from capri.regression.digests import fit_digests
 from capri.regression.engine import Engine
 from capri.regression.options import Options, checked, warn_of_leak
 from capri.regression.sources import (
@@ -357,11 +358,24 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             return X.map_blocks(self.predict, dtype=np.float64, drop_axis=1)
         return X.map_blocks(self.predict, dtype=np.float64, chunks=(X.chunks[0], (outputs,)))
 
-    def certificate(self) -> Certificate:
-        """The guarantee on one page; refused for simulations and without a budget."""
+    def certificate(
+        self, *, declaration: Declaration | None = None, audit: Any = None
+    ) -> Certificate:
+        """The guarantee on two pages; refused for simulations and without a budget.
+
+        ``declaration`` says who promises and what for; ``audit`` is the result of an audit, or the
+        values of its JSON.
+        """
         check_is_fitted(self)
         self.release()
-        return certify_fit(self.ledger_, private=self._private, from_data=self._engine.from_data)
+        return certify_fit(
+            self.ledger_,
+            private=self._private,
+            from_data=self._engine.from_data,
+            declaration=declaration,
+            audit=audit,
+            digests=None if self.ledger_ is None else fit_digests(self._engine),
+        )
 
     # -- manners ----------------------------------------------------------------------------------
 

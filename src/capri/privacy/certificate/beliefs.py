@@ -1,0 +1,82 @@
+"""The promise in plain language: how far the belief of an attacker who knows all else can move.
+
+Let somebody believe with probability ``p`` that a statement about one unit's data is true, know
+everything else, see everything that is published, and reason perfectly. Let ``P1`` and ``P0`` be
+the laws of what is seen if the statement is true, and if not. docs/certificate.md has the proofs.
+"""
+
+from math import ceil, exp, log
+from typing import Any
+
+from capri.privacy.budget import Budget
+from capri.privacy.calibration import analytic_multiplier
+
+PRIORS = (0.01, 0.1, 0.5, 0.9)
+# "In 99 of 100 cases": what a reader takes for usual. The other chance is delta itself.
+USUAL = 0.01
+# Covers the step from continuous to integer noise (1e-7 at a million coordinates) and rounding.
+_ROUNDING = 1e-6
+
+
+def odds_factor(budget: Budget, chance: float) -> float:
+    """What odds can be multiplied by, but for outcomes of probability ``chance`` at most.
+
+    Pure privacy, ``delta = 0``: ``e^eps``, whatever is seen (chance 0).
+
+    Gaussian noise with ``delta(eps) = delta`` at ``mu`` allows no test of size ``a`` and power
+    above ``Phi(mu + Phi^-1(a))``. The event ``E`` that the odds rise by more than ``r`` has
+    ``P0(E) <= P1(E) / r``, so its power ``q = P1(E)`` obeys ``r <= q / Phi(Phi^-1(q) - mu)``,
+    which falls in ``q``. Hence, with
+
+        r = chance / Phi(Phi^-1(chance) - mu),
+
+    ``P1(E) <= chance``.
+
+    >>> round(odds_factor(Budget(epsilon=1.0), 0.0), 4)
+    2.7183
+    """
+    from scipy.special import log_ndtr, ndtri
+
+    if budget.delta == 0:
+        return exp(min(budget.epsilon, 700.0)) * (1 + _ROUNDING)
+    mu = 1 / analytic_multiplier(budget)
+    return exp(min(log(chance) - float(log_ndtr(ndtri(chance) - mu)), 700.0)) * (1 + _ROUNDING)
+
+
+def belief_after(before: float, factor: float) -> float:
+    """``p r / (1 - p + p r)``: a belief whose odds were multiplied by ``r``.
+
+    >>> belief_after(0.5, 3.0)
+    0.75
+    """
+    return before * factor / (1 - before + before * factor)
+
+
+def belief_table(budget: Budget) -> tuple[dict[str, Any], ...]:
+    """For each prior: the belief after at most, and the chance that it is exceeded at most."""
+    chances = [0.0]
+    if budget.delta > 0:
+        chances = [USUAL, budget.delta] if budget.delta < USUAL else [budget.delta]
+    return tuple(
+        {
+            "before": before,
+            "after_at_most": belief_after(before, odds_factor(budget, chance)),
+            "exceeded_with_chance_at_most": chance,
+        }
+        for before in PRIORS
+        for chance in chances
+    )
+
+
+def percent(share: float) -> str:
+    """A share in percent, rounded up, but not up to certainty if it can be helped.
+
+    >>> percent(0.26894), percent(0.99996), percent(0.5)
+    ('26.9 %', '99.996 %', '50.0 %')
+    """
+    for digits in (1, 2, 3, 4, 6, 9):
+        # A thousandth of a unit is forgiven, or 0.5 stored as 0.5000000001 would show as 50.1.
+        value = ceil(share * 10 ** (2 + digits) - 1e-3) / 10**digits
+        if value < 100:
+            return f"{value:.{digits}f} %"
+    return "100 %"

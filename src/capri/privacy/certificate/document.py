@@ -1,0 +1,116 @@
+"""The certificate itself: its content, its forms, and the digest that holds it together."""
+
+from dataclasses import asdict, dataclass, fields
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from capri.files import json_values, to_json, write_atomically
+from capri.privacy.certificate.digests import digest_of
+
+SCHEMA = "urn:capri:certificate:1"
+# The guarantee itself, without what was done so far and what is attached to one run.
+_TERMS = (
+    "model", "statement", "privacy_unit", "neighbouring_relation", "epsilon", "delta", "protects",
+    "assumptions", "mechanism", "calibration", "noise_multiplier", "composition", "versions",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What is promised, to whom, under which assumptions, and what was done to keep it.
+
+    ``kept_by`` names who must keep each of the ``assumptions``, in the same order. ``presence``
+    says whether it is protected that a unit takes part at all. ``beliefs`` is the table of
+    :func:`~capri.privacy.certificate.beliefs.belief_table`. ``digests`` identify the configuration
+    and the plan of every release; None where one was not kept.
+    """
+
+    model: str
+    statement: str
+    privacy_unit: str
+    neighbouring_relation: str
+    epsilon: float
+    delta: float
+    protects: str
+    protects_from: str
+    presence: str
+    not_protected: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    kept_by: tuple[str, ...]
+    beliefs: tuple[dict[str, Any], ...]
+    mechanism: str
+    calibration: str
+    noise_multiplier: float | None
+    composition: str
+    independent_account: dict[str, Any] | None
+    audit: dict[str, Any] | None
+    releases: tuple[dict[str, Any], ...]
+    spent: dict[str, float | None]
+    spent_means: str
+    declaration: dict[str, str | None]
+    digests: dict[str, Any]
+    versions: dict[str, str]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Certificate":
+        """The inverse of :meth:`to_dict`; the digest is not looked at, see :mod:`.verify`."""
+        known = {field.name for field in fields(cls)}
+        content = {name: value for name, value in values.items() if name in known}
+        tuples = ("assumptions", "kept_by", "not_protected", "beliefs", "releases")
+        return cls(**(content | {name: tuple(content[name]) for name in tuples}))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical form of everything that :meth:`to_dict` says besides it."""
+        return digest_of(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        content: dict[str, Any] = json_values({"schema": SCHEMA, **asdict(self)})
+        return content
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, with the digest over all of them."""
+        return {**self._content(), "digest": self.digest}
+
+    def terms(self) -> dict[str, Any]:
+        """The guarantee alone, as a simulation of the same settings may quote it."""
+        values = asdict(self)
+        return {name: values[name] for name in _TERMS}
+
+    def to_json(self) -> str:
+        """The certificate for a machine; certificate.schema.json says what stands where."""
+        return to_json(self.to_dict())
+
+    def to_text(self) -> str:
+        """The certificate for a reader, as Markdown, with every release."""
+        from capri.privacy.certificate.markdown import markdown
+
+        return markdown(self)
+
+    def to_html(self) -> str:
+        """Two printed pages that open anywhere; the JSON is inside."""
+        from capri.privacy.certificate.page import page
+
+        return page(self)
+
+    def __repr__(self) -> str:
+        spent = f"epsilon at most {self.spent['epsilon']:.6g} of each user's own"
+        return (
+            f"Certificate(({self.epsilon:g}, {self.delta:g})-differential privacy, {self.model} "
+            f"model; {self.privacy_unit}; {len(self.releases)} releases, {spent}; "
+            ".to_text() says all)"
+        )
+
+    def _repr_html_(self) -> str:
+        from capri.privacy.certificate.page import body
+
+        # Folded, and without the style of the page, which would spread to the whole notebook.
+        return f"<details><summary>{escape(repr(self))}</summary>{body(self)}</details>"
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write ``.json``, ``.html`` or Markdown, by the ending of the path."""
+        target = Path(path)
+        forms = {".json": self.to_json, ".html": self.to_html}
+        write_atomically(target, forms.get(target.suffix, self.to_text)().encode())

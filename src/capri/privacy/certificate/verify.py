@@ -1,0 +1,122 @@
+"""Verify a certificate: against its schema, against its own digest, and against a run's digests."""
+
+import json
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from capri.errors import StorageError
+from capri.privacy.certificate.digests import digest_of
+from capri.privacy.certificate.document import Certificate
+from capri.privacy.certificate.page import CLOSING, OPENING, page
+from capri.privacy.certificate.schema import certificate_schema, check_schema
+
+_LARGEST = 64 << 20  # bytes: a hundred thousand releases
+
+
+def read_certificate(path: str | PathLike[str]) -> Certificate:
+    """The certificate in a JSON or HTML file, or an error that says what is wrong with it.
+
+    Of JSON the content matters: every name and value, not blanks between them, the order of names
+    or the spelling of a number. Of a page every byte matters: it must be exactly the page that its
+    JSON gives, or a reader could be shown what the digest does not cover.
+    """
+    file = Path(path)
+    try:
+        if file.stat().st_size > _LARGEST:
+            raise StorageError(f"{file} is too large for a certificate")
+        raw = file.read_bytes()
+    except OSError as problem:
+        raise StorageError(f"cannot read {file}: {problem.strerror}") from None
+    return verified(raw)
+
+
+def verified(raw: bytes) -> Certificate:
+    """The certificate in the bytes of a file."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise StorageError("this is not a certificate: it is no UTF-8 text") from None
+    if not text.lstrip().startswith("<"):
+        return _of_json(text)
+    told = _of_json(_inside(text))
+    _check_page(text, told)
+    return told
+
+
+def _of_json(text: str) -> Certificate:
+    """The certificate in a JSON text whose content is what its digest says."""
+    try:
+        values = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise StorageError("this is not the JSON of a certificate, or it is damaged") from None
+    check_schema(values, certificate_schema())
+    content = {name: value for name, value in values.items() if name != "digest"}
+    if digest_of(content) != values["digest"]:
+        raise StorageError(
+            "the certificate was changed: its content does not have the digest it states"
+        )
+    if len(values["assumptions"]) != len(values["kept_by"]):
+        raise StorageError("the certificate does not say who keeps each assumption")
+    return Certificate.from_dict(values)
+
+
+def check_digests(told: Certificate, configuration: str, plans: list[str | None]) -> int:
+    """Compare a certificate with the digests of a run; how many releases came after it.
+
+    A run may have gone on since: the certificate's plans must be the first ones of the run.
+    """
+    if told.digests["configuration"] != configuration:
+        raise StorageError(
+            "the certificate is not of this policy: the digests of their configurations differ"
+        )
+    certified = told.digests["plans"]
+    if len(certified) > len(plans):
+        raise StorageError(
+            f"the policy is older than the certificate: {len(plans)} releases against "
+            f"{len(certified)}. Give the newest file"
+        )
+    for number, (ours, theirs) in enumerate(zip(certified, plans, strict=False), start=1):
+        if ours is None or theirs is None:
+            raise StorageError(
+                f"the plan of release {number} cannot be compared: no digest of it was kept"
+            )
+        if ours != theirs:
+            raise StorageError(
+                f"the certificate is not of this run: the plans of release {number} differ"
+            )
+    return len(plans) - len(certified)
+
+
+def _inside(text: str) -> str:
+    """The JSON in a page."""
+    _, opened, rest = text.partition(OPENING)
+    inside, closed, _ = rest.partition(CLOSING)
+    if not (opened and closed):
+        raise StorageError("this is not the page of a certificate, or it is damaged")
+    return inside
+
+
+def _check_page(text: str, told: Certificate) -> None:
+    if page(told) == text:
+        return
+    made, here = told.versions["capri-bandits"], version("capri-bandits")
+    if made != here:
+        raise StorageError(
+            f"the page was made by capri {made} and cannot be compared by capri {here}: verify "
+            "it there, or verify the JSON form"
+        )
+    raise StorageError("the page was changed: it does not show what its own data say")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A name that comes twice would let two readers read two certificates."""
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a name comes twice")
+    return values
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
