@@ -1,11 +1,17 @@
 """The map in docs is the country: tree, rooms and paths are those of the package."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 import draw_tree
+from builders import CONTEXTS, small_policy
 from draw_tree import PACKAGE, PAGE, ROOT
 
 
@@ -50,3 +56,45 @@ def test_paths_in_prose_exist(page: str) -> None:
     assert named
     for path in named:
         assert (PACKAGE / path).exists(), path
+
+
+def test_way_of_a_datum_is_short() -> None:
+    """From ``update`` to the accumulator: at most 12 functions in 5 files to review."""
+    policy = small_policy(simulation_seed=None)
+    policy.update(policy.act(CONTEXTS[0]), 0.1)
+    decision, way = policy.act(CONTEXTS[1]), []
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and PACKAGE in path.parents:
+            way.append((str(path), frame.f_code.co_name))
+
+    sys.setprofile(watch)
+    try:
+        policy.update(decision, 0.3)
+    finally:
+        sys.setprofile(None)
+    assert way[0][1] == "update"
+    assert ("within_norm" in way[-1]) or any(name == "encode" for _, name in way)
+    assert len(way) <= 12
+    assert len({path for path, _ in way}) <= 5
+
+
+def test_noise_source_is_out_of_reach(tmp_path: Path) -> None:
+    """The contract bites: a planted import of the noise source breaks it."""
+    copy = tmp_path / "src"
+    shutil.copytree(
+        PACKAGE.parent, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    planted = copy / "capri" / "joint" / "policy.py"
+    planted.write_text(planted.read_text() + "\nfrom capri.privacy.noise import SecureNoise\n")
+    found = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 1
+    assert "may import the noise source BROKEN" in found.stdout

@@ -23,6 +23,8 @@ from capri.kernels import Kernel
 
 # Below this residual a new pivot would be made of rounding errors only.
 NUMERICAL_RANK = 1e-12
+# Below this ridge rounding errors of kernel values count; policies take none so small.
+_TINY_RIDGE = 1e-9
 
 
 class ProjectedFeatures(ABC):
@@ -250,14 +252,10 @@ class LowRankFeatures(ProjectedFeatures):
         v = self.basis.coordinates(pairs)
         psi = v @ self.whitening
         residual = self.basis.residual(pairs, v)
-        # A residual made of rounding errors is none: a tiny tau would blow it up.
-        residual[residual <= self.tau_floor * self.basis.rank] = 0.0
+        if self.tau < _TINY_RIDGE:
+            # A residual made of rounding errors is none: so small a tau would blow it up.
+            residual[residual <= np.finfo(np.float64).eps * self.basis.rank] = 0.0
         return np.asarray(np.einsum("ij,ij->i", psi, psi) + residual / self.tau)
-
-    @property
-    def tau_floor(self) -> float:
-        """Below this ridge, rounding errors of a kernel value of 1 count more than the value."""
-        return float(np.finfo(np.float64).eps) if self.tau < 1e-9 else 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -108,8 +108,6 @@ class OpenEpoch:
             np.zeros(len(missing)),
         )
         plan = self.plan
-        if not self._gate.budgeted:
-            return Release(plan=plan, vector=np.asarray(total * plan.grid.step), event=None)
         # Joint: once (Alg. 1, line 17). Local: for every visit, whether or not it counts.
         noises = plan.length - self._noised if self._local else 1
         vector, event = self._gate.release(

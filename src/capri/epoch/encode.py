@@ -105,6 +105,7 @@ class Encoder:
     def __init__(self, plan: EpochPlan, problem: Problem) -> None:
         self._plan = plan
         self._problem = problem
+        self._dimension = plan.dimension
 
     def total(
         self,
@@ -114,8 +115,8 @@ class Encoder:
         rewards: FloatArray,
     ) -> IntArray:
         """Sum of the contributions of these decisions."""
-        total = np.zeros(self._plan.dimension, dtype=np.int64)
-        step = max(1, _BATCH_ELEMENTS // self._plan.dimension)
+        total = np.zeros(self._dimension, dtype=np.int64)
+        step = max(1, _BATCH_ELEMENTS // self._dimension)
         for start in range(0, len(rewards), step):
             part = slice(start, start + step)
             features = self._features(contexts[part], pool_index[part], action_index[part])

@@ -7,7 +7,7 @@ from typing import Any, Self
 from capri.epoch.course import PublicFace
 from capri.epoch.digests import configuration_digest
 from capri.epoch.storage import problem_state
-from capri.errors import BudgetError
+from capri.errors import BudgetError, ConfigurationError
 from capri.forecast.result import Forecast
 from capri.forecast.run import forecast
 from capri.learners.presets import Options
@@ -128,6 +128,11 @@ class Configured(PublicFace):
 
         Nothing that this one has learnt goes with it.
         """
+        if self._streams.simulated and "simulation_seed" not in changes:
+            raise ConfigurationError(
+                "a simulation is played again with a seed: give simulation_seed, or None for a "
+                "private run"
+            )
         limit = self._problem.limit
         settings: dict[str, Any] = {
             "kernel": self._problem.kernel,

@@ -146,7 +146,7 @@ class Capri(Configured):
         self._chooser: Chooser | None = None
         # Servers call from many threads; a decision or a reward must be counted once.
         self._lock = RLock()
-        self._process = os.getpid()
+        self._process = os.getpid() if self.private else None
 
     def __repr__(self) -> str:
         return f"Capri({self.guarantee}; epoch {len(self.epochs) + 1})"
@@ -158,9 +158,10 @@ class Capri(Configured):
             return self._open is not None and self._open.issued > 0
 
     def plan(self) -> EpochPlan:
-        """The public plan of the epoch under way; opens one where there is none."""
+        """The public plan of the epoch under way; opens one where there is none, closes none."""
         with self._lock:
-            return self._epoch_with_room().plan
+            self._check_process()
+            return (self._epoch_with_room() if self._open is None else self._open).plan
 
     @property
     def remaining(self) -> int:
@@ -211,7 +212,7 @@ class Capri(Configured):
 
     def _check_process(self) -> None:
         """A private policy stays in its process: a forked copy would count users and data twice."""
-        if self.private and os.getpid() != self._process:
+        if self._process not in (None, os.getpid()):
             raise BudgetError(
                 "this policy belongs to the process that built it, and was forked: "
                 "build or load a policy in the child, for users of its own"
@@ -230,14 +231,14 @@ class Capri(Configured):
         if len(rows) == 0:
             return self._no_decisions(), np.empty(0, dtype=np.bool_)
         epoch = self._epoch_with_room()
+        if self._chooser is None:
+            learner = self._course.learner
+            self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
         status = np.zeros(len(rows), dtype=np.int64)
         if self._participation is not None and users is not None:
             status[~self._participation.take(users, epoch.plan.epoch)] = OVER_LIMIT
         if valid is not None:
             status[~valid] = INVALID_CONTEXT
-        if self._chooser is None:
-            learner = self._course.learner
-            self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
         uniform = self._streams.actions.random(len(rows))
         place, actions, propensity = self._chooser.draw(rows, valid, uniform)
         kept = np.ones(len(rows), dtype=np.bool_) if wanted is None else actions == wanted
@@ -289,7 +290,11 @@ class Capri(Configured):
 
     def update(self, decision: Decision | str, reward: float | None) -> RewardStatus:
         """Add the reward of one decision, given as such or by its id; says what became of it."""
-        return RewardStatus(self._reward([decision], [reward])[0])
+        if isinstance(decision, Decision) and isinstance(reward, float):  # the usual call
+            statuses = self._reward(np.array([decision.number]), np.array([reward]))
+        else:
+            statuses = self._reward(*decision_rewards([decision], [reward], self._ids))
+        return RewardStatus(statuses[0])
 
     def update_many(
         self, decisions: Decisions | Sequence[Decision | str], rewards: object
@@ -300,10 +305,9 @@ class Capri(Configured):
         (which is a reward that is missing) changes nothing; simulations then raise a
         :class:`RewardIgnoredWarning`, private runs stay silent.
         """
-        return self._reward(decisions, rewards)
+        return self._reward(*decision_rewards(decisions, rewards, self._ids))
 
-    def _reward(self, decisions: Decisions | Sequence[Decision | str], rewards: object) -> IntArray:
-        numbers, values = decision_rewards(decisions, rewards, self._ids)
+    def _reward(self, numbers: IntArray, values: FloatArray) -> IntArray:
         with self._lock:
             self._check_process()
             if self._open is None:

@@ -158,6 +158,8 @@ class LocalClient:
         For audits, which need thousands of devices of one bundle: reading it again takes longer
         than a report.
         """
+        if self._reported or self._receipt is not None:
+            raise BudgetError("this device belongs to a person who reports once: audit another one")
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         other._gate = Gate(self._randomness, Ledger(self._budget, tolerance=0.0))

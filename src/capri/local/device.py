@@ -57,7 +57,7 @@ class Device:
             report_mechanism(bundle.plan),
             self.encode(contexts, actions, rewards),
             epoch=bundle.plan.epoch,
-            participants=bundle.plan.length,
+            participants=len(rewards),
         )
         return pack(bundle.randomizer, bundle.digest, tokens, payload)
 

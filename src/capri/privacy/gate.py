@@ -56,6 +56,10 @@ class Mechanism(ABC, Generic[Secret, Public]):
     def noisy(self, secret: Secret, source: Any) -> Public:
         """What is published under a budget."""
 
+    def exact(self, secret: Secret) -> Public:
+        """What is published where nobody is promised anything. Reports always are promised."""
+        raise BudgetError("without a budget nothing passes the gate by this mechanism")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SumMechanism(Mechanism[IntArray, FloatArray]):
@@ -96,6 +100,10 @@ class SumMechanism(Mechanism[IntArray, FloatArray]):
         """The noisy sum as numbers."""
         return np.asarray(self.noised(secret, source) * self.grid.step)
 
+    def exact(self, secret: IntArray) -> FloatArray:
+        """The sum as numbers."""
+        return np.asarray(secret * self.grid.step)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MomentMechanism(Mechanism[IntArray, FloatArray]):
@@ -131,6 +139,12 @@ class MomentMechanism(Mechanism[IntArray, FloatArray]):
         matrix += matrix.T
         np.fill_diagonal(matrix, source.add(np.diag(secret).copy(), grid.noise_units))
         return np.asarray(matrix / float(grid.level) ** 2)
+
+    def exact(self, secret: IntArray) -> FloatArray:
+        """The moment matrix from the two limbs of a run without privacy."""
+        if self.grid.limbs == 1:
+            raise BudgetError("a private sum can be released through a ledger only")
+        return self.grid.exact(secret)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,11 +251,6 @@ class Gate:
         """Whether what passes here is protected: a budget, and noise that nobody can reproduce."""
         return self._ledger is not None and self._source.private
 
-    @property
-    def budgeted(self) -> bool:
-        """Whether there is anything to spend; without, sums leave as they are."""
-        return self._ledger is not None
-
     def check(
         self, mechanism: Mechanism[Secret, Public], epoch: int, participants: int
     ) -> ReleaseEvent | None:
@@ -250,7 +259,7 @@ class Gate:
             return None
         event = mechanism.event(self._ledger.budget, epoch, participants)
         self._ledger.check(event)
-        if mechanism.narrowest < NOISE_UNITS * (1 - 1e-9):
+        if mechanism.narrowest < NOISE_UNITS * (1 - self._ledger.tolerance):
             raise BudgetError(
                 f"the noise must be at least {NOISE_UNITS} grid units wide for its account to "
                 f"hold, got {mechanism.narrowest:g}"
@@ -264,18 +273,22 @@ class Gate:
         *,
         epoch: int,
         participants: int,
-    ) -> tuple[Public, ReleaseEvent]:
+    ) -> tuple[Public, ReleaseEvent | None]:
         """Publish under the budget. The ledger is asked first, and refuses rather than overspend.
 
         The event is recorded as late as possible: an interrupt while noise is drawn has published
-        nothing.
+        nothing. Without a budget there is neither noise nor event.
         """
         event = self.check(mechanism, epoch, participants)
         if event is None or self._ledger is None:
-            raise BudgetError("without a budget nothing passes the gate with noise")
+            return mechanism.exact(secret), None
         public = mechanism.noisy(secret, self._source)
         self._ledger.record(event)
         return public, event
+
+    def afresh(self, ledger: Ledger | None) -> "Gate":
+        """The same source of noise with another account: for audits, which attack this source."""
+        return Gate(self._source, ledger)
 
     def report(self, mechanism: SumMechanism, units: IntArray) -> IntArray:
         """Reports with noise before they are summed: the local form of a sum (Alg. 1, line 14)."""

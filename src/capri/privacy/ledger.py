@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import ceil, inf, sqrt
+from math import ceil, inf, isfinite, sqrt
 from typing import Any
 
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import delivered_by_integers
+from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import Participation, UserId
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
@@ -34,6 +35,18 @@ class ReleaseEvent:
     noise_scale: float
     mechanism: str = "gaussian"
     epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        numbers = (self.sensitivity, self.noise_scale)
+        sphere = self.epsilon is not None
+        if not all(isfinite(number) and number >= 0 for number in numbers):
+            raise BudgetError("an event needs a finite sensitivity and noise of 0 or more")
+        if self.model not in tuple(PrivacyModel):
+            raise BudgetError(f"no account is known for a release in the {self.model!r} model")
+        if sphere != (self.mechanism == "sphere"):
+            raise BudgetError("an event states its epsilon if and only if it is a sphere's")
+        if self.epsilon is not None and not (isfinite(self.epsilon) and self.epsilon > 0):
+            raise BudgetError(f"the epsilon of an event must be positive, got {self.epsilon}")
 
     @property
     def mu(self) -> float:
@@ -70,6 +83,8 @@ class Ledger:
     expensive epoch costs (parallel composition). With ids, contributions compose.
     """
 
+    _tolerance = _TOLERANCE  # of ledgers pickled before they had one of their own
+
     def __init__(
         self,
         budget: Budget,
@@ -96,6 +111,11 @@ class Ledger:
         return self._budget
 
     @property
+    def tolerance(self) -> float:
+        """What a release may exceed the budget, or fall short of its noise, by: rounding."""
+        return self._tolerance
+
+    @property
     def events(self) -> tuple[ReleaseEvent, ...]:
         """All releases so far, in order."""
         return self._events
@@ -117,7 +137,7 @@ class Ledger:
                 "release of the same data would spend it twice"
             )
         cost = self._cost(event)
-        if cost.epsilon > self._budget.epsilon * (1 + self._tolerance):
+        if not cost.epsilon <= self._budget.epsilon * (1 + self._tolerance):
             raise BudgetError(
                 f"a release at noise scale {event.noise_scale:g} and sensitivity "
                 f"{event.sensitivity:g} costs epsilon {cost.epsilon:g}, the budget is "
@@ -127,7 +147,7 @@ class Ledger:
     def _cost(self, event: ReleaseEvent) -> Spending:
         """What a user can lose by this event and others like it, up to the limit of their own."""
         if event.epsilon is not None:
-            return Spending(epsilon=event.epsilon, delta=0.0, mu=None)
+            return Spending(epsilon=event.epsilon * self._releases, delta=0.0, mu=None)
         return self._spending(event.mu * self._composition, event.rank * self._releases)
 
     def record(self, event: ReleaseEvent) -> None:
@@ -168,10 +188,15 @@ class Ledger:
 
     def _composed(self, contributions: Mapping[int, int]) -> Spending:
         """``mu^2 = sum over releases``: group privacy within an epoch, composition across."""
-        squared, coordinates = 0.0, 0
+        squared, coordinates, pure = 0.0, 0, 0.0
         for event in self._events:
             count = contributions.get(event.epoch, 0)
+            if event.epsilon is not None:
+                pure += count * event.epsilon
+                continue
             # Same-epoch reports of the local model carry separate noise and compose instead.
             squared += event.mu**2 * (count**2 if event.model == "joint" else count)
             coordinates += event.rank * count
+        if pure:
+            return Spending(epsilon=pure, delta=0.0, mu=None)
         return self._spending(sqrt(squared), coordinates)

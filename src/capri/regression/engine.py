@@ -156,8 +156,6 @@ class Engine:
 
     def release(self, plan: StagePlan, total: IntArray, gate: Gate) -> FloatArray:
         """Moments of a stage, made public."""
-        if not gate.budgeted and self.setting.budget is None:
-            return plan.grid.exact(total)
         mechanism = MomentMechanism(grid=plan.grid, calibration=self.setting.calibration)
         return gate.release(mechanism, total, epoch=plan.number, participants=plan.rows)[0]
 
