@@ -12,12 +12,11 @@ from capri.arrays import FloatArray, IntArray
 from capri.epoch.decide import Decision
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.device import Device, report_mechanism
+from capri.local.device import Device, private_numbers, report_mechanism
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.spaces import as_contexts, as_numbers
 
 
 class LocalClient:
@@ -104,18 +103,19 @@ class LocalClient:
         return self._randomness.private
 
     def act(self, context: object) -> Decision:
-        """Decide on the device.
+        """Decide on the device. No number is refused, only another type or shape is.
 
-        A second decision replaces one that was not reported. After the report a device still
-        decides, which costs nothing, and has nothing more to report.
+        Where the context is not a number the action is uniform, and the report will contribute
+        nothing while it looks like any other. A second decision replaces one that was not
+        reported. After the report a device still decides, which costs nothing, and has nothing more
+        to report.
         """
         with self._lock:
             bundle, device = self._bundle, self._device
         dimension = bundle.context_dimension
-        row = as_numbers(context, "a context must be a row of finite numbers").reshape(1, -1)
+        row = private_numbers(context, "a context must be a row of numbers").reshape(1, -1)
         if row.shape[1] != dimension:
             raise DataError(f"a context must have {dimension} numbers, got {row.shape[1]}")
-        row = as_contexts(row, dimension)
         action, propensity = device.decide(row, self._randomness.action(1))
         features = bundle.actions.features_of(row, action)
         with self._lock:
@@ -126,11 +126,12 @@ class LocalClient:
     def report(self, reward: float | None) -> bytes:
         """The bytes to upload; None if no reward was seen, which nobody can tell from a report.
 
-        Can be called once. Lost in transport? Upload the same bytes again, never make new ones.
+        NaN and infinity are missing rewards too. Can be called once. Lost in transport? Upload the
+        same bytes again, never make new ones.
         """
-        value = as_numbers(0.0 if reward is None else reward, "a reward must be a finite number")
-        if value.size != 1 or not np.isfinite(value).all():
-            raise DataError("a reward must be a finite number")
+        value = private_numbers(reward, "a reward must be a number or None")
+        if value.size != 1:
+            raise DataError(f"a reward must be one number or None, got {value.size} numbers")
         device, context, action = self._spend()
         message = device.report(context, action, value.reshape(1), self._gate)
         return bytes(message[0].tobytes())
