@@ -1,6 +1,7 @@
 """The device: decides, and makes one report that gives nothing away."""
 
 import os
+from math import nan
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -129,7 +130,8 @@ class LocalClient:
         NaN and infinity are missing rewards too. Can be called once. Lost in transport? Upload the
         same bytes again, never make new ones.
         """
-        value = private_numbers(reward, "a reward must be a number or None")
+        number = nan if reward is None else reward  # the same steps for both
+        value = private_numbers(number, "a reward must be a number or None")
         if value.size != 1:
             raise DataError(f"a reward must be one number or None, got {value.size} numbers")
         device, context, action = self._spend()
