@@ -25,6 +25,7 @@ from capri.local.bundle import Bundle, open_bundle
 from capri.local.device import _steady_rows
 from capri.local.steady import SteadyBasis, SteadyFeatures, settled
 from capri.privacy.grid import _shrunk, _shrunk_rows
+from capri.privacy.sphere import COIN
 
 FINEST = np.finfo(np.float64).tiny  # the smallest number that is not subnormal
 
@@ -257,4 +258,18 @@ def test_kernels_that_are_nested_too_deep() -> None:
             open_bundle(put_together(header, arrays))
         else:
             with pytest.raises(BundleError, match="at most 64 deep"):
+                open_bundle(put_together(header, arrays))
+
+
+def test_reports_that_compare_too_many_directions() -> None:
+    header, arrays = take_apart(small_aggregator("sphere").bundle())
+    width = arrays["whitening"].shape[0]
+    for columns, candidates, accepted in ((2000, 1024, True), (2000, 4096, False)):
+        arrays["whitening"] = np.ones((width, columns))
+        header["plan"] |= {"moment_share": 0.0, "tail_share": 0.0}
+        header["sphere"] = [columns, candidates, 1, COIN // 128]
+        if accepted:
+            open_bundle(put_together(header, arrays))
+        else:
+            with pytest.raises(BundleError, match="more directions"):
                 open_bundle(put_together(header, arrays))
