@@ -45,8 +45,8 @@ _LARGEST_HEADER = 1 << 17
 # Products of a few such numbers are still far from overflow.
 _LARGEST_NUMBER = 1e15
 _LARGEST_SIDE = 1 << 24
-# What one decision may take: numbers held at once (64 MB), kernel arithmetic and products (tens of
-# milliseconds each on an idle core), and coordinates of anything.
+# What one decision may take: numbers held at once (64 MB), kernel arithmetic and products (tens to
+# hundreds of milliseconds), and coordinates of anything.
 _MOST_NUMBERS, _MOST_WORK, _WIDEST = 1 << 23, 1 << 27, 1 << 12
 # Numbers that the directions of a report are made of, twice.
 _MOST_DIRECTIONS = 1 << 21
@@ -309,7 +309,7 @@ def _check_shapes(bundle: Bundle, leaves: int) -> None:
     passes = 1 + sum(1 + len(getattr(test, "roots", ())) for test in conduct.tests)
     too_large = width > _WIDEST or actions.count * width > _MOST_NUMBERS
     values = actions.count * pivots * passes * leaves
-    if too_large or values * (columns + 8) > _MOST_WORK or values * width > 8 * _MOST_WORK:
+    if too_large or values * (columns + 8) > _MOST_WORK or values * width > 32 * _MOST_WORK:
         raise BundleError("the bundle asks for more work than a device should do")
     if (bundle.randomizer is Randomizer.SPHERE) != (plan.sphere is not None):
         raise BundleError("the bundle is malformed: it does not describe its randomizer")
