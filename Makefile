@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 
-.PHONY: help demo test lint audit clean bench bench-local bench-ridge arena ablation
+.PHONY: help demo test lint audit device-time clean bench bench-local bench-ridge arena ablation
 .PHONY: tree example-report screenshot
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -43,6 +43,9 @@ audit: $(READY)  ## attack the real pipeline, and broken ones that must be caugh
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer sphere
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer gaussian
+
+device-time: $(READY)  ## search 2,000 bundles for one that tells users apart by time: half an hour
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/device_time.py --bundles 2000
 
 bench: $(READY)  ## regret, rivals, time and memory, under twenty minutes on two idle cores
 	$(BIN)/python benchmarks/speed.py

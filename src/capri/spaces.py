@@ -18,7 +18,7 @@ from capri.errors import ConfigurationError, DataError, ShapeError
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
 
 # Beyond this, squared distances overflow; no sensible feature is that large.
-_LARGEST_CONTEXT = 1e100
+LARGEST_CONTEXT = 1e100
 
 # Pairs handled at once when a computation walks over contexts: bounds temporary memory.
 CHUNK_PAIRS = 1 << 14
@@ -81,14 +81,8 @@ def _number(value: object) -> float:
         return inf
 
 
-def as_visits(
-    values: object, dimension: int, *, single: bool = False
-) -> tuple[FloatArray, BoolArray | None]:
-    """Contexts of users as ``(n, dimension)``, and which of them are sensible; None if all are.
-
-    Shapes and types are public and checked. A value never refuses a visit: rows that are not
-    numbers, or beyond any sensible size, become zeros and are marked.
-    """
+def visit_rows(values: object, dimension: int, *, single: bool = False) -> FloatArray:
+    """Contexts of users as ``(n, dimension)``, of any value: only shapes and types are refused."""
     rows = as_numbers(values, "a context must be a row of numbers")
     if single:
         rows = rows.reshape(1, -1)
@@ -100,7 +94,19 @@ def as_visits(
         raise DataError(
             f"contexts must have shape (n, {dimension}), got {rows.shape}: one row per decision"
         )
-    sensible = np.abs(rows) <= _LARGEST_CONTEXT
+    return rows
+
+
+def as_visits(
+    values: object, dimension: int, *, single: bool = False
+) -> tuple[FloatArray, BoolArray | None]:
+    """Contexts of users, and which of them are sensible; None if all are.
+
+    A value never refuses a visit: rows that are not numbers, or beyond any sensible size, become
+    zeros and are marked.
+    """
+    rows = visit_rows(values, dimension, single=single)
+    sensible = np.abs(rows) <= LARGEST_CONTEXT
     valid = None if sensible.all() else np.asarray(sensible.all(axis=1))
     if valid is not None:
         rows[~valid] = 0.0
@@ -112,7 +118,7 @@ def as_contexts(values: object, dimension: int) -> FloatArray:
     """Contexts that somebody asks about, all of them sensible numbers."""
     rows, valid = as_visits(values, dimension)
     if valid is not None:
-        raise DataError(f"a context must be finite and within +-{_LARGEST_CONTEXT:g}")
+        raise DataError(f"a context must be finite and within +-{LARGEST_CONTEXT:g}")
     return rows
 
 

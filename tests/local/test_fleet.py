@@ -83,12 +83,12 @@ def test_devices_of_a_fleet_check_the_promise() -> None:
 
 def test_bad_use_changes_nothing() -> None:
     aggregator, fleet = small_fleet()
-    for bad in ([[np.nan]], [[0.1, 0.2]], "text"):
+    for bad in ([[0.1, 0.2]], "text", [["0.5"]]):
         with pytest.raises(DataError):
             fleet.act_many(bad)
     decisions = fleet.act_many(CONTEXTS)
     assert (decisions.id == np.arange(6)).all()  # bad contexts used up no user
-    for bad in ([0.0] * 5, [np.nan] * 6, [np.inf] * 6, "text", [[0.0] * 6], [None] * 6):
+    for bad in ([0.0] * 5, "text", [[0.0] * 6], ["1"] * 6):
         with pytest.raises(DataError):
             fleet.update_many(decisions, bad)
     assert aggregator.remaining == 60
@@ -96,6 +96,38 @@ def test_bad_use_changes_nothing() -> None:
     with pytest.raises(DataError, match="once"):
         fleet.update_many(decisions, np.zeros(6))
     assert aggregator.remaining == 54
+
+
+def test_one_users_value_is_nobody_elses_matter() -> None:
+    """A value that is no number takes its slot and changes no other user's action or report."""
+    aggregator, fleet = small_fleet()
+    usual = fleet.act_many(CONTEXTS)
+    other, strange = small_fleet()
+    contexts = CONTEXTS.copy()
+    contexts[2], contexts[4] = np.nan, 1e300
+    decisions = strange.act_many(contexts)
+    assert (decisions.id == usual.id).all()
+    others = [0, 1, 3, 5]
+    assert (decisions.action_index[others] == usual.action_index[others]).all()
+    assert (decisions.propensity[[2, 4]] == 1 / 5).all()
+    rewards = np.linspace(-1, 1, 6)
+    assert (fleet.update_many(usual, rewards) == ACCEPTED).all()
+    rewards[3] = np.inf
+    assert (strange.update_many(decisions, rewards) == ACCEPTED).all()
+    assert aggregator.remaining == other.remaining == 54
+
+
+def test_users_with_any_value_are_the_clients_of_that_value() -> None:
+    aggregator, fleet = small_fleet()
+    contexts, rewards = [[np.nan], [0.4], [1e200], [0.2]], [1.0, np.nan, 0.5, None]
+    decisions = fleet.act_many(contexts)
+    for user in range(4):
+        client = capri.LocalClient(aggregator.bundle(), BUDGETS["sphere"], simulation=(5, user))
+        decision = client.act(contexts[user])
+        assert decision.action_index == decisions.action_index[user]
+        assert aggregator.receive(client.report(rewards[user])) == ACCEPTED
+    replayed = fleet.update_many(decisions, rewards)
+    assert (replayed == capri.ReportStatus.REPLAYED).all()  # the same tokens: the same reports
 
 
 def test_nobody_comes() -> None:

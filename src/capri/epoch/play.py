@@ -16,6 +16,9 @@ from capri.arrays import BoolArray, FloatArray
 from capri.features import Basis, Predictor
 from capri.spaces import Actions, context_chunks
 
+# What is taken off the estimate of an action that is not active: more than any estimate.
+_RULED_OUT = 1e300
+
 
 class Law(ABC):
     """A public sampling law."""
@@ -70,13 +73,16 @@ class InverseGapLaw(Law):
     gamma: float
 
     def probabilities(self, pairs: FloatArray, active: BoolArray) -> FloatArray:
-        """Inverse-gap weights on the active set."""
-        values = np.where(active, self.predictor(pairs), -np.inf)
-        best = values.argmax(axis=1)
+        """Inverse-gap weights on the active set.
+
+        By products with ``active`` rather than ``np.where``, whose time depends on the pattern.
+        """
+        values = self.predictor(pairs)
+        best = (values - _RULED_OUT * ~active).argmax(axis=1)
         rows = np.arange(len(values))
         count = active.sum(axis=1, keepdims=True)
-        gap = values[rows, best][:, None] - np.where(active, values, 0.0)
-        law = np.where(active, 1.0 / (count + self.gamma * gap), 0.0)
+        gap = (values[rows, best][:, None] - values) * active
+        law = np.asarray(active / (count + self.gamma * gap))
         law[rows, best] = 0.0
         law[rows, best] = 1.0 - law.sum(axis=1)
         return law

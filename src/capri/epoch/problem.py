@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from capri.arrays import FloatArray
 from capri.checks import between, one_of, positive
 from capri.errors import ConfigurationError
@@ -11,7 +13,14 @@ from capri.privacy.calibration import noise_multiplier
 from capri.privacy.promise import PrivacyModel, Randomizer
 from capri.privacy.sphere import sphere
 from capri.privacy.users import UserLimit
-from capri.spaces import Actions, ContextPool, Contexts, FixedActions, context_chunks
+from capri.spaces import (
+    LARGEST_CONTEXT,
+    Actions,
+    ContextPool,
+    Contexts,
+    FixedActions,
+    context_chunks,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,6 +112,10 @@ def checked_problem(
         limit=limit,
         randomizer=Randomizer(randomizer),
     )
+    # The farthest contexts that are served: what the kernel refuses is refused now, not to a user.
+    farthest = problem.actions.pairs(np.full((1, contexts.dimension), LARGEST_CONTEXT))[0]
+    with np.errstate(all="ignore"):
+        kernel(farthest, -farthest)
     if isinstance(contexts, ContextPool) and kernel.constant_diagonal is None:
         problem.check_kernel(contexts.rows)
     if budget is not None:

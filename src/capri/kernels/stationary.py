@@ -6,7 +6,7 @@ Distances come from SciPy where it pays, and without it on a device.
 import math
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -72,6 +72,13 @@ def _lengthscale(value: object) -> float | tuple[float, ...]:
     return tuple(positive("lengthscale", entry) for entry in value)
 
 
+def blocks(values: FloatArray) -> Iterator[FloatArray]:
+    """Walk through a contiguous matrix in flat, writable pieces."""
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, BLOCK):
+        yield flat[start : start + BLOCK]
+
+
 class _Stationary(Kernel):
     """``k(w, w') = variance * shape(|(w - w') / lengthscale|)`` with ``shape(0) = 1``."""
 
@@ -99,9 +106,7 @@ class _Stationary(Kernel):
     def _cross(self, left: FloatArray, right: FloatArray) -> FloatArray:
         self._check_dimension(left)
         values = distances(self._scaled(left), self._scaled(right), self._metric)
-        flat = values.reshape(-1)
-        for start in range(0, flat.size, BLOCK):
-            block = flat[start : start + BLOCK]
+        for block in blocks(values):
             self._shape(block)
             if self.variance != 1.0:
                 block *= self.variance

@@ -107,7 +107,7 @@ class _Target:
 
     def __init__(self, client: LocalClient, contexts: object) -> None:
         self.client = client
-        self.bundle: Bundle = client.bundle
+        self.bundle: Bundle = client.opened_bundle
         self.sphere: Sphere | None = self.bundle.plan.sphere
         rows = as_contexts(contexts, self.bundle.context_dimension)
         actions = self.bundle.actions.count

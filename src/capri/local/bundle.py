@@ -7,7 +7,8 @@
     32          SHA-256 of all before
 
 A bundle comes from somebody the device does not trust. Nothing in it is executed or unpickled, all
-sizes are bounded before memory is asked for, and every number is checked.
+sizes are bounded before memory is asked for, and every number is checked. What a device computes
+with it takes the same time for everybody, see :mod:`capri.local.steady`.
 """
 
 import json
@@ -27,6 +28,8 @@ from capri.errors import BundleError, CapriError
 from capri.features import Basis, LowRankFeatures, Predictor
 from capri.files import plain
 from capri.kernels import from_dict
+from capri.kernels.steady import steady
+from capri.local.steady import SteadyBasis, SteadyFeatures, settled
 from capri.privacy.grid import Grid
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere
@@ -45,6 +48,10 @@ _LARGEST_SIDE = 1 << 24
 # What one decision may take: numbers held at once (64 MB), kernel arithmetic and products (tens to
 # hundreds of milliseconds), and coordinates of anything.
 _MOST_NUMBERS, _MOST_WORK, _WIDEST = 1 << 23, 1 << 27, 1 << 12
+# Numbers that the directions of a report are made of, twice.
+_MOST_DIRECTIONS = 1 << 21
+# How deep kernels may be nested: evaluating them must not depend on the depth of the caller.
+_DEEPEST = 64
 _PLAN_VALUES = (
     "epoch",
     "length",
@@ -163,7 +170,7 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     header = json.loads(data[_HEAD.size : start])
     arrays = _arrays(header["arrays"], data, start)
     leaves = _check_kernel(header["kernel"])
-    kernel = from_dict(header["kernel"])
+    kernel = steady(from_dict(header["kernel"]))
     varying = header["varying_actions"]
     actions: Actions
     if varying is None:
@@ -172,10 +179,10 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
         count, features = (_whole(number, "an action count") for number in varying)
         actions = VaryingActions(count, features)
     context_dimension = _whole(header["context_dimension"], "context_dimension")
-    basis = Basis(kernel, arrays["pivots"], arrays["transform"])
+    basis = SteadyBasis(kernel, arrays["pivots"], arrays["transform"])
     bound = _number(header["reward_bound"], "reward_bound", 1e-50, 1e50)
     plan = _plan(header, arrays, basis, bound)
-    conduct = Conduct.from_state(header["conduct"], arrays, basis, actions)
+    conduct = Conduct.from_state(_conduct(header["conduct"]), arrays, basis, actions)
     bundle = Bundle(
         plan=plan,
         conduct=conduct,
@@ -188,24 +195,38 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     return bundle
 
 
-def _check_kernel(description: Any) -> int:
+def _check_kernel(description: Any, depth: int = 1) -> int:
     """Refuse kernels that could fail, or take long, at some contexts only; counts their parts.
 
     Whether and when a report is made would tell the server which: contexts reach 1e100, and
-    everything between 1e-100 and 1e100 leaves their quotients finite. Bessel functions take a
-    hundred times longer at some distances than at others.
+    numbers between 1e-30 and 1e30 leave squares of their quotients far from overflow. Bessel
+    functions take a hundred times longer at some distances than at others.
     """
+    if depth > _DEEPEST:
+        raise BundleError(f"devices take kernels that are nested at most {_DEEPEST} deep")
     parts = 1
     values = description.values() if isinstance(description, dict) else description
     for value in values:
         if isinstance(value, dict | list):
-            parts += _check_kernel(value)
-        elif isinstance(value, int | float) and value and not 1e-100 <= abs(value) <= 1e100:
-            raise BundleError("the bundle is malformed: a kernel with an extreme number")
+            parts += _check_kernel(value, depth + 1)
+        elif isinstance(value, int | float) and value and not 1e-30 <= abs(value) <= 1e30:
+            raise BundleError(
+                "the bundle is malformed: the numbers of a kernel must lie in 1e-30 to 1e30"
+            )
     order = description.get("nu", "inf") if isinstance(description, dict) else "inf"
     if order != "inf" and not (float(order) - 0.5).is_integer():
         raise BundleError("devices take Matern kernels of half-integer order only: 1/2, 3/2, ...")
     return parts
+
+
+def _conduct(values: Any) -> Any:
+    """Law and tests with numbers that a device can multiply: 0, or between 1e-60 and 1e60."""
+    law, tests = dict(values["law"]), [dict(test) for test in values["tests"]]
+    for part in (law, *tests):
+        for name in {"gamma", "width", "outside"} & set(part):
+            number = np.array([_number(part[name], name, 0, 1e60)])
+            part[name] = float(settled(number)[0])
+    return {**values, "law": law, "tests": tests}
 
 
 def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:
@@ -221,7 +242,7 @@ def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:
         array = np.frombuffer(data, dtype="<f8", count=prod(shape), offset=start)
         if not (np.abs(array) <= _LARGEST_NUMBER).all():
             raise BundleError(f"the bundle is malformed: {name} holds NaN or enormous numbers")
-        arrays[name] = array.reshape(shape).astype(np.float64)
+        arrays[name] = settled(array.reshape(shape).astype(np.float64))
         start = end
     if start != len(data) - _DIGEST:
         raise BundleError("the bundle is malformed: bytes are left over")
@@ -256,7 +277,7 @@ def _plan(
     return EpochPlan(
         epoch=_whole(values["epoch"], "epoch", 1 << 62),
         length=_whole(values["length"], "length", 1 << 62),
-        features=LowRankFeatures(basis, arrays["whitening"], tau),
+        features=SteadyFeatures(basis, arrays["whitening"], tau),
         tau=tau,
         sigma_max=_number(values["sigma_max"], "sigma_max", 0, 1e300),
         value_bound=value_bound,
@@ -292,6 +313,8 @@ def _check_shapes(bundle: Bundle, leaves: int) -> None:
         raise BundleError("the bundle asks for more work than a device should do")
     if (bundle.randomizer is Randomizer.SPHERE) != (plan.sphere is not None):
         raise BundleError("the bundle is malformed: it does not describe its randomizer")
+    if plan.sphere and plan.sphere.candidates * plan.sphere.dimension > _MOST_DIRECTIONS:
+        raise BundleError("the bundle asks for more directions than a device should compare")
     if plan.sphere is not None and plan.sphere.dimension != bundle.dimension:
         raise BundleError("the bundle is malformed: the sphere has another dimension")
     origin = np.zeros((1, bundle.context_dimension))

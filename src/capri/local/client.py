@@ -1,6 +1,7 @@
 """The device: decides, and makes one report that gives nothing away."""
 
 import os
+from math import nan
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -9,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.decide import Decision
+from capri.epoch.decide import Decision, VisitStatus
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.device import Device, report_mechanism
+from capri.local.device import Device, report_mechanism, usable_rows
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.spaces import as_contexts, as_numbers
 
 
 class LocalClient:
@@ -84,7 +84,7 @@ class LocalClient:
         return f"LocalClient(epoch={self.epoch}, reported={self._reported})"
 
     @property
-    def bundle(self) -> Bundle:
+    def opened_bundle(self) -> Bundle:
         """What the aggregator asks for, as it was read: public."""
         return self._bundle
 
@@ -104,33 +104,36 @@ class LocalClient:
         return self._randomness.private
 
     def act(self, context: object) -> Decision:
-        """Decide on the device.
+        """Decide on the device. No number is refused, only another type or shape is.
 
-        A second decision replaces one that was not reported. After the report a device still
-        decides, which costs nothing, and has nothing more to report.
+        Where the context is not a number the action is uniform, and the report will contribute
+        nothing while it looks like any other. A second decision replaces one that was not
+        reported. After the report a device still decides, which costs nothing, and has nothing more
+        to report.
         """
         with self._lock:
             bundle, device = self._bundle, self._device
-        dimension = bundle.context_dimension
-        row = as_numbers(context, "a context must be a row of finite numbers").reshape(1, -1)
-        if row.shape[1] != dimension:
-            raise DataError(f"a context must have {dimension} numbers, got {row.shape[1]}")
-        row = as_contexts(row, dimension)
+        row = visit_rows(context, bundle.context_dimension, single=True)
         action, propensity = device.decide(row, self._randomness.action(1))
         features = bundle.actions.features_of(row, action)
         with self._lock:
             if device is self._device and not self._reported:
                 self._pending = device, row, action
-        return Decision("", bundle.plan.epoch, int(action[0]), features[0], float(propensity[0]))
+        status = VisitStatus.SERVED if usable_rows(row)[0] else VisitStatus.INVALID
+        return Decision(
+            "", bundle.plan.epoch, int(action[0]), features[0], float(propensity[0]), status
+        )
 
     def report(self, reward: float | None) -> bytes:
         """The bytes to upload; None if no reward was seen, which nobody can tell from a report.
 
-        Can be called once. Lost in transport? Upload the same bytes again, never make new ones.
+        NaN and infinity are missing rewards too. Can be called once. Lost in transport? Upload the
+        same bytes again, never make new ones.
         """
-        value = as_numbers(0.0 if reward is None else reward, "a reward must be a finite number")
-        if value.size != 1 or not np.isfinite(value).all():
-            raise DataError("a reward must be a finite number")
+        number = nan if reward is None else reward  # the same steps for both
+        value = as_numbers(number, "a reward must be a number or None")
+        if value.size != 1:
+            raise DataError(f"a reward must be one number or None, got {value.size} numbers")
         device, context, action = self._spend()
         message = device.report(context, action, value.reshape(1), self._gate)
         return bytes(message[0].tobytes())

@@ -2,17 +2,23 @@
 
 A simulation of a million users and the client of one user run these same lines; what one user gets
 does not depend on the users beside it, to the last bit.
+
+No value is refused: whether there is a report, and when, would tell of it. Where a context is not a
+number, or beyond 1e100, the action is drawn uniformly and the contribution is the zero vector; a
+reward that is not a number is a missing one. All of them take the same steps as any other.
 """
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.decide import LawTable
 from capri.epoch.encode import contributions, features_and_baseline
 from capri.epoch.plan import EpochPlan
 from capri.local.bundle import Bundle
+from capri.local.steady import settled
 from capri.local.wire import Messages, pack
 from capri.privacy.gate import Gate, ReportMechanism
+from capri.spaces import LARGEST_CONTEXT
 
 
 class Device:
@@ -23,23 +29,29 @@ class Device:
 
     def decide(self, contexts: FloatArray, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
         """An action from the public law for each context, and its probability."""
-        rows, place = _distinct(contexts)
+        usable, rows = _steady_rows(contexts)
+        rows, place = _distinct(rows)
         with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
-            return LawTable(self._bundle.conduct.probabilities(rows)).draw(place, uniform)
+            law = self._bundle.conduct.probabilities(rows)
+            default = np.full((1, law.shape[1]), 1.0 / law.shape[1])
+            place = np.where(usable, place, len(law))
+            return LawTable(np.concatenate([law, default])).draw(place, uniform)
 
     def encode(self, contexts: FloatArray, actions: IntArray, rewards: FloatArray) -> IntArray:
         """Contributions on the integer grid, of norm at most ``grid.norm_limit``."""
         bundle = self._bundle
-        pairs, place = _distinct(bundle.actions.chosen(contexts, actions))
+        usable, rows = _steady_rows(contexts)
+        pairs, place = _distinct(bundle.actions.chosen(rows, actions))
         with np.errstate(all="ignore"):
             whitened, baseline = features_and_baseline(bundle.plan, pairs)
-            return contributions(
+            units = contributions(
                 bundle.plan,
                 whitened[place],
-                baseline[place],
-                rewards,
+                settled(baseline)[place],
+                settled(np.where(np.isfinite(rewards), rewards, 0.0)),
                 reward_bound=bundle.reward_bound,
             )
+        return units * usable[:, None]
 
     def report(
         self,
@@ -50,7 +62,8 @@ class Device:
     ) -> Messages:
         """One private report for each user, as rows of bytes (Alg. 1, line 14).
 
-        A missing reward is a reward of 0. Only what passed the gate leaves this function.
+        A missing reward is a reward of 0, and so is one that is not a number. Only what passed the
+        gate leaves this function.
         """
         bundle = self._bundle
         (tokens, payload), _ = gate.release(
@@ -65,6 +78,19 @@ class Device:
 def report_mechanism(plan: EpochPlan) -> ReportMechanism:
     """How one report passes the gate of a device."""
     return ReportMechanism(grid=plan.grid, rank=plan.dimension, sphere=plan.sphere)
+
+
+def usable_rows(contexts: FloatArray) -> BoolArray:
+    """Which contexts are numbers within the bound: the others are played by the default law."""
+    return np.asarray((np.abs(contexts) <= LARGEST_CONTEXT).all(axis=1))
+
+
+def _steady_rows(contexts: FloatArray) -> tuple[BoolArray, FloatArray]:
+    """Which contexts are usable, and rows to compute with: zeros in the place of the others."""
+    usable = usable_rows(contexts)
+    rows = np.where(usable[:, None], contexts, 0.0)
+    rows += 0.0  # -0.0 becomes 0.0
+    return usable, settled(rows)
 
 
 def _distinct(rows: FloatArray) -> tuple[FloatArray, IntArray]:

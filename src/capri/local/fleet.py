@@ -1,6 +1,5 @@
 """Many devices at once, for simulations: the same lines as one device, on arrays of users."""
 
-from math import inf
 from typing import Any, final
 
 import numpy as np
@@ -18,7 +17,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import Promise
-from capri.spaces import as_contexts, as_numbers
+from capri.spaces import as_numbers, visit_rows
 
 
 @final
@@ -84,7 +83,7 @@ class Fleet:
     def act_many(self, contexts: object) -> Decisions:
         """Each context is a new user who fetches the bundle and decides."""
         bundle = self._open_bundle()
-        rows = as_contexts(contexts, bundle.context_dimension)
+        rows = visit_rows(contexts, bundle.context_dimension)
         users = np.arange(self._users, self._users + len(rows))
         draws = SimulatedRandomness(self._seed, users).action(len(rows))
         device = Device(bundle)
@@ -106,14 +105,12 @@ class Fleet:
     def update_many(self, decisions: Decisions, rewards: object) -> IntArray:
         """Every user of the batch reports; the aggregator's statuses."""
         users = decisions.number
-        values = as_numbers(rewards, "a reward must be a finite number")
+        values = as_numbers(rewards, "a reward must be a number or None")
         if not len(users):
             return np.empty(0, dtype=np.int64)
         found = self._waiting.get(int(users[0]))
         if found is None or len(found[1]) != len(users) or values.shape != users.shape:
             raise DataError("a fleet takes one reward for every user of a batch, once")
-        if not (np.abs(values) < inf).all():
-            raise DataError("a reward must be a finite number")
         device, contexts, actions = self._waiting.pop(int(users[0]))
         gate = Gate(SimulatedRandomness(self._seed, users), Ledger(self._budget, tolerance=0.0))
         reports = device.report(contexts, actions, values, gate)

@@ -222,8 +222,8 @@ class ReportMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
             calibration="analytic",
             participants=participants,
             rank=self.rank,
-            sensitivity=float(self.grid.sensitivity),
-            noise_scale=self.grid.noise_units,
+            sensitivity=self.grid.sensitivity * self.grid.step,
+            noise_scale=self.grid.noise_units * self.grid.step,
             mechanism="gaussian" if self.sphere is None else "sphere",
             epsilon=epsilon,
         )

@@ -80,18 +80,34 @@ def within_norm(rounded: FloatArray, norm_limit: int) -> IntArray:
     """Whole numbers as integers, with every row's norm at most the limit.
 
     The sum of squares is right to ``(m + 1) 2^-53`` in floating point; rows that this cannot settle
-    are settled in exact integers, and shrunk if they must be.
+    are settled in exact integers, and shrunk if they must be. Rows near the limit are settled all
+    at once, in about no time: which rows are is secret.
     """
     limit = norm_limit * norm_limit
     certain = limit * (1 - (rounded.shape[1] + 4) * 2.0**-52)
-    settled = np.einsum("ij,ij->i", rounded, rounded) <= certain
+    squared = np.einsum("ij,ij->i", rounded, rounded)
+    settled = squared <= certain
     if not settled.all():
+        near = ~settled & (squared <= 1.5 * limit)
+        if near.any() and norm_limit < _LARGEST_NORM:
+            rounded[near] = _shrunk_rows(rounded[near].astype(np.int64), norm_limit)
+            settled |= near
         for row in np.flatnonzero(~settled):
             if np.isfinite(rounded[row]).all():
                 rounded[row] = _shrunk([int(number) for number in rounded[row]], norm_limit)
             else:  # not a number at all: it contributes nothing
                 rounded[row] = 0.0
     return rounded.astype(np.int64)
+
+
+def _shrunk_rows(units: IntArray, norm_limit: int) -> IntArray:
+    """:func:`_shrunk` for rows with ``|q|^2 <= 1.5 norm_limit^2 < 2^63``: once is enough."""
+    squared = np.einsum("ij,ij->i", units, units)
+    root = np.sqrt(squared.astype(np.float64)).astype(np.int64)
+    root -= root * root > squared  # the square root of a rounded number may be one off
+    root += (root + 1) * (root + 1) <= squared
+    smaller = np.sign(units) * (np.abs(units) * norm_limit // (root + 1)[:, None])
+    return np.where((squared > norm_limit * norm_limit)[:, None], smaller, units)
 
 
 def _shrunk(units: list[int], norm_limit: int) -> list[int]:
