@@ -24,6 +24,7 @@ from capri.privacy.sphere import Sphere, randomized, sphere, unbiased_sum
 from capri.regression.allocation import SIGNAL
 from capri.regression.engine import Engine
 from capri.regression.stage import StagePlan, StageResult
+from capri.regression.tables import checked_block
 
 # Mean square of scaled targets where nothing measures it: the expected signal, and noise of B^2/4.
 _SECOND_MOMENT = SIGNAL + 0.25
@@ -90,12 +91,19 @@ class ReportPlan:
         return total, len(numbers), chosen.deviation * sqrt(len(numbers))
 
     def messages(self, X: Any, y: Any) -> FloatArray:
-        """One message per row, of norm at most 1 whatever the row holds."""
-        X = np.asarray(X, dtype=np.float64)
-        y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
-        if not (np.isfinite(X).all() and np.isfinite(y).all()):
-            raise DataError("features and targets must be finite numbers")
-        features, targets = self.stage.contributions(X, y)
+        """One message per row, of norm at most 1 whatever the row holds.
+
+        Shapes and types may be refused. A row with a value that is missing or not finite has a
+        message of zeros, and the report of it looks like any other.
+        """
+        X, y = checked_block(X, y)
+        shape, wanted = (X.shape[1], y.shape[1]), (len(self.stage.box[0]), self.stage.grid.targets)
+        if shape != wanted:
+            raise DataError(
+                f"this plan is for {wanted[0]} columns of features and {wanted[1]} of targets, got "
+                f"{shape[0]} and {shape[1]}"
+            )
+        features, targets = (np.nan_to_num(each) for each in self.stage.contributions(X, y))
         products = features[:, :, None] * (targets / sqrt(self.stage.grid.targets))[:, None, :]
         flat = products.reshape(len(X), -1)
         # Rounding may leave a norm a few bits above 1, and a randomizer would refuse it.

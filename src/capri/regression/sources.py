@@ -6,6 +6,7 @@ not depend on how rows were cut or who added them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from os import PathLike, fspath
@@ -16,6 +17,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError, DataError
+from capri.regression.tables import finite_rows
 
 Check = Callable[[Any, Any], "Block"]
 Job = Callable[[FloatArray, FloatArray, int], IntArray]
@@ -240,10 +242,15 @@ def _add(parts: list[IntArray]) -> IntArray:
 
 
 def _ranges(block: Block) -> Ranges:
-    X, y = block
-    return X.min(axis=0), X.max(axis=0), y.min(axis=0), y.max(axis=0)
+    """Of the rows that count; empty ranges where there are none."""
+    X, y = (table[finite_rows(*block)] for table in block)
+    low, high = partial(np.min, axis=0, initial=np.inf), partial(np.max, axis=0, initial=-np.inf)
+    return low(X), high(X), low(y), high(y)
 
 
 def _joined(ranges: Iterable[Ranges]) -> Ranges:
     low_x, high_x, low_y, high_y = map(np.stack, zip(*ranges, strict=True))
-    return low_x.min(axis=0), high_x.max(axis=0), low_y.min(axis=0), high_y.max(axis=0)
+    joined = low_x.min(axis=0), high_x.max(axis=0), low_y.min(axis=0), high_y.max(axis=0)
+    # Where no row counts there is no range, and any will do.
+    low_x, high_x, low_y, high_y = (np.where(np.isfinite(each), each, 0.0) for each in joined)
+    return low_x, high_x, low_y, high_y
