@@ -15,6 +15,8 @@ from sklearn.preprocessing import FunctionTransformer
 from capri import BudgetError, ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge
 from capri.errors import DataError, StorageError
 from capri.kernels import RBF, Matern
+from capri.regression.sources import DaskBlocks
+from capri.regression.tables import checked_block
 
 INFINITY = float("inf")
 
@@ -238,6 +240,49 @@ def test_chunks_that_are_shuffled_anew_are_refused() -> None:
 
     with pytest.raises(DataError, match="changed between passes"):
         quiet(simulated(), "fit", Loader())
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_partitions_that_change_between_passes_are_refused(changed: bool) -> None:
+    """The graph is computed anew at every pass: its rows are the same, or nothing is released."""
+    import dask
+    import dask.array as da
+
+    X, y = rows(6_000)
+    passes: list[int] = []
+
+    def block(start: int) -> np.ndarray:
+        passes.append(start)
+        rest = X[start : start + 3_000]
+        return rest[::-1] if changed and len(passes) > 4 else rest
+
+    def lazy(start: int) -> Any:
+        return da.from_delayed(dask.delayed(block)(start), (3_000, 2), dtype=float)
+
+    table = da.concatenate([lazy(0), lazy(3_000)])
+    ridge = simulated()
+    with dask.config.set(scheduler="synchronous"):
+        if not changed:
+            quiet(ridge, "fit", table, da.from_array(y, chunks=3_000))
+            assert len(passes) > 4  # several stages, each of which read them
+            return
+        with pytest.raises(DataError, match="changed between passes"):
+            quiet(ridge, "fit", table, da.from_array(y, chunks=3_000))
+    assert not hasattr(ridge, "model_")
+
+
+def test_partitions_that_change_places_are_refused() -> None:
+    import dask.array as da
+
+    X, y = rows(200)
+    source = DaskBlocks(
+        da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100), checked_block
+    )
+    count = source.total(lambda X, y, start: np.array([len(X)]))
+    assert count == 200
+    source._blocks.reverse()
+    with pytest.raises(DataError, match="changed between passes"):
+        source.total(lambda X, y, start: np.array([len(X)]))
 
 
 def test_columns_are_matched_by_name(tmp_path: Path) -> None:
