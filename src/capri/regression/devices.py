@@ -6,6 +6,7 @@ reports up and decodes the sum with the public covariance: in the local model th
 reports adds up, and a covariance would cost more than it tells.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -43,11 +44,29 @@ class ReportPlan:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the numbers a message is made with: reports say which plan they answer."""
-        features, stage = self.stage.features, self.stage
-        arrays = (features.basis.pivots, features.basis.transform, features.whitening)
-        numbers = (*arrays, np.array([stage.clip_norm, self.dimension]))
-        return sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in numbers)).digest()
+        """SHA-256 of all that a message is made with: reports say which plan they answer.
+
+        Messages of two plans that differ in anything here mean different things, and their sum
+        means nothing.
+        """
+        stage, features = self.stage, self.stage.features
+        numbers = {
+            "pivots": features.basis.pivots,
+            "transform": features.basis.transform,
+            "whitening": features.whitening,
+            "clip_norm": stage.clip_norm,
+            "box": stage.box,
+            "targets": (stage.targets.low, stage.targets.high),
+            "baseline": stage.baseline,
+            "reach": stage.reach,
+            "dimension": (stage.grid.features, stage.grid.targets),
+        }
+        digest = sha256(json.dumps(features.basis.kernel.to_dict(), sort_keys=True).encode())
+        for name, each in numbers.items():
+            array = np.ascontiguousarray(each, dtype="<f8")
+            digest.update(f"{name} {array.shape} ".encode())
+            digest.update(array.tobytes())
+        return digest.digest()
 
     def sphere(self, epsilon: float) -> Sphere:
         """The randomizer of reports at this epsilon."""
