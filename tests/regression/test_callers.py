@@ -33,6 +33,16 @@ class Halved(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+class Undeclared:
+    """A transformer that is none of scikit-learn's and says nothing of itself."""
+
+    def fit(self, X: Any, y: Any = None) -> "Undeclared":
+        return self
+
+    def transform(self, X: Any) -> Any:
+        return X
+
+
 def ridge() -> PrivateKernelRidge:
     return PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1))
 
@@ -65,7 +75,12 @@ def test_transformer_that_learns_from_the_rows_costs_the_certificate(step: Any) 
 def test_scaler_around_an_inner_pipeline_and_around_targets_is_found() -> None:
     outer = make_pipeline(StandardScaler(), make_pipeline(Normalizer(), ridge()))
     targets = TransformedTargetRegressor(ridge(), transformer=MinMaxScaler())
-    for model, name in ((outer, "StandardScaler"), (targets, "MinMaxScaler")):
+    unknown = make_pipeline(Undeclared(), ridge())
+    for model, name in (
+        (outer, "StandardScaler"),
+        (targets, "MinMaxScaler"),
+        (unknown, "Undeclared"),
+    ):
         with pytest.warns(PrivacyLeakWarning, match=f"^{name} of the pipeline learnt"):
             model.fit(X, Y)
         with pytest.raises(ConfigurationError, match=name):

@@ -3,12 +3,14 @@
 import warnings
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from scipy.sparse import csr_array
 
 from capri import PrivateKernelRidge
@@ -97,6 +99,19 @@ def test_no_message_shows_a_cell(call: Any) -> None:
     while error is not None:
         assert SECRET not in str(error)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def test_cell_that_arrow_cannot_show_is_not_quoted(tmp_path: Path) -> None:
+    """A time of day with nanoseconds: Arrow says which one it was."""
+    table = pa.table({"a": [1.0], "time": pa.array([4711], type=pa.time64("ns"))})
+    with pytest.raises(ValueError, match="4711"):
+        table.to_pandas()
+    parquet.write_table(table, tmp_path / "0.parquet")
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1))
+    for call in (lambda: as_matrix(table, "X"), lambda: ridge.fit(tmp_path, "a")):
+        with pytest.raises(DataError, match="cannot be read as numbers") as caught:
+            call()
+        assert caught.value.__suppress_context__
 
 
 def test_targets_keep_their_shape() -> None:

@@ -53,7 +53,8 @@ def _fitted(transformer: Any) -> Iterator[str]:
         parts = [part for _, part, _ in transformer.transformers]
         parts.append(transformer.remainder)
     else:
-        if get_tags(transformer).requires_fit:
+        # One without tags declares nothing, so it may have learnt.
+        if not hasattr(transformer, "__sklearn_tags__") or get_tags(transformer).requires_fit:
             yield type(transformer).__name__
         return
     for part in parts:

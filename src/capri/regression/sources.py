@@ -18,7 +18,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError, DataError
-from capri.regression.tables import finite_rows
+from capri.regression.tables import finite_rows, frame_of
 
 Check = Callable[[Any, Any], "Block"]
 Job = Callable[[FloatArray, FloatArray, int], IntArray]
@@ -232,7 +232,7 @@ def parquet_blocks(path: str | PathLike[str], targets: str | list[str]) -> Table
                         f"the file has no column {', '.join(missing)}; y must name columns of it"
                     )
                 for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
-                    frame = batch.to_pandas()
+                    frame = frame_of(batch)
                     yield frame.drop(columns=names), frame[names]
 
     return blocks

@@ -88,7 +88,7 @@ def _as_numbers(table: Any, name: str) -> FloatArray:
     if issparse(table):
         raise DataError(f"{name} is sparse, but dense data is required: call {name}.toarray()")
     if hasattr(table, "column_names") and hasattr(table, "to_pandas"):  # Arrow
-        table = table.to_pandas()
+        table = frame_of(table)
     with np.errstate(all="ignore"):  # a warning about a cell that overflows would tell of it
         if hasattr(table, "iloc"):
             return _of_pandas(table, name)
@@ -107,6 +107,16 @@ def _as_numbers(table: Any, name: str) -> FloatArray:
         labels = getattr(table, "columns", range(array.shape[1]))
         columns = [_column(array[:, i], name, label) for i, label in enumerate(labels)]
         return np.column_stack(columns) if columns else np.empty(array.shape)
+
+
+def frame_of(table: Any) -> Any:
+    """A table of Arrow as a data frame; Arrow's own errors quote the cell that does not fit."""
+    try:
+        return table.to_pandas()
+    except (ArithmeticError, TypeError, ValueError):
+        raise DataError(
+            "a column cannot be read as numbers: give columns of integers, floats or booleans"
+        ) from None
 
 
 def _of_pandas(table: Any, name: str) -> FloatArray:
