@@ -1,11 +1,15 @@
 """The local form: messages, their sum, and what can be learnt from it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import chi2
 
 from capri import ConfigurationError, DataError, PrivateKernelRidge
+from capri.kernels import Matern
 from capri.local.randomness import SimulatedRandomness
+from capri.regression.devices import ReportPlan
 
 
 def wave(X: np.ndarray) -> np.ndarray:
@@ -65,8 +69,8 @@ def test_bad_reports_change_nothing() -> None:
         with pytest.raises(DataError):
             ridge.fit_sum(plan, total, count=count, noise_scale=noise)
     assert not hasattr(ridge, "model_")
-    with pytest.raises(DataError, match="finite"):
-        plan.messages([[np.nan]], [0.0])
+    with pytest.raises(DataError, match="1 columns of features and 1 of targets, got 2 and 1"):
+        plan.messages([[0.0, 0.0]], [0.0])
     with pytest.raises(ConfigurationError, match="report_plan first"):
         PrivateKernelRidge().fit_sum(plan, good, count=1, noise_scale=1.0)
     with pytest.raises(ConfigurationError, match="reports need"):
@@ -106,3 +110,42 @@ def test_fits_sphere_reports_of_devices() -> None:
         ridge_and_plan(700)[0].fit_reports(other, other.reports(X[:5], y[:5], epsilon=4.0))
     with pytest.raises(DataError, match="no report of this plan"):
         other.total(reports, epsilon=4.0)
+
+
+def test_digest_tells_apart_all_that_a_message_is_made_with() -> None:
+    _, plan = ridge_and_plan()
+    stage = plan.stage
+    features, basis, targets = stage.features, stage.features.basis, stage.targets
+    others = {
+        "kernel": replace(features, basis=replace(basis, kernel=Matern(nu=1.5))),
+        "pivots": replace(features, basis=replace(basis, pivots=basis.pivots + 1e-9)),
+        "transform": replace(features, basis=replace(basis, transform=basis.transform * 1.01)),
+        "whitening": replace(features, whitening=features.whitening * 1.01),
+    }
+    changes = [{"features": changed} for changed in others.values()]
+    changes += [
+        {"clip_norm": stage.clip_norm * 1.01},
+        {"box": (stage.box[0] - 1, stage.box[1])},
+        {"box": (stage.box[0], stage.box[1] + 1)},
+        {"targets": replace(targets, low=targets.low - 1)},
+        {"targets": replace(targets, high=targets.high + 1)},
+        {"baseline": stage.baseline + 0.01},
+        {"reach": stage.reach * 0.9},
+    ]
+    plans = [ReportPlan(stage=replace(stage, **change)) for change in changes]
+    assert len({each.digest for each in (plan, *plans)}) == 1 + len(changes)
+    assert ReportPlan(stage=replace(stage, rows=stage.rows + 1)).digest == plan.digest
+    with pytest.raises(DataError, match="no report of this plan"):
+        plan.total(plans[-1].reports([[0.5]], [0.5], epsilon=4.0), epsilon=4.0)
+
+
+def test_row_that_is_not_a_number_reports_like_any_other() -> None:
+    """A message of zeros: the report is sound, and on average it adds nothing."""
+    _, plan = ridge_and_plan(outputs=2)
+    X, y = [[0.5], [np.nan], [0.5], [None]], [[0.1, 0.2], [0.0, 0.0], [np.inf, 0.0], [0.0, 0.0]]
+    messages = plan.messages(X, y)
+    assert messages[0].any()
+    assert not messages[1:].any()
+    reports = plan.reports(X, y, epsilon=4.0)
+    assert {len(each) for each in reports} == {32}
+    assert plan.total(reports, epsilon=4.0)[1] == 4

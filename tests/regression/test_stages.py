@@ -1,5 +1,6 @@
 """Nobody is in two stages: what parallel composition rests on."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 import capri
 from capri.regression.engine import Engine
-from capri.regression.stage import Lot, StagePlan
+from capri.regression.stage import EVERYONE, Lot, StagePlan
 
 
 @given(
@@ -58,3 +59,27 @@ def test_a_fit_reads_every_row_in_exactly_one_released_stage(
     assert {event.epoch for event in ridge.ledger_.events} == {1 + n for n in range(len(released))}
     for event in ridge.ledger_.events:
         assert ridge.ledger_.spent_in(event.epoch).epsilon <= 1.0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_bad_row_adds_nothing_and_moves_nobody(bad: float) -> None:
+    """In a later stage too, where a baseline is subtracted: all other rows as they were."""
+    generator = np.random.default_rng(0)
+    X, y = generator.random((3_000, 2)), generator.random((3_000, 2))
+    ridge = capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=([0, 0], [1, 1])).fit(X, y)
+    plan = ridge._engine.plan(EVERYONE, len(X))
+    assert plan.baseline.any()
+    broken = X.copy(), y.copy()
+    broken[0][5, 1] = broken[1][11, 0] = bad
+    features, targets = plan.contributions(X, y)
+    found = plan.contributions(*broken)
+    others = np.setdiff1d(np.arange(len(X)), (5, 11))
+    assert not found[0][[5, 11]].any()
+    assert not found[1][[5, 11]].any()
+    assert np.array_equal(found[0][others], features[others])
+    assert np.array_equal(found[1][others], targets[others])
+    assert np.array_equal(plan.total(*broken, 0), plan.total(X[others], y[others], 0))
+    half = Lot(salt=1, low=0.0, high=0.5)
+    some = np.setdiff1d(np.flatnonzero(half.takes(0, len(X))), (5, 11))
+    expected = plan.grid.total(features[some], targets[some])
+    assert np.array_equal(replace(plan, lot=half).total(*broken, 0), expected)

@@ -6,6 +6,7 @@ reports up and decodes the sum with the public covariance: in the local model th
 reports adds up, and a covariance would cost more than it tells.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ from capri.privacy.sphere import Sphere, randomized, sphere, unbiased_sum
 from capri.regression.allocation import SIGNAL
 from capri.regression.engine import Engine
 from capri.regression.stage import StagePlan, StageResult
+from capri.regression.tables import checked_block
 
 # Mean square of scaled targets where nothing measures it: the expected signal, and noise of B^2/4.
 _SECOND_MOMENT = SIGNAL + 0.25
@@ -42,11 +44,29 @@ class ReportPlan:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the numbers a message is made with: reports say which plan they answer."""
-        features, stage = self.stage.features, self.stage
-        arrays = (features.basis.pivots, features.basis.transform, features.whitening)
-        numbers = (*arrays, np.array([stage.clip_norm, self.dimension]))
-        return sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in numbers)).digest()
+        """SHA-256 of all that a message is made with: reports say which plan they answer.
+
+        Messages of two plans that differ in anything here mean different things, and their sum
+        means nothing.
+        """
+        stage, features = self.stage, self.stage.features
+        numbers = {
+            "pivots": features.basis.pivots,
+            "transform": features.basis.transform,
+            "whitening": features.whitening,
+            "clip_norm": stage.clip_norm,
+            "box": stage.box,
+            "targets": (stage.targets.low, stage.targets.high),
+            "baseline": stage.baseline,
+            "reach": stage.reach,
+            "dimension": (stage.grid.features, stage.grid.targets),
+        }
+        digest = sha256(json.dumps(features.basis.kernel.to_dict(), sort_keys=True).encode())
+        for name, each in numbers.items():
+            array = np.ascontiguousarray(each, dtype="<f8")
+            digest.update(f"{name} {array.shape} ".encode())
+            digest.update(array.tobytes())
+        return digest.digest()
 
     def sphere(self, epsilon: float) -> Sphere:
         """The randomizer of reports at this epsilon."""
@@ -90,12 +110,19 @@ class ReportPlan:
         return total, len(numbers), chosen.deviation * sqrt(len(numbers))
 
     def messages(self, X: Any, y: Any) -> FloatArray:
-        """One message per row, of norm at most 1 whatever the row holds."""
-        X = np.asarray(X, dtype=np.float64)
-        y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
-        if not (np.isfinite(X).all() and np.isfinite(y).all()):
-            raise DataError("features and targets must be finite numbers")
-        features, targets = self.stage.contributions(X, y)
+        """One message per row, of norm at most 1 whatever the row holds.
+
+        Shapes and types may be refused. A row with a value that is missing or not finite has a
+        message of zeros, and the report of it looks like any other.
+        """
+        X, y = checked_block(X, y)
+        shape, wanted = (X.shape[1], y.shape[1]), (len(self.stage.box[0]), self.stage.grid.targets)
+        if shape != wanted:
+            raise DataError(
+                f"this plan is for {wanted[0]} columns of features and {wanted[1]} of targets, got "
+                f"{shape[0]} and {shape[1]}"
+            )
+        features, targets = (np.nan_to_num(each) for each in self.stage.contributions(X, y))
         products = features[:, :, None] * (targets / sqrt(self.stage.grid.targets))[:, None, :]
         flat = products.reshape(len(X), -1)
         # Rounding may leave a norm a few bits above 1, and a randomizer would refuse it.

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError, StorageError
@@ -30,6 +30,7 @@ from capri.regression.sources import (
     one_block,
 )
 from capri.regression.stage import EVERYONE, StagePlan
+from capri.regression.tables import checked_block, checked_features, checked_rows, finite_rows
 
 # The noise of sphere reports hardly depends on their length; this one stands for all.
 _TYPICAL_DIMENSION = 32
@@ -171,7 +172,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         options = checked(self)
         first = not self.__sklearn_is_fitted__()
         self._check_open()
-        X, y = validate_data(self, X, y, **_CHECKS, reset=first)
+        X, y = checked_rows(self, X, y, reset=first)
         if first:
             self._one_dimensional = y.ndim == 1
         y = y.reshape(len(y), -1)
@@ -280,10 +281,10 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     def _source(self, X: Any, y: Any) -> Source:
         """Rows as a source, all of them checked before anything is released."""
         if not (is_dask(X) or is_path(X) or is_chunks(X, y)):
-            X, y = validate_data(self, X, y, **_CHECKS)
+            X, y = checked_rows(self, X, y, reset=True)
             self._one_dimensional = y.ndim == 1
             return one_block(X, y.reshape(len(y), -1))
-        source, names = blocks_of(X, y, _checked_block)
+        source, names = blocks_of(X, y, checked_block)
         self.n_features_in_ = source.columns
         if names is not None and all(isinstance(name, str) for name in names):
             self.feature_names_in_ = np.asarray(names, dtype=object)
@@ -331,20 +332,28 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
         The width is an array of standard deviations with attributes ``bias``, ``sampling`` and
         ``privacy``, whose squares add up to its own. It is public, like the prediction.
+
+        A row with a value that is missing or infinite is predicted as NaN: the rows of a batch may
+        be several people's, and none of them decides whether the others are answered.
         """
         check_is_fitted(self)
         self.release()
         if is_dask(X):
             return self._predict_lazily(X, return_std)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        values = self.model_.predict(X)
-        mean = values[:, 0] if self._one_dimensional else values
+        X = checked_features(self, X)
+        known = finite_rows(X)[:, None]
+        inside = np.where(known, X, 0.0)
+
+        def shown(values: FloatArray) -> FloatArray:
+            """NaN for rows that are not numbers; a vector where y was one."""
+            values = np.where(known, values, np.nan)
+            return values[:, 0] if self._one_dimensional else values
+
+        mean = shown(self.model_.predict(inside))
         if not return_std:
             return mean
-        width = self.model_.width(X)
-        if self._one_dimensional:
-            width = ErrorWidth.of(**{name: getattr(width, name)[:, 0] for name in PARTS})
-        return mean, width
+        width = self.model_.width(inside)
+        return mean, ErrorWidth.of(**{name: shown(getattr(width, name)) for name in PARTS})
 
     def _predict_lazily(self, X: Any, return_std: bool) -> Any:
         """Block by block where the blocks are."""
@@ -385,6 +394,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # noise at default epsilon hides toy data
+        tags.input_tags.allow_nan = True  # a refusal would tell of the row
         return tags
 
     def __getstate__(self) -> Any:
@@ -396,19 +406,6 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         return super().__getstate__()
 
 
-_CHECKS: dict[str, Any] = {
-    "dtype": np.float64,
-    "multi_output": True,
-    "y_numeric": True,
-}
-
-
 def _is_fitted(name: str) -> bool:
     """Whether a fit leaves this on an estimator; scikit-learn hangs things of its own on them."""
     return name in PrivateKernelRidge.__annotations__ or name.endswith("_")
-
-
-def _checked_block(X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
-    """A block of rows as float matrices; scikit-learn's errors for what is none."""
-    X, y = check_X_y(X, y, **_CHECKS, ensure_min_samples=0)
-    return X, np.asarray(y, dtype=np.float64).reshape(len(X), -1)

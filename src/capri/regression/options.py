@@ -3,11 +3,9 @@
 What is not given is taken from the data, with a warning, and costs the fit its certificate.
 """
 
-import sys
 import warnings
 from dataclasses import dataclass, replace
 from math import inf, sqrt
-from traceback import walk_stack
 from typing import Any
 
 import numpy as np
@@ -19,10 +17,11 @@ from capri.checks import is_number, one_of, positive, whole
 from capri.errors import ConfigurationError, PrivacyLeakWarning, ShapeError
 from capri.features import Basis, spectral_basis
 from capri.kernels import RBF, Kernel, Matern
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.regression.allocation import SIGNAL, Law, choose_stages
+from capri.regression.callers import inside_model_selection, transformers_fitted_on_the_data
 from capri.regression.engine import Engine, Setting
 from capri.regression.sources import Source
 from capri.regression.stage import Targets
@@ -88,7 +87,7 @@ class Options:
 
         Every release of a simulation has noise of its own: ``releases`` were made before.
         """
-        if self.budget is not None and _inside_model_selection():
+        if self.budget is not None and inside_model_selection():
             warn_of_leak(
                 "selection on private data spends budget: every fit of this search costs its rows "
                 f"the full epsilon of {self.budget.epsilon}, and scores on held-out rows are not "
@@ -121,6 +120,15 @@ class Options:
                 f"{' and '.join(self.from_data)} not given: taken from the data, which is not "
                 "private. Give bounds that are known without looking at the data"
             )
+        upstream = transformers_fitted_on_the_data()
+        if self.budget is not None and upstream:
+            warn_of_leak(
+                f"{' and '.join(upstream)} of the pipeline learnt from the data before this fit, "
+                "which is not private. Fit it on public data and freeze it (FrozenEstimator), or "
+                "transform without fitting (FunctionTransformer)"
+            )
+        if self.budget is not None and noise is None:  # reports have a delta of 0
+            warn_of_large_delta(self.budget, stacklevel=_CALLER - 1)
         box, targets, sample = self._public(streams.public, source, rows)
         wanted = min(_MAX_RANK, max(16, rows)) if self.rank is None else self.rank
         few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
@@ -144,7 +152,8 @@ class Options:
             )
         if self.budget is not None or self.rank is None:
             setting = self._allotted(setting, sample, rows, staged=staged, noise=noise)
-        return Engine(setting, int(streams.public.integers(2**62)), self.from_data)
+        unfitted = tuple(f"a {name} that was not fitted on these rows" for name in upstream)
+        return Engine(setting, int(streams.public.integers(2**62)), self.from_data + unfitted)
 
     def _allotted(
         self, setting: Setting, sample: FloatArray, rows: int, *, staged: bool, noise: float | None
@@ -261,11 +270,3 @@ def _checked_rows(public_rows: Any, columns: int) -> FloatArray:
 def warn_of_leak(message: str) -> None:
     """Warn, at the line that called the estimator, of what weakens its guarantee."""
     warnings.warn(message, PrivacyLeakWarning, stacklevel=_CALLER)
-
-
-def _inside_model_selection() -> bool:
-    """Whether a search or a cross-validation of scikit-learn is calling."""
-    return any(
-        str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection")
-        for frame, _ in walk_stack(sys._getframe())
-    )

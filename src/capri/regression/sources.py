@@ -6,8 +6,10 @@ not depend on how rows were cut or who added them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from importlib import import_module
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError, DataError
+from capri.regression.tables import finite_rows, frame_of
 
 Check = Callable[[Any, Any], "Block"]
 Job = Callable[[FloatArray, FloatArray, int], IntArray]
@@ -23,6 +26,10 @@ Block = tuple[FloatArray, FloatArray]
 Tables = Callable[[], Iterator[tuple[Any, Any]]]
 Ranges = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 _PARQUET_ROWS = 1 << 16
+_CHANGED = (
+    "the rows changed between passes, so one row could be in two stages: give a list, an array, "
+    "chunks or Dask partitions in a fixed order, or use partial_fit, which reads rows once"
+)
 
 
 class Source(ABC):
@@ -74,21 +81,21 @@ class Chunks(Source):
     def _read(self) -> Iterator[Block]:
         """One pass; fails at its end when it was not the same as the first."""
         seen = blake2b(digest_size=32)
-        for X, y in self._blocks():
-            seen.update(np.ascontiguousarray(X).reshape(-1).data)
-            seen.update(np.ascontiguousarray(y).reshape(-1).data)
-            yield X, y
+        for block in self._blocks():
+            _feed(seen, block)
+            yield block
         if self._digest is None:
             self._digest = seen.digest()
         elif self._digest != seen.digest():
-            raise DataError(
-                "the rows changed between passes, so one row could be in two stages: give a list, "
-                "an array, chunks in a fixed order, or use partial_fit, which reads rows once"
-            )
+            raise DataError(_CHANGED)
 
 
 class DaskBlocks(Source):
-    """Partitions of Dask collections: sums are made where the partitions are."""
+    """Partitions of Dask collections: sums are made where the partitions are.
+
+    Every pass computes the graph anew, so each partition is compared with its first reading, by a
+    digest made in the task that adds up its rows.
+    """
 
     def __init__(self, X: Any, y: Any, check: Check) -> None:
         dask: Any = import_module("dask")
@@ -107,9 +114,11 @@ class DaskBlocks(Source):
             )
         checked = dask.delayed(check)
         self._blocks = [checked(left, right) for left, right in zip(lefts, rights, strict=True)]
-        shapes = dask.compute(*[dask.delayed(_shape)(block) for block in self._blocks])
+        measure = dask.delayed(_measured)
+        shapes, digests = zip(*dask.compute(*map(measure, self._blocks)), strict=True)
         self._measure(shapes, "all partitions must have the same columns")
         self._sizes = [int(shape[0]) for shape in shapes]
+        self._digests: tuple[bytes, ...] = digests
 
     def total(self, job: Job) -> IntArray:
         """Workers encode and add; only sums travel."""
@@ -120,7 +129,9 @@ class DaskBlocks(Source):
         ]
         while len(parts) > 1:  # a tree: no worker holds more than a few sums
             parts = [self._dask.delayed(_add)(parts[i : i + 8]) for i in range(0, len(parts), 8)]
-        (total,) = self._dask.compute(parts[0])
+        ((total, digests),) = self._dask.compute(parts[0])
+        if digests != self._digests:
+            raise DataError(_CHANGED)
         return np.asarray(total)
 
     def ranges(self) -> Ranges:
@@ -221,7 +232,7 @@ def parquet_blocks(path: str | PathLike[str], targets: str | list[str]) -> Table
                         f"the file has no column {', '.join(missing)}; y must name columns of it"
                     )
                 for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
-                    frame = batch.to_pandas()
+                    frame = frame_of(batch)
                     yield frame.drop(columns=names), frame[names]
 
     return blocks
@@ -231,19 +242,43 @@ def _shape(block: Block) -> tuple[int, int, int]:
     return len(block[0]), block[0].shape[1], block[1].shape[1]
 
 
-def _run(job: Job, block: Block, start: int) -> IntArray:
-    return job(block[0], block[1], start)
+def _feed(digest: blake2b, block: Block) -> None:
+    for table in block:
+        digest.update(np.ascontiguousarray(table).reshape(-1).data)
 
 
-def _add(parts: list[IntArray]) -> IntArray:
-    return np.asarray(sum(parts[1:], start=parts[0]))
+def _digest(block: Block) -> bytes:
+    digest = blake2b(digest_size=32)
+    _feed(digest, block)
+    return digest.digest()
+
+
+def _measured(block: Block) -> tuple[tuple[int, int, int], bytes]:
+    return _shape(block), _digest(block)
+
+
+def _run(job: Job, block: Block, start: int) -> tuple[IntArray, tuple[bytes, ...]]:
+    """The sum of a partition, and what it was read as."""
+    return job(block[0], block[1], start), (_digest(block),)
+
+
+def _add(
+    parts: list[tuple[IntArray, tuple[bytes, ...]]],
+) -> tuple[IntArray, tuple[bytes, ...]]:
+    totals, digests = zip(*parts, strict=True)
+    return np.sum(totals, axis=0), tuple(chain.from_iterable(digests))
 
 
 def _ranges(block: Block) -> Ranges:
-    X, y = block
-    return X.min(axis=0), X.max(axis=0), y.min(axis=0), y.max(axis=0)
+    """Of the rows that count; empty ranges where there are none."""
+    X, y = (table[finite_rows(*block)] for table in block)
+    low, high = partial(np.min, axis=0, initial=np.inf), partial(np.max, axis=0, initial=-np.inf)
+    return low(X), high(X), low(y), high(y)
 
 
 def _joined(ranges: Iterable[Ranges]) -> Ranges:
     low_x, high_x, low_y, high_y = map(np.stack, zip(*ranges, strict=True))
-    return low_x.min(axis=0), high_x.max(axis=0), low_y.min(axis=0), high_y.max(axis=0)
+    joined = low_x.min(axis=0), high_x.max(axis=0), low_y.min(axis=0), high_y.max(axis=0)
+    # Where no row counts there is no range, and any will do.
+    low_x, high_x, low_y, high_y = (np.where(np.isfinite(each), each, 0.0) for each in joined)
+    return low_x, high_x, low_y, high_y

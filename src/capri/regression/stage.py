@@ -12,6 +12,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.features import LowRankFeatures, row_by_row
 from capri.privacy.moments import BLOCK_ROWS, MomentGrid
+from capri.regression.tables import finite_rows
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -105,7 +106,20 @@ class StagePlan:
         return np.asarray(self.reach * self.grid.level / self.grid.largest_target)
 
     def contributions(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """``(w psi / C, w t)``, row by row: none depends on the rows beside it."""
+        """``(w psi / C, w t)``, row by row: none depends on the rows beside it.
+
+        Total: every row gives a bounded contribution. One with a NaN or an infinity in it gives
+        zeros and still has its number and its lot; to refuse it, or to leave it out, would show.
+        """
+        sensible = finite_rows(X, y)[:, None]
+        with np.errstate(all="ignore"):  # a warning would tell of the row that overflows
+            features, target = self._encoded(
+                np.where(sensible, X, 0.0), np.where(sensible, y, self.targets.middle)
+            )
+        return np.where(sensible, features, 0.0), np.where(sensible, target, 0.0)
+
+    def _encoded(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The contributions of rows of finite numbers."""
         basis = self.features.basis
         kernel = basis.kernel(np.clip(X, *self.box), basis.pivots)
         psi = row_by_row(kernel, self.features.to_whitened)
