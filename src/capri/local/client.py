@@ -18,6 +18,7 @@ from capri.local.randomness import DeviceRandomness, SimulatedRandomness, System
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.spaces import as_numbers, visit_rows
 
 
 class LocalClient:

@@ -8,6 +8,8 @@ number, or beyond 1e100, the action is drawn uniformly and the contribution is t
 reward that is not a number is a missing one. All of them take the same steps as any other.
 """
 
+from typing import Any
+
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
@@ -17,7 +19,8 @@ from capri.epoch.plan import EpochPlan
 from capri.local.bundle import Bundle
 from capri.local.steady import settled
 from capri.local.wire import Messages, pack
-from capri.privacy.gate import Gate, ReportMechanism
+from capri.privacy.directions import Words
+from capri.privacy.gate import Gate, Mechanism, NoisyReportMechanism, SphereMechanism
 from capri.spaces import LARGEST_CONTEXT
 
 
@@ -65,19 +68,22 @@ class Device:
         A missing reward is a reward of 0, and so is one that is not a number. Only what passed the
         gate leaves this function.
         """
-        bundle = self._bundle
+        bundle, plan = self._bundle, self._bundle.plan
+        units = self.encode(contexts, actions, rewards)
         (tokens, payload), _ = gate.release(
-            report_mechanism(bundle.plan),
-            self.encode(contexts, actions, rewards),
-            epoch=bundle.plan.epoch,
+            report_mechanism(plan),
+            units if plan.sphere is None else units / plan.grid.norm_limit,
+            epoch=plan.epoch,
             participants=len(rewards),
         )
         return pack(bundle.randomizer, bundle.digest, tokens, payload)
 
 
-def report_mechanism(plan: EpochPlan) -> ReportMechanism:
+def report_mechanism(plan: EpochPlan) -> Mechanism[Any, tuple[Words, IntArray]]:
     """How one report passes the gate of a device."""
-    return ReportMechanism(grid=plan.grid, rank=plan.dimension, sphere=plan.sphere)
+    if plan.sphere is not None:
+        return SphereMechanism(sphere=plan.sphere)
+    return NoisyReportMechanism(grid=plan.grid, rank=plan.dimension)
 
 
 def usable_rows(contexts: FloatArray) -> BoolArray:

@@ -198,24 +198,50 @@ class ReportDraws(SphereDraws, Randomness, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
-    """One report for each row of integers: a token, and a direction's number or noisy integers."""
+class SphereMechanism(Mechanism[FloatArray, tuple[Words, IntArray]]):
+    """One sphere report for each vector of norm at most 1: a token and a direction's number."""
 
-    grid: Grid
-    rank: int
-    sphere: Sphere | None
+    sphere: Sphere
 
     @property
     def narrowest(self) -> float:
-        """The sphere's probabilities are exact: no width has to be checked."""
-        return self.grid.noise_units if self.sphere is None else inf
+        """Its probabilities are exact: no width has to be checked."""
+        return inf
 
     def event(self, budget: Budget, epoch: int, participants: int) -> ReleaseEvent:
-        """Sphere: compared with the budget in exact fractions, and else rounded up."""
-        epsilon = None
-        if self.sphere is not None:
-            above = max(self.sphere.epsilon, nextafter(budget.epsilon, inf))
-            epsilon = budget.epsilon if self.sphere.keeps(budget.epsilon) else above
+        """Compared with the budget in exact fractions, and else rounded up."""
+        above = max(self.sphere.epsilon, nextafter(budget.epsilon, inf))
+        return ReleaseEvent(
+            epoch=epoch,
+            model=str(PrivacyModel.LOCAL),
+            calibration="exact",
+            participants=participants,
+            rank=self.sphere.dimension,
+            sensitivity=2.0,
+            noise_scale=self.sphere.deviation,
+            mechanism="sphere",
+            epsilon=budget.epsilon if self.sphere.keeps(budget.epsilon) else above,
+        )
+
+    def noisy(self, secret: FloatArray, source: SphereDraws) -> tuple[Words, IntArray]:
+        """Tokens and numbers: all that may leave a device."""
+        return randomized(secret, self.sphere, source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyReportMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
+    """One Gaussian report for each row of integers: a token and the integers with noise."""
+
+    grid: Grid
+    rank: int
+
+    @property
+    def narrowest(self) -> float:
+        """The noise is the same on every coordinate."""
+        return self.grid.noise_units
+
+    def event(self, budget: Budget, epoch: int, participants: int) -> ReleaseEvent:
+        """``sensitivity = 2 norm_limit step`` against the noise of one report."""
         return ReleaseEvent(
             epoch=epoch,
             model=str(PrivacyModel.LOCAL),
@@ -224,16 +250,11 @@ class ReportMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
             rank=self.rank,
             sensitivity=self.grid.sensitivity * self.grid.step,
             noise_scale=self.grid.noise_units * self.grid.step,
-            mechanism="gaussian" if self.sphere is None else "sphere",
-            epsilon=epsilon,
         )
 
     def noisy(self, secret: IntArray, source: ReportDraws) -> tuple[Words, IntArray]:
-        """Tokens and payloads: all that may leave a device."""
-        if self.sphere is not None:
-            return randomized(secret / self.grid.norm_limit, self.sphere, source)
-        tokens = source.seeds(len(secret))
-        return tokens, source.noised(secret, self.grid.noise_units)
+        """Tokens and integers: all that may leave a device."""
+        return source.seeds(len(secret)), source.noised(secret, self.grid.noise_units)
 
 
 class Gate:

@@ -20,8 +20,11 @@ from capri.arrays import FloatArray
 from capri.errors import DataError
 from capri.local import wire
 from capri.local.randomness import DeviceRandomness, SystemRandomness
+from capri.privacy.budget import Budget
+from capri.privacy.gate import Gate, SphereMechanism
+from capri.privacy.ledger import Ledger
 from capri.privacy.promise import Randomizer
-from capri.privacy.sphere import Sphere, randomized, sphere, unbiased_sum
+from capri.privacy.sphere import Sphere, sphere, unbiased_sum
 from capri.regression.allocation import SIGNAL
 from capri.regression.engine import Engine
 from capri.regression.stage import StagePlan, StageResult
@@ -84,7 +87,13 @@ class ReportPlan:
         if self.dimension == 1:  # a circle is the smallest sphere with directions to choose from
             vectors = np.hstack([vectors, np.zeros((len(vectors), 1))])
         source = SystemRandomness() if randomness is None else randomness
-        tokens, numbers = randomized(vectors, self.sphere(epsilon), source)
+        gate = Gate(source, Ledger(Budget(epsilon), tolerance=0.0))
+        (tokens, numbers), _ = gate.release(
+            SphereMechanism(sphere=self.sphere(epsilon)),
+            vectors,
+            epoch=self.stage.number,
+            participants=len(vectors),
+        )
         rows = wire.pack(Randomizer.SPHERE, self.digest, tokens, numbers)
         return [row.tobytes() for row in rows]
 

@@ -47,7 +47,7 @@ def certify_fit(
         )
     if from_data:
         raise ConfigurationError(
-            "no certificate: bounds were taken from the data, which is not private. "
+            "no certificate: settings were taken from the data, which is not private. "
             f"Give {' and '.join(from_data)}, known without looking at the data, and fit again"
         )
     mu = max(event.mu for event in ledger.events)
@@ -64,8 +64,8 @@ def certify_fit(
             ENGINEER,
         ),
         (
-            "rows are the same, in the same order, whenever they are read: chunks and files are "
-            "checked for it, Dask collections are not",
+            "rows are the same, in the same order, whenever they are read: every further reading of "
+            "chunks, files and Dask partitions is compared with the first and refused where it differs",
             ENGINEER,
         ),
         (
