@@ -64,8 +64,9 @@ def certify_fit(
             ENGINEER,
         ),
         (
-            "rows are the same, in the same order, whenever they are read: every further reading of "
-            "chunks, files and Dask partitions is compared with the first and refused where it differs",
+            "rows are the same, in the same order, whenever they are read: every further reading "
+            "of chunks, files and Dask partitions is compared with the first, and refused where it "
+            "differs",
             ENGINEER,
         ),
         (
