@@ -35,6 +35,7 @@ PUBLIC = {
     "SimulationResult",
     "StorageError",
     "VaryingActions",
+    "VisitStatus",
     "datasets",
     "environments",
     "kernels",

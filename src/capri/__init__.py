@@ -20,7 +20,7 @@ from capri import moved
 
 if typing.TYPE_CHECKING:
     from capri import datasets, environments, kernels
-    from capri.epoch.decide import Decision, Decisions, RewardStatus
+    from capri.epoch.decide import Decision, Decisions, RewardStatus, VisitStatus
     from capri.epoch.plan import EpochRecord
     from capri.errors import (
         BudgetError,
@@ -77,6 +77,7 @@ _HOMES = {
     "SimulationResult": "capri.simulation",
     "StorageError": "capri.errors",
     "VaryingActions": "capri.spaces",
+    "VisitStatus": "capri.epoch.decide",
     "load_results": "capri.experiments.frames",
     "simulate": "capri.simulation",
 }
@@ -108,6 +109,7 @@ __all__ = [
     "SimulationResult",
     "StorageError",
     "VaryingActions",
+    "VisitStatus",
     "datasets",
     "environments",
     "kernels",
