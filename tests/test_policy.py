@@ -213,6 +213,7 @@ def _assert_epoch_is_algorithm_1(
     assert len(S) == len(R) == len(rewards)
     S = np.unique(S, axis=0)  # the estimator depends on S through its span; inverses need this
     policy.update_many(decisions, rewards)
+    policy.close_epoch()
     support = np.array([[*c, *x] for c in CONTEXTS for x in ACTIONS])
     sigma_max = sqrt(paper_formulas.projected_variance(kernel, S, R, tau, support).max())
     assert policy.epochs[-1].sigma_max == pytest.approx(sigma_max, rel=1e-9)
@@ -317,12 +318,24 @@ def test_paper_noise_is_raised_where_the_classical_formula_under_delivers() -> N
 # -- rewards and the close of an epoch ------------------------------------------------------------
 
 
-def test_epoch_closes_when_its_last_reward_is_in() -> None:
-    policy = small_policy()
-    decisions = policy.act_many(draw_contexts(0, 8))
-    assert policy.update_many(decisions, np.full(8, 0.5)).tolist() == [0] * 8
-    assert len(policy.epochs) == 1
-    assert np.abs(policy.estimate(CONTEXTS)).min() > 0
+@pytest.mark.parametrize("rewarded", [0, 7, 8])
+def test_epoch_closes_with_a_decision_or_a_call_whatever_rewards_came(rewarded: int) -> None:
+    """The last reward changes nothing that others see: neither records nor a repeated answer."""
+    for close in (lambda policy: policy.close_epoch(), lambda policy: policy.act([0.3])):
+        policy = small_policy()
+        decisions = policy.act_many(draw_contexts(0, 8))
+        codes = policy.update_many(decisions[:rewarded], np.full(rewarded, 0.5))
+        assert codes.tolist() == [0] * rewarded
+        if rewarded:
+            with pytest.warns(RewardIgnoredWarning, match="duplicate"):
+                assert policy.update(decisions[0], 0.5) is RewardStatus.DUPLICATE
+        assert len(policy.epochs) == 0
+        assert (policy.estimate(CONTEXTS) == 0).all()
+        close(policy)
+        assert len(policy.epochs) == 1
+        assert np.abs(policy.estimate(CONTEXTS)).min() > 0
+        with pytest.warns(RewardIgnoredWarning, match="late"):
+            assert policy.update(decisions[7], 0.5) is RewardStatus.LATE
 
 
 def test_epoch_stays_open_while_decisions_are_to_be_taken() -> None:
@@ -483,6 +496,8 @@ def test_one_by_one_equals_many_outside_the_pool(tmp_path: Path) -> None:
     for context, reward in zip(contexts, rewards, strict=True):
         single.update(single.act(context), reward)
     batched.update_many(batched.act_many(contexts), rewards)
+    for policy in (single, batched):
+        policy.close_epoch()
     assert len(single.epochs) == 1
     assert snapshot(single, tmp_path) == snapshot(batched, tmp_path)
 
@@ -516,6 +531,8 @@ def _unit_noise(policy: capri.Capri, folder: Path) -> np.ndarray:
     With no rewards the released vector is the noise; it is read back through the public weights.
     """
     policy.act_many(draw_contexts(0, policy.remaining))
+    for name in ("open.capri", "closed.capri"):  # of another policy
+        (folder / name).unlink(missing_ok=True)
     policy.save(folder / "open.capri")
     plan = read_policy_file(folder / "open.capri")[1]
     policy.close_epoch()
@@ -638,33 +655,15 @@ def test_policy_says_what_it_promises() -> None:
         assert policy.guarantee in repr(policy)
 
 
-def test_record_is_the_same_whether_rewards_arrived_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many rewards came is secret: a public record must not hold the time it took to fill in.
-
-    The clock is replaced by a count of the noise vectors drawn, so the test is exact.
-    """
-    import capri.epoch.course as module
-    from capri.privacy.noise import SecureNoise
-
-    drawn = [0]
-    original = SecureNoise.add
-
-    def counting(self: Any, values: Any, scale: float, reports: int = 1) -> Any:
-        drawn[0] += reports
-        return original(self, values, scale, reports)
-
-    monkeypatch.setattr(SecureNoise, "add", counting)
-    monkeypatch.setattr(module, "perf_counter", lambda: float(drawn[0]))
-    seconds = []
+def test_record_is_the_same_whether_rewards_arrived_or_not() -> None:
+    """How many rewards came is secret: a public record holds no time that it took to fill in."""
     for rewards_arrive in (True, False):
         policy = small_policy(model="local", simulation_seed=None)
         decisions = policy.act_many(draw_contexts(0, 8))
         if rewards_arrive:
             policy.update_many(decisions, np.zeros(8))
-        else:
-            policy.close_epoch()
-        seconds.append(policy.epochs[0].seconds)
-    assert seconds[0] == seconds[1]
+        policy.close_epoch()
+        assert policy.epochs[0].seconds is None
 
 
 # -- elimination ----------------------------------------------------------------------------------
@@ -821,6 +820,7 @@ def test_papers_constants_do_eliminate_when_the_horizon_is_long_enough() -> None
     while policy.remaining:
         decisions = policy.act_many(np.zeros((min(policy.remaining, 1 << 18), 1)))
         policy.update_many(decisions, bound * decisions.action[:, 0])
+    policy.close_epoch()
     assert [record.active_share for record in policy.epochs] == [1.0] * 10 + [0.5, 0.5]
     assert [4 * record.width < 2 * bound for record in policy.epochs] == [False] * 10 + [
         True,
@@ -1063,7 +1063,7 @@ def test_reward_may_come_with_the_id_alone() -> None:
 
 @pytest.mark.parametrize("context", [7.331771, 1e99, 1e200, np.nan])
 def test_context_where_the_kernel_exceeds_one_is_served(context: float) -> None:
-    """``k(w, w)`` there is private: it moves nobody, and the contribution stays within its bound."""
+    """``k(w, w)`` there is private: it moves nobody, and the contribution stays bounded."""
     policy = small_policy(kernel=capri.kernels.Linear(variance=0.5))
     left = policy.remaining
     decision = policy.act([context])

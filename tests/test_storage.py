@@ -95,7 +95,7 @@ def test_simulation_saved_within_an_epoch_continues_bit_for_bit(
         with pytest.warns(RewardIgnoredWarning, match="duplicate"):
             assert each.update(decisions[0], 0.3) is RewardStatus.DUPLICATE
         last = each.act_many(draw_contexts(3, 7))
-        assert last.id.tolist() == list(range(17, 24))
+        assert last.number.tolist() == list(range(17, 24))
         each.update_many(last, np.linspace(-1, 1, 7))
         play_to_the_end(each)
     np.testing.assert_array_equal(loaded.estimate(CONTEXTS), policy.estimate(CONTEXTS))
@@ -146,7 +146,7 @@ def test_private_run_comes_back_private_and_with_fresh_randomness(tmp_path: Path
     policy = small_policy(simulation_seed=None)
     play_epoch(policy)
     policy.save(tmp_path / "policy.capri")
-    copies = [Capri.load(tmp_path / "policy.capri") for _ in range(2)]
+    copies = [Capri.load(tmp_path / "policy.capri", take_over=True) for _ in range(2)]
     estimates = []
     for copy in copies:
         assert copy.guarantee == "(1, 1e-05)-joint privacy"
