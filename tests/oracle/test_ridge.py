@@ -98,7 +98,11 @@ def fitted(source: Callable[[Any, Table, Path], None], table: Table, folder: Pat
         blind(patch)
         source(ridge, table, folder)
         ridge.release()
-        mean, width = ridge.predict(QUESTIONS, return_std=True)
+        questions: Any = QUESTIONS
+        if hasattr(ridge, "feature_names_in_"):
+            pandas = pytest.importorskip("pandas")
+            questions = pandas.DataFrame(QUESTIONS, columns=ridge.feature_names_in_)
+        mean, width = ridge.predict(questions, return_std=True)
         transcript += [
             ("shown", (repr(ridge), ridge.n_rows_, ridge.rank_, np.asarray(ridge.tau_).tobytes())),
             ("prediction", (mean.tobytes(), np.asarray(width).tobytes())),
