@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capri.epoch.accumulate import OpenEpoch
 from capri.local.randomness import SimulatedRandomness
 from capri.privacy.gate import MomentMechanism, ReportMechanism, SumMechanism
 from capri.privacy.noise import SimulatedNoise
@@ -50,6 +51,13 @@ def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
         units = draws.add(np.zeros_like(secret), mechanism.grid.noise_units, reports=total)
         return np.asarray(units * mechanism.grid.step)
 
+    honest_opening = OpenEpoch.__init__
+
+    def opened(epoch: OpenEpoch, *arguments: Any) -> None:
+        """Of reports that a restart has dropped the noise is gone, too."""
+        noises[0] = 0
+        honest_opening(epoch, *arguments)
+
     honest_moments, honest_report = MomentMechanism.noisy, ReportMechanism.noisy
 
     def of_moments(mechanism: MomentMechanism, secret: Any, _: Any) -> Any:
@@ -61,6 +69,7 @@ def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
 
     patch.setattr(Streams, "_reseed", fixed)
     patch.setattr(secrets, "token_bytes", lambda count=32: bytes(range(count)))
+    patch.setattr(OpenEpoch, "__init__", opened)
     patch.setattr(SumMechanism, "noised", noised)
     patch.setattr(SumMechanism, "noisy", of_sum)
     patch.setattr(MomentMechanism, "noisy", of_moments)

@@ -134,7 +134,7 @@ def played(
             if batch == restart_after:
                 path = folder / "restart.capri"
                 transcript.append(("file before the restart", public_file(policy, path)))
-                policy = capri.Capri.load(path, contexts=settings["contexts"], take_over=True)
+                policy = capri.Capri.load(path, take_over=True)
         policy.close_full_epoch()
         transcript.append(("certificate", certified(policy)))
         transcript.append(("file", public_file(policy, folder / "policy.capri")))
