@@ -450,6 +450,18 @@ def test_reward_that_is_no_number_is_a_missing_one(tmp_path: Path, value: Any) -
     assert policy.update(decisions[0], 0.5) is capri.RewardStatus.ACCEPTED
 
 
+@pytest.mark.parametrize("other", [True, np.bool_(True), np.int8(1), 1, 2**70], ids=repr)
+@pytest.mark.parametrize("value", NO_VALUES.values(), ids=NO_VALUES)
+def test_value_that_is_missing_does_not_decide_over_the_others(other: Any, value: Any) -> None:
+    """A list with a None has another type for NumPy; its other numbers are taken all the same."""
+    policy = small_policy(simulation_seed=None)
+    decisions = policy.act_many([[other], [value]])
+    assert decisions.status.tolist() == [capri.VisitStatus.SERVED, capri.VisitStatus.INVALID]
+    decisions = policy.act_many([[0.3], [0.6]])
+    codes = policy.update_many(decisions, [other, value])
+    assert codes.tolist() == [capri.RewardStatus.ACCEPTED, capri.RewardStatus.INVALID]
+
+
 @pytest.mark.parametrize("value", NO_VALUES.values(), ids=NO_VALUES)
 def test_context_that_is_no_number_is_served(tmp_path: Path, value: Any) -> None:
     policy, twin = small_policy(), small_policy()
