@@ -45,7 +45,7 @@ def test_restart_in_the_middle_tells_nothing(name: str, batch: int, tmp_path: Pa
     assert_same(first, second)
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=worlds, second=worlds)
 def test_any_two_worlds_look_alike(first: World, second: World, tmp_path: Path) -> None:
     """Worlds made by Hypothesis, so that a failure comes with the smallest pair that differs."""
