@@ -34,10 +34,11 @@ def draw_contexts(seed: int, count: int) -> np.ndarray:
 
 
 def play_epoch(policy: capri.Capri, seed: int = 0) -> capri.Decisions:
-    """Play all that is left of the epoch, with rewards in [-1, 1] that depend on the seed only."""
+    """Play all that is left of the epoch and close it; rewards in [-1, 1] by the seed only."""
     count = policy.remaining
     decisions = policy.act_many(draw_contexts(seed, count))
     policy.update_many(decisions, np.random.default_rng(seed + 1).uniform(-1, 1, count))
+    policy.close_epoch()
     return decisions
 
 
@@ -50,10 +51,12 @@ def records(policy: capri.Capri) -> list[dict[str, Any]]:
 
 
 def snapshot(policy: capri.Capri, folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """All that a save holds, without the clock: equal snapshots are equal states."""
+    """All that a save holds, without clock and history: equal snapshots are equal states."""
     path = folder / "snapshot.capri"
+    path.unlink(missing_ok=True)  # one policy does not write over another's file
     policy.save(path)
     values, arrays = read_policy_file(path)
+    values.pop("history", None)
     for record in values["epochs"]:
         del record["seconds"]
     if values["open"] is not None:

@@ -98,3 +98,17 @@ def test_table_of_promises_is_that_of_the_classes() -> None:
         else:
             words = f"{promise.model} | {promise.kind} | {promise.unit} | {promise.protects}"
         assert f"| {name} | {words} |" in page, name
+
+
+def test_every_test_that_a_proof_names_exists() -> None:
+    """docs/privacy.md proves its theorem in steps that each name what checks them."""
+    text = (ROOT / "docs/privacy.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 15
+    for file, test in named:
+        assert (ROOT / file).is_file(), file
+        assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
+    proof = text[text.index("### Proof, and the test") : text.index("### The price of integers")]
+    steps = re.split(r"^\*\*\d+\. ", proof, flags=re.MULTILINE)[1:]
+    assert len(steps) == 8
+    assert all("*Test" in step for step in steps), "a step without a test"

@@ -217,6 +217,7 @@ def trained_policy(exploration: str, **changes: Any) -> capri.Capri:
         decisions = policy.act_many(CONTEXTS[context])
         values = 0.6 * np.sin(4 * CONTEXTS[context, 0] + 5 * decisions.action[:, 0])
         policy.update_many(decisions, values)
+        policy.close_epoch()
     return policy
 
 

@@ -70,10 +70,14 @@ def as_numbers(values: object, problem: str) -> FloatArray:
 
 
 def _number(value: object) -> float:
-    """A number of any size; a missing one is NaN."""
+    """A number of any size; a missing one is NaN.
+
+    True and False count as they do in an array without a missing value: whether somebody's value
+    is missing must not decide whether the others are taken.
+    """
     if value is None:
         return nan
-    if not is_number(value):
+    if not (is_number(value) or isinstance(value, bool | np.bool_)):
         raise TypeError
     try:
         return float(value)  # type: ignore[arg-type]

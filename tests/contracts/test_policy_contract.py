@@ -8,10 +8,17 @@ import pytest
 from scipy.stats import chi2
 
 import capri
-from capri import DataError, HorizonError, RewardIgnoredWarning, RewardStatus, ShapeError
+from capri import (
+    DataError,
+    HorizonError,
+    RewardIgnoredWarning,
+    RewardStatus,
+    ShapeError,
+    VisitStatus,
+)
 from capri.environments import random_rkhs
 from capri.rivals import UniformPlay
-from capri.simulation import Policy
+from capri.simulation import ClosesEpochs, Policy
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 ENVIRONMENT = random_rkhs(KERNEL, contexts=8, actions=6, seed=3)
@@ -62,12 +69,19 @@ def draw(seed: int, count: int) -> np.ndarray:
     return ENVIRONMENT.draw_contexts(np.random.default_rng([seed, 1]), count)
 
 
+def close_full_epoch(policy: Policy) -> None:
+    """As after the last decision of a run; a policy that learns nothing has nothing to close."""
+    if isinstance(policy, ClosesEpochs):
+        policy.close_full_epoch()
+
+
 def play_epoch(policy: Policy, seed: int = 0) -> capri.Decisions:
-    """All that may be asked for at once."""
+    """All that may be asked for at once; then the epoch is closed."""
     context = draw(seed, policy.remaining)
     decisions = policy.act_many(ENVIRONMENT.contexts[context])
     rng = np.random.default_rng([seed, 2])
     policy.update_many(decisions, ENVIRONMENT.rewards(rng, context, decisions.action_index))
+    close_full_epoch(policy)
     return decisions
 
 
@@ -177,12 +191,36 @@ def test_propensities_are_positive_and_the_frequencies_of_the_actions(name: str)
     np.testing.assert_allclose(counts[~used], means[~used], atol=1e-6)
 
 
+@every_learner
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, None, 1e101, 10**400], ids=str)
+def test_context_that_is_no_number_is_served_and_moves_nobody(name: str, value: Any) -> None:
+    """Its visit takes a slot, plays every action alike and counts as if it had contributed zero;
+    everybody after it gets the number, the epoch and the action they would have had."""
+    policy, twin = MAKERS[name](0), MAKERS[name](0)
+    bad = policy.act_many([[value], ENVIRONMENT.contexts[1], [value]])
+    good = twin.act_many([ENVIRONMENT.contexts[0], ENVIRONMENT.contexts[1], [0.5]])
+    assert bad.status.tolist() == [VisitStatus.INVALID, VisitStatus.SERVED, VisitStatus.INVALID]
+    assert bad.propensity[[0, 2]].tolist() == [1 / 6] * 2
+    assert bad.number.tolist() == good.number.tolist()
+    assert (bad.action_index[1], bad.propensity[1]) == (good.action_index[1], good.propensity[1])
+    with pytest.warns(RewardIgnoredWarning, match="uncounted"):
+        codes = policy.update_many(bad, np.ones(3))
+    twin.update_many(good, np.ones(3))
+    assert codes.tolist() == [RewardStatus.UNCOUNTED, RewardStatus.ACCEPTED, RewardStatus.UNCOUNTED]
+    assert policy.remaining == twin.remaining
+    rows = ENVIRONMENT.contexts[draw(1, policy.remaining)]
+    later, same = policy.act_many(rows), twin.act_many(rows)
+    assert later.id.tolist() == same.id.tolist()
+    assert later.epoch == same.epoch
+    np.testing.assert_array_equal(later.action_index, same.action_index)
+
+
 @every_policy
-@pytest.mark.parametrize("context", [[[np.nan]], [[np.inf]], [["a"]]], ids=str)
-def test_bad_context_is_refused_and_changes_nothing(name: str, context: Any) -> None:
+def test_context_of_another_type_is_refused_and_changes_nothing(name: str) -> None:
+    """Types are public: text is refused before anything happens."""
     policy, twin = MAKERS[name](0), MAKERS[name](0)
     with pytest.raises(DataError):
-        policy.act_many(context)
+        policy.act_many([["a"]])
     assert policy.remaining == twin.remaining
     rows = ENVIRONMENT.contexts[draw(1, 20)]
     np.testing.assert_array_equal(
@@ -211,7 +249,7 @@ def test_late_duplicate_and_unknown_rewards_are_named_and_change_nothing(name: s
         late = play_epoch(each, seed=1)[0]
         current = each.act_many(ENVIRONMENT.contexts[draw(2, 5)])
         each.update_many([current[0]], [0.5])
-    unknown = capri.Decision(10**9, 1, 0, np.zeros(1), 1.0)
+    unknown = "AAAAAAAAAAAAAAAAAAAA"
     with pytest.warns(RewardIgnoredWarning, match="duplicate and late and unknown"):
         codes = policy.update_many([late, current[0], unknown], [1.0, -1.0, 1.0])
     assert codes.tolist() == [RewardStatus.LATE, RewardStatus.DUPLICATE, RewardStatus.UNKNOWN]
@@ -226,12 +264,24 @@ def test_late_duplicate_and_unknown_rewards_are_named_and_change_nothing(name: s
 
 
 @every_learner
-@pytest.mark.parametrize("reward", [np.nan, np.inf, "1"], ids=str)
-def test_bad_reward_is_refused_and_may_be_given_again(name: str, reward: Any) -> None:
+@pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf, None, 10**400], ids=str)
+def test_reward_that_is_no_number_is_missing_and_may_be_given_again(name: str, reward: Any) -> None:
+    """Row by row: the others of its batch count."""
+    policy = MAKERS[name](0)
+    decisions = policy.act_many(ENVIRONMENT.contexts[:3])
+    with pytest.warns(RewardIgnoredWarning, match="invalid"):
+        codes = policy.update_many(decisions, [0.5, reward, 0.5])
+    assert codes.tolist() == [RewardStatus.ACCEPTED, RewardStatus.INVALID, RewardStatus.ACCEPTED]
+    assert policy.update(decisions[1], 0.5) is RewardStatus.ACCEPTED
+
+
+@every_learner
+def test_reward_of_another_type_is_refused_and_may_be_given_again(name: str) -> None:
+    """Types are public: a text is refused."""
     policy = MAKERS[name](0)
     decision = policy.act(ENVIRONMENT.contexts[0])
     with pytest.raises(DataError):
-        policy.update(decision, reward)
+        policy.update(decision, "1")
     assert policy.update(decision, 0.5) is RewardStatus.ACCEPTED
 
 
@@ -245,7 +295,7 @@ def test_one_reward_per_decision_is_needed(name: str) -> None:
 
 @every_learner
 def test_missing_reward_counts_as_zero(name: str) -> None:
-    """The next decision closes the epoch; the run is the one in which they were 0."""
+    """The run is the one in which they were 0, and no reward closes an epoch."""
     missing, zero = MAKERS[name](0), MAKERS[name](0)
     for policy in (missing, zero):
         decisions = policy.act_many(ENVIRONMENT.contexts[draw(1, policy.remaining)])
@@ -253,8 +303,7 @@ def test_missing_reward_counts_as_zero(name: str) -> None:
         rewards[:5] = 0.0
         given = list(decisions)[5:] if policy is missing else list(decisions)
         policy.update_many(given, rewards[-len(given) :])
-    assert len(missing.epochs) == 0
-    assert len(zero.epochs) == 1
+    assert len(missing.epochs) == len(zero.epochs) == 0
     for policy in (missing, zero):
         play_epoch(policy, seed=5)
     np.testing.assert_array_equal(

@@ -91,7 +91,7 @@ def test_the_horizon_is_played_and_no_more(name: str) -> None:
     while policy.remaining:
         assert 0 < policy.remaining <= HORIZON - len(ids)
         decisions = play_batch(policy, seed=len(ids))
-        ids += decisions.id.tolist()
+        ids += decisions.number.tolist()
     assert ids == list(range(HORIZON))
     assert policy.epochs == ()
     with pytest.raises(HorizonError, match="1 decisions were asked for, 0 are possible"):
@@ -130,12 +130,17 @@ def test_bad_context_is_refused_and_changes_nothing(name: str, context: Any) -> 
 
 
 @every_rival
-@pytest.mark.parametrize("reward", [np.nan, np.inf, "1"], ids=str)
-def test_bad_reward_is_refused_and_may_be_given_again(name: str, reward: Any) -> None:
+@pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf, None, "1"], ids=str)
+def test_reward_that_is_no_number_is_missing_and_may_be_given_again(name: str, reward: Any) -> None:
+    """A value that is none is a missing one; another type is refused."""
     policy = make(name)
     decision = policy.act(ENVIRONMENT.contexts[0])
-    with pytest.raises(DataError):
-        policy.update(decision, reward)
+    if isinstance(reward, str):
+        with pytest.raises(DataError):
+            policy.update(decision, reward)
+    else:
+        with pytest.warns(RewardIgnoredWarning, match="invalid"):
+            assert policy.update(decision, reward) is RewardStatus.INVALID
     with pytest.raises(ShapeError, match="one reward per decision is needed: 1"):
         policy.update_many([decision], [0.1, 0.2])
     assert policy.update(decision, 0.5) is RewardStatus.ACCEPTED
@@ -148,7 +153,7 @@ def test_duplicate_late_and_unknown_rewards_change_nothing(name: str) -> None:
         late = play_batch(each, seed=1)[0]
         current = each.act_many(ENVIRONMENT.contexts[draw(2, min(3, each.remaining))])
     with pytest.warns(RewardIgnoredWarning, match="late and unknown"):
-        codes = policy.update_many([late, 10**9], [1.0, 1.0])
+        codes = policy.update_many([late, "AAAAAAAAAAAAAAAAAAAA"], [1.0, 1.0])
     assert codes.tolist() == [RewardStatus.LATE, RewardStatus.UNKNOWN]
     twice = [current[0], current[0], *list(current)[1:]]
     with pytest.warns(RewardIgnoredWarning, match="duplicate"):

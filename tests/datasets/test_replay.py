@@ -55,7 +55,7 @@ class FixedLaw:
         self.actions += list(chosen[kept])
         ids = np.arange(first, len(self.actions))
         chances = self._law[where[kept], chosen[kept]]
-        return capri.Decisions(ids, 1, chosen[kept], rows[kept], chances), kept
+        return capri.Decisions.simulated(ids, 1, chosen[kept], rows[kept], chances), kept
 
     def update_many(self, decisions: capri.Decisions, rewards: object) -> None:
         self.rewards += list(np.asarray(rewards))
@@ -228,6 +228,7 @@ def test_propensities_of_decisions_are_exact(exploration: str) -> None:
         chosen = decisions.action_index
         np.testing.assert_array_equal(decisions.propensity, law[np.arange(len(rows)), chosen])
         policy.update_many(decisions, world.rewards(rng, context, chosen))
+        policy.close_epoch()  # the law asked for above is the one of the next decisions
         surplus += np.bincount(chosen, minlength=3) - law.sum(axis=0)
         variance += (law * (1 - law)).sum(axis=0)
     assert (np.abs(surplus) < 5 * np.sqrt(variance)).all()

@@ -63,6 +63,7 @@ def play(
     rewards = values[context, decisions.action_index]
     rewards = rewards + deviation * rng.choice([-1.0, 1.0], size=count)
     policy.update_many(decisions, rewards)
+    policy.close_epoch()
     return context, decisions.action_index, rewards
 
 

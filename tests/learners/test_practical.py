@@ -65,6 +65,7 @@ def play(
         decisions = policy.act_many(contexts)
         noise = rng.uniform(-0.1, 0.1, size=count)
         policy.update_many(decisions, scale * (mean_reward(contexts, decisions.action) + noise))
+        policy.close_full_epoch()
         taken.append(decisions.action_index)
         left -= count
     return np.concatenate(taken)
@@ -260,6 +261,8 @@ def test_one_by_one_equals_batches_bit_for_bit(style: dict[str, str], tmp_path: 
         assert [each.propensity for each in alone] == decisions.propensity.tolist()
         for place in rng.permutation(len(alone)):
             single.update(alone[place], float(rewards[place]))
+        for policy in (many, single):
+            policy.close_epoch()
         assert snapshot(single, tmp_path) == snapshot(many, tmp_path)
 
 
@@ -330,6 +333,7 @@ def estimates_under_uniform_play(
         decisions = policy.act_many(contexts)
         np.testing.assert_array_equal(decisions.action, ACTIONS[physical])
         policy.update_many(decisions, mean_reward(contexts, decisions.action))
+        policy.close_epoch()
     return policy.estimate(CONTEXTS)
 
 
@@ -400,6 +404,7 @@ def test_kernel_of_low_rank_is_no_obstacle(
         contexts = CONTEXTS[rng.integers(8, size=policy.remaining)]
         decisions = policy.act_many(contexts)
         policy.update_many(decisions, 0.6 * decisions.action[:, 0] - 0.3 * contexts[:, 0])
+        policy.close_epoch()
     assert max(record.rank for record in policy.epochs) <= 2
     estimate = policy.estimate(CONTEXTS)
     truth = 0.6 * ACTIONS[:, 0] - 0.3 * CONTEXTS

@@ -87,6 +87,7 @@ def run(
         context = environment.draw_contexts(rng, policy.remaining)
         decisions = policy.act_many(environment.contexts[context])
         policy.update_many(decisions, environment.rewards(rng, context, decisions.action_index))
+        policy.close_epoch()
         gap, width = learner.conduct().tests[-1].compare(pairs)
         best = gap.argmin(axis=1)
         error = np.abs(gap - (environment.means[rows, best][:, None] - environment.means))

@@ -57,7 +57,7 @@ def test_decisions_of_concurrent_threads_have_numbers_of_their_own(
     numbers: list[int] = []
 
     def ask() -> None:
-        numbers.append(policy.act([0.3]).id)
+        numbers.append(policy.act([0.3]).number)
 
     room = policy.remaining
     threads = [threading.Thread(target=ask) for _ in range(4)]

@@ -1,14 +1,17 @@
 """Users who come back: the worst they can do, the cap, and what the cap costs."""
 
+import warnings
 from math import sqrt
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import capri
 from builders import play_epoch, small_policy, snapshot
-from capri.errors import BudgetError, ConfigurationError, ShapeError
+from capri.errors import ConfigurationError, ShapeError
 from capri.privacy.users import Participation, UserLimit
 
 SECRET_ID = "grace.hopper@example.org"
@@ -51,53 +54,59 @@ def test_epoch_cap_above_the_total_is_refused() -> None:
 
 
 def test_cap_in_all_and_per_epoch() -> None:
+    """A visit over either limit is told so, and is not counted."""
     book = Participation(UserLimit(total=3, per_epoch=2))
-    book.add(["ann", "ann", "bob"], epoch=1)
-    with pytest.raises(BudgetError):
-        book.add(["ann"], epoch=1)
-    book.add(["ann"], epoch=2)
-    with pytest.raises(BudgetError):
-        book.add(["ann"], epoch=3)
-    book.add(["bob", "bob"], epoch=3)
-    with pytest.raises(BudgetError):
-        book.add(["bob"], epoch=4)
+    assert book.take(["ann", "ann", "bob"], epoch=1).tolist() == [True, True, True]
+    assert book.take(["ann"], epoch=1).tolist() == [False]
+    assert book.take(["ann"], epoch=2).tolist() == [True]
+    assert book.take(["ann"], epoch=3).tolist() == [False]
+    assert book.take(["bob", "bob", "bob"], epoch=3).tolist() == [True, True, False]
+    assert book.take(["bob"], epoch=4).tolist() == [False]
     assert book.epochs_of("ann") == {1: 2, 2: 1}
     assert book.epochs_of("bob") == {1: 1, 3: 2}
     assert book.epochs_of("eve") == {}
 
 
-def test_rejected_batch_counts_nobody() -> None:
-    """Also not the users before the offender, nor the offender's first contributions."""
-    book = Participation(UserLimit(total=2))
-    book.add(["ann"], epoch=1)
-    before = book.state()
-    for batch in (["bob", "ann"], ["ann", "bob"], ["eve", "eve"]):
-        with pytest.raises(BudgetError):
-            book.add(batch, epoch=1)
-        assert book.state() == before
+@given(
+    visits=st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3)), max_size=30),
+    total=st.integers(1, 4),
+    per_epoch=st.integers(1, 2),
+)
+def test_nobody_is_counted_beyond_the_limit_nor_for_the_visits_of_others(
+    visits: list[tuple[str, int]], total: int, per_epoch: int
+) -> None:
+    """Counts stay within the limit, and each user's are those they would have alone."""
+    limit = UserLimit(total=total, per_epoch=min(per_epoch, total))
+    together = Participation(limit)
+    alone = {user: Participation(limit) for user in "abc"}
+    for user, epoch in sorted(visits, key=lambda visit: visit[1]):
+        assert together.take([user], epoch) == alone[user].take([user], epoch)
+    for user in "abc":
+        counts = together.epochs_of(user)
+        assert counts == alone[user].epochs_of(user)
+        assert counts.total() <= limit.total
+        assert max(counts.values(), default=0) <= limit.per_epoch
 
 
-def test_message_names_nobody() -> None:
+def test_nothing_shown_names_anybody() -> None:
     book = Participation(UserLimit(total=1))
     for user in (SECRET_ID, 987654321):
-        book.add([user], epoch=1)
-        with pytest.raises(BudgetError) as caught:
-            book.add([user], epoch=2)
-        assert str(user) not in str(caught.value)
+        book.take([user, user], epoch=1)
         assert str(user) not in repr(book)
 
 
 @pytest.mark.parametrize("user", [1.5, True, None, b"ann", ["ann"]])
 def test_id_of_another_kind_is_refused(user: object) -> None:
+    """Types are public; nobody of such a batch is counted."""
     book = Participation(UserLimit(total=1))
     with pytest.raises(ConfigurationError, match="a string or an integer"):
-        book.add([user], epoch=1)
+        book.take(["ann", user], epoch=1)
     assert book.state()["counts"] == {}
 
 
 def test_number_and_its_text_are_two_users() -> None:
     book = Participation(UserLimit(total=1))
-    book.add([1, "1"], epoch=1)
+    book.take([1, "1"], epoch=1)
     assert book.epochs_of(1) == book.epochs_of("1") == {1: 1}
 
 
@@ -106,7 +115,7 @@ def test_state_holds_digests_under_a_salt_of_its_own() -> None:
     states = []
     for _ in range(2):
         book = Participation(UserLimit(total=1))
-        book.add([SECRET_ID, 31337], epoch=1)
+        book.take([SECRET_ID, 31337], epoch=1)
         states.append(book.state())
         assert SECRET_ID not in str(book.state())
         assert "31337" not in str(list(book.state()["counts"]))
@@ -115,12 +124,11 @@ def test_state_holds_digests_under_a_salt_of_its_own() -> None:
 
 def test_book_goes_on_after_a_restart() -> None:
     book = Participation(UserLimit(total=2))
-    book.add(["ann"], epoch=1)
+    book.take(["ann"], epoch=1)
     again = Participation(UserLimit(total=2))
     again.restore(book.state())
-    again.add(["ann"], epoch=2)
-    with pytest.raises(BudgetError):
-        again.add(["ann"], epoch=3)
+    assert again.take(["ann"], epoch=2).tolist() == [True]
+    assert again.take(["ann"], epoch=3).tolist() == [False]
 
 
 # -- the policy -----------------------------------------------------------------------------------
@@ -151,6 +159,7 @@ def test_cap_is_paid_for_in_noise(
     play_epoch(once)
     users = list(range(often.remaining))
     often.update_many(often.act_many(np.zeros((len(users), 1)), users=users), np.zeros(len(users)))
+    often.close_epoch()
     assert often.epochs[0].sigma_max == once.epochs[0].sigma_max
     assert often.epochs[0].noise_scale / once.epochs[0].noise_scale == pytest.approx(
         factor, rel=1e-5
@@ -161,28 +170,49 @@ def test_cap_is_paid_for_in_noise(
         assert often.ledger.spent.epsilon == pytest.approx(1.0, abs=1e-6)
 
 
-def test_user_over_the_cap_changes_nothing(tmp_path: Path) -> None:
-    """Within an epoch: rejected before a decision is drawn, the rest of the batch with them."""
-    policy = small_policy(contributions_per_user=1)
-    policy.act([0.3], user=SECRET_ID)
-    before = snapshot(policy, tmp_path)
-    for users in ([SECRET_ID], ["bob", SECRET_ID], ["eve", "eve"]):
-        with pytest.raises(BudgetError) as caught:
-            policy.act_many(np.zeros((len(users), 1)), users=users)
-        assert SECRET_ID not in str(caught.value)
-        assert snapshot(policy, tmp_path) == before
-    policy.act_many(np.zeros((2, 1)), users=["bob", "eve"])
+@pytest.mark.parametrize("seed", [None, 3], ids=["private", "simulation"])
+def test_user_over_the_cap_is_served_and_contributes_zero(seed: int | None) -> None:
+    """Their visits take slots, get actions of the law and are told; their rewards count nothing."""
+    policy = small_policy(contributions_per_user=1, simulation_seed=seed)
+    first = policy.act([0.3], user=SECRET_ID)
+    over = policy.act_many([[0.3], [0.6], [0.3]], users=[SECRET_ID, "bob", SECRET_ID])
+    served, limited = capri.VisitStatus.SERVED, capri.VisitStatus.OVER_LIMIT
+    assert first.status is served
+    assert over.status.tolist() == [limited, served, limited]
+    assert over.propensity.tolist() == [1 / 3] * 3
+    assert policy.remaining == 4
+    assert policy.ledger.spent_by(SECRET_ID) == policy.ledger.spent_by("bob")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", capri.RewardIgnoredWarning)
+        codes = policy.update_many(over, np.ones(3))
+    accepted, uncounted = capri.RewardStatus.ACCEPTED, capri.RewardStatus.UNCOUNTED
+    assert codes.tolist() == [uncounted, accepted, uncounted]
 
 
-@pytest.mark.parametrize("user", [0, 1.5], ids=["over the cap", "no id"])
-def test_rejected_user_at_the_end_of_an_epoch_changes_nothing(tmp_path: Path, user: object) -> None:
-    """A rejected call must not release an epoch whose rewards are still coming."""
+def test_sum_is_the_same_whether_a_user_over_the_cap_is_rewarded_or_absent() -> None:
+    """The integers before the gate: a visit over the limit adds the zero vector."""
+    sums = []
+    for extra in (True, False):
+        policy = small_policy(contributions_per_user=1)
+        decisions = [policy.act([0.3], user="ann")]
+        if extra:
+            decisions += [policy.act([1.0], user="ann"), policy.act([0.6], user="ann")]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", capri.RewardIgnoredWarning)
+            policy.update_many(decisions, np.ones(len(decisions)))
+        assert policy._open is not None
+        sums.append(policy._open._accumulator.tolist())
+    assert sums[0] == sums[1] != [0] * len(sums[0])
+
+
+def test_refused_id_at_the_end_of_an_epoch_changes_nothing(tmp_path: Path) -> None:
+    """An id of a wrong type is refused before it could release an epoch whose rewards come."""
     policy = small_policy(contributions_per_user=1)
     count = policy.remaining
     policy.act_many(np.zeros((count, 1)), users=list(range(count)))
     before = snapshot(policy, tmp_path)
-    with pytest.raises(capri.CapriError):
-        policy.act([0.3], user=user)
+    with pytest.raises(ConfigurationError, match="a string or an integer"):
+        policy.act([0.3], user=1.5)
     assert snapshot(policy, tmp_path) == before
 
 
@@ -202,7 +232,6 @@ def test_cap_survives_a_restart(tmp_path: Path, seed: int | None) -> None:
     policy.act([0.3], user=SECRET_ID)
     policy.save(tmp_path / "policy")
     loaded = capri.Capri.load(tmp_path / "policy")
-    with pytest.raises(BudgetError):
-        loaded.act([0.3], user=SECRET_ID)
-    loaded.act([0.3], user="bob")
+    assert loaded.act([0.3], user=SECRET_ID).status is capri.VisitStatus.OVER_LIMIT
+    assert loaded.act([0.3], user="bob").status is capri.VisitStatus.SERVED
     assert SECRET_ID.encode() not in (tmp_path / "policy").read_bytes()

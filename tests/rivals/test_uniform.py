@@ -41,7 +41,7 @@ def test_actions_are_equally_likely() -> None:
 def test_ids_go_on_and_the_horizon_ends_play() -> None:
     policy = UniformPlay(actions=[[0.0], [1.0]], horizon=5, simulation_seed=0)
     first, second = policy.act_many([[0.0], [0.0]]), policy.act_many([[0.0]])
-    np.testing.assert_array_equal([*first.id, *second.id], [0, 1, 2])
+    np.testing.assert_array_equal([*first.number, *second.number], [0, 1, 2])
     with pytest.raises(HorizonError, match=r"3 decisions were asked for, 2 of 5 are left"):
         policy.act_many(np.zeros((3, 1)))
     assert policy.remaining == 2

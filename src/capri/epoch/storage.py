@@ -41,8 +41,9 @@ def write_policy_file(
     np.savez(packed, **arrays)
     head = {"format": FORMAT, "version": VERSION, **values}
     with zipfile.ZipFile(archive, "w") as folder:
-        folder.writestr("state.json", json.dumps(head, default=plain))
-        folder.writestr("arrays.npz", packed.getvalue())
+        # Without a date: equal states make equal files, and a file has no clock in it.
+        folder.writestr(zipfile.ZipInfo("state.json"), json.dumps(head, default=plain))
+        folder.writestr(zipfile.ZipInfo("arrays.npz"), packed.getvalue())
     write_atomically(Path(path), archive.getvalue(), confidential=confidential)
 
 

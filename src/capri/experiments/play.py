@@ -92,6 +92,8 @@ def _play(cell: Cell, watch: Watch | None) -> Record:
             watch(rounds, regret / uniform if uniform > 0 else math.nan)
 
     result = simulate(policy, world, cell.rounds, seed=cell.seed, progress=progress)
+    if maps is not None:
+        maps.look()  # the last epoch closes after the last round
     epochs = [record.to_dict() for record in result.epochs]
     seconds = [epoch.pop("seconds") for epoch in epochs]
     return {

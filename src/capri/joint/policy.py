@@ -262,6 +262,8 @@ class Capri(Configured):
             raise ConfigurationError("users must be a sequence of ids, got a single string")
         if users is not None and len(users) != count:
             raise ShapeError(f"one user id per context is needed: {count}, got {len(users)}")
+        if users is not None and self._participation is not None:
+            self._participation.check(users)  # before a full epoch is closed by this visit
 
     def _no_decisions(self) -> Decisions:
         nobody, nothing = np.empty(0, dtype=np.int64), np.empty(0)

@@ -75,13 +75,17 @@ class Participation:
     def __repr__(self) -> str:
         return f"Participation({self.limit})"
 
+    def check(self, users: Sequence[UserId]) -> None:
+        """Refuse ids of other types, before anything happens."""
+        for user in users:
+            if isinstance(user, bool) or not isinstance(user, str | Integral):
+                raise ConfigurationError(
+                    f"a user id must be a string or an integer, got {type(user).__name__}"
+                )
+
     def _digest(self, user: UserId) -> str:
-        if isinstance(user, Integral) and not isinstance(user, bool):
+        if isinstance(user, Integral):
             user = int(user)  # NumPy's integers are the same users as Python's
-        if isinstance(user, bool) or not isinstance(user, str | int):
-            raise ConfigurationError(
-                f"a user id must be a string or an integer, got {type(user).__name__}"
-            )
         text = f"{'int' if isinstance(user, int) else 'str'}:{user}"
         # "surrogatepass": any string is an id, and no error may carry one.
         data = text.encode("utf-8", "surrogatepass")
@@ -92,15 +96,18 @@ class Participation:
 
         A visit over the limit is not counted, and nobody else can tell.
         """
+        self.check(users)
         within = np.zeros(len(users), dtype=np.bool_)
         for place, digest in enumerate([self._digest(user) for user in users]):
             past = self._counts.setdefault(digest, Counter())
             within[place] = past.total() < self.limit.total and past[epoch] < self.limit.per_epoch
-            past[epoch] += int(within[place])
+            if within[place]:
+                past[epoch] += 1
         return within
 
     def epochs_of(self, user: UserId) -> Counter[int]:
         """Contributions of a user by epoch."""
+        self.check([user])
         return Counter(self._counts.get(self._digest(user), Counter()))
 
     def state(self) -> dict[str, Any]:

@@ -251,7 +251,8 @@ class Rival(Settings, ABC):
         """Add many rewards and return :class:`RewardStatus` codes; learns when a batch is full."""
         ids, values = decision_rewards(decisions, rewards, DecisionIds(simulated=True))
         batch = self._batch
-        statuses = batch.take(ids, np.clip(values, -self.reward_bound, self.reward_bound))
+        clipped = np.clip(values, -self.reward_bound, self.reward_bound)
+        statuses = batch.take(ids, np.where(np.isfinite(values), clipped, np.nan))
         if batch.complete and not statuses.all():  # one was accepted, and it was the last
             self._close()
         warn_of_ignored(statuses, stacklevel=2)

@@ -1,0 +1,1 @@
+"""Two worlds that differ in everything private, and one public transcript."""
