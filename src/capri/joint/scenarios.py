@@ -1,0 +1,395 @@
+"""Runs of a private policy, played as users play it: ``act``, ``update``, ``save``, ``load``.
+
+One target comes among bystanders, in one of two worlds that differ in nothing but the target. Then
+all is read that the theorem calls public: the vectors that leave the gate, and whatever others can
+tell for certain, such as the epoch they are in or what became of their rewards.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import sqrt
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.epoch.decide import Decision, Decisions
+from capri.errors import CapriError
+from capri.joint.attacker import Piece, Play, Reader, Visit, outside
+from capri.joint.live import go_live
+from capri.joint.policy import Capri
+from capri.privacy.attack import Sighting, in_child
+from capri.privacy.promise import PrivacyModel
+from capri.spaces import ContextPool
+
+# Epochs that are rehearsed on made-up users before private runs begin, and decisions at most.
+_EPOCHS, _DECISIONS = 8, 100_000
+_SUPPORT = 256
+# Bystanders whose rewards come in one batch with the target's.
+_NEIGHBOURS = 8
+
+
+class Stage:
+    """Where every run begins: a late epoch of a simulation, planned, and nobody has come yet."""
+
+    def __init__(self, policy: Capri, **changes: Any) -> None:
+        self._simulation = policy.again(simulation_seed=0, **changes)
+        self.problem = self._simulation.problem
+        self._rehearse()
+        self.reader = Reader(self._simulation.plan(), self.problem)
+        generator = np.random.default_rng(0)
+        self.rows, _ = self.problem.contexts.support(generator, _SUPPORT)
+        self.bystander = Visit(self.rows[0], self.problem.reward_bound)
+
+    def _rehearse(self) -> None:
+        """Epochs of users whose rewards are a wave and noise, as long as two more will follow."""
+        simulation, generator, decided = self._simulation, np.random.default_rng(1), 0
+        for _ in range(_EPOCHS):
+            length = simulation.remaining
+            most = simulation.horizon or _DECISIONS
+            if decided + 4 * length > most:
+                return
+            rows, place = self.problem.contexts.draw(generator, length)
+            contexts = rows[place]
+            users = None if self.problem.limit is None else range(decided, decided + length)
+            decisions = simulation.act_many(contexts, users=users)
+            phase = 3 * (contexts.sum(axis=1) + decisions.action.sum(axis=1))
+            rewards = np.sin(phase) / 4 + generator.uniform(-0.25, 0.25, length)
+            simulation.update_many(decisions, self.problem.reward_bound * rewards)
+            simulation.close_epoch()
+            decided += length
+
+    @property
+    def local(self) -> bool:
+        """Whether reports are public one by one."""
+        return self.problem.model is PrivacyModel.LOCAL
+
+    def begin(self) -> Capri:
+        """A private run of its own noise."""
+        return go_live(self._simulation)
+
+    def law(self, contexts: FloatArray) -> FloatArray:
+        """The public law in the epoch where runs begin."""
+        return self._simulation.probabilities(contexts)
+
+    def worst(self, *, in_pool: bool = True) -> FloatArray:
+        """The context that is attacked."""
+        candidates = self.rows if in_pool else outside(self.rows)
+        return self.reader.worst(candidates, self.law(candidates))
+
+    def beyond_missing(self, visit: Visit) -> float:
+        """How far a visit lies from the same one without a reward, on average over its action."""
+        law = self.law(visit.context[None])[0]
+        missing = self.reader.mean_share(Visit(visit.context, None), law)
+        return float(np.linalg.norm(self.reader.mean_share(visit, law) - missing))
+
+
+class _Over(Exception):  # noqa: N818 - an end, not an error
+    """The last release of a run has been read: what follows is post-processing."""
+
+
+class Run:
+    """One run. ``seen`` are the vectors that left the gate, ``noticed`` what others can tell."""
+
+    def __init__(self, policy: Capri, reader: Reader | None, bystander: Visit) -> None:
+        self.policy = policy
+        self.seen: list[FloatArray] = []
+        self.noticed: list[object] = []
+        self._reader, self._bystander = reader, bystander
+        self._last = False
+        self._watch()
+
+    def _watch(self) -> None:
+        """Read what the gate puts out, on this object alone: released vectors are public."""
+        gate = self.policy._gate
+        release, report = gate.release, gate.report
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            public, event = release(*arguments, **named)
+            self.seen.append(public)
+            if self._last:
+                raise _Over
+            return public, event
+
+        def watched_report(mechanism: Any, units: Any) -> Any:
+            public = report(mechanism, units)
+            self.seen.append(public * mechanism.grid.step)
+            return public
+
+        vars(gate).update(release=watched, report=watched_report)
+
+    @property
+    def reader(self) -> Reader:
+        """Of the epoch under way."""
+        plan = self.policy.plan()
+        if self._reader is None or self._reader.plan is not plan:
+            self._reader = Reader(plan, self.policy.problem)
+        return self._reader
+
+    def act(self, visit: Visit, user: str | None = None) -> Decision | None:
+        """The target comes; None where it is sent away, which should never happen."""
+        try:
+            return self.policy.act(visit.context, user=user)
+        except CapriError:
+            return None
+
+    def epoch(
+        self,
+        targets: Sequence[Visit],
+        *,
+        decisions: Sequence[Decision | None] | None = None,
+        late: Sequence[tuple[Decision | None, float | None]] = (),
+        user: str | None = None,
+        last: bool = True,
+    ) -> tuple[FloatArray, list[Decision | None]]:
+        """Targets come, bystanders fill the epoch, rewards come and come again, the epoch closes.
+
+        Returns the release without the bystanders' shares, and the targets' decisions. ``late``:
+        decisions of an earlier epoch whose rewards are sent once more. ``decisions``: of targets
+        who came already. ``last``: nothing of this run is read after its release.
+        """
+        policy, reader, before = self.policy, self.reader, len(self.seen)
+        own = list(decisions) if decisions is not None else [self.act(v, user) for v in targets]
+        count = policy.remaining
+        crowd = np.repeat(self._bystander.context[None], count, axis=0)
+        users = None if user is None else [f"{reader.plan.epoch}-{n}" for n in range(count)]
+        others = policy.act_many(crowd, users=users)
+        self.noticed += [count, others.epoch, len(policy.epochs)]
+        self._last = last
+        try:
+            self._rewards(targets, own, late, others)
+            self.noticed += [policy.remaining, policy.pending, len(policy.epochs)]
+            self._close()
+        except _Over:
+            self.noticed.append("released before it was closed")
+        self.noticed.append([event.to_dict() for event in policy.ledger.events[before:]])
+        released = self.seen[before:]
+        vector = sum(released) / reader.plan.noise_scale / sqrt(max(len(released), 1))
+        return np.asarray(vector - self.crowd(reader, others)), own
+
+    def crowd(self, reader: Reader, others: Decisions) -> FloatArray:
+        """What the bystanders add, whose actions the attacker knows."""
+        times = np.bincount(others.action_index)
+        shares = [n * reader.share(self._bystander, a) for a, n in enumerate(times) if n]
+        return np.asarray(sum(shares, np.zeros(reader.plan.dimension)))
+
+    def _close(self) -> None:
+        try:
+            self.policy.close_epoch()
+        except _Over:
+            self.noticed.append("closed")
+
+    def _rewards(
+        self,
+        targets: Sequence[Visit],
+        own: Sequence[Decision | None],
+        late: Sequence[tuple[Decision | None, float | None]],
+        others: Decisions,
+    ) -> None:
+        """In one batch with some bystanders', by themselves, and again. Others note their own."""
+        policy, reward = self.policy, self._bystander.reward
+        assert reward is not None
+        due = [*zip(own, (visit.reward for visit in targets), strict=True), *late]
+        sent = [
+            (decision.id, value)
+            for decision, value in due
+            if decision is not None and value is not None
+        ]
+        near = others[:_NEIGHBOURS]
+        batch = [*sent, *((str(name), reward) for name in near.id), *sent]
+        statuses = self._sent(
+            lambda: policy.update_many([name for name, _ in batch], [value for _, value in batch])
+        )
+        self.noticed.append(
+            statuses if isinstance(statuses, str) else statuses[len(sent) :][: len(near)]
+        )
+        for name, value in sent:
+            self._sent(partial(policy.update_many, [name], [value]))
+            self._sent(partial(self._update, name, value))
+        rest = others[len(near) :]
+        self.noticed.append(
+            set(self._sent(lambda: policy.update_many(rest, np.full(len(rest), reward))))
+        )
+        self.noticed.append(self._sent(partial(self._update, near[0].id, reward)))
+
+    def _update(self, name: str, reward: float) -> list[int]:
+        return [self.policy.update(name, reward)]
+
+    @staticmethod
+    def _sent(send: Callable[[], Any]) -> Any:
+        """What a caller is told: statuses, or a refusal."""
+        try:
+            return [int(status) for status in send()]
+        except CapriError as refusal:
+            return type(refusal).__name__
+
+
+class Scenario:
+    """Two worlds on one stage; called with the world's sign, gives what an attacker sees."""
+
+    # Whether every run has the same plan, so that the released vector itself may be looked at.
+    whole = True
+
+    def __init__(self, stage: Stage, low: Visit, high: Visit) -> None:
+        self.stage, self.low, self.high = stage, low, high
+        self._usual: list[object] | None = None
+
+    def __call__(self, sign: float) -> Sighting:
+        """One run in the world of this sign; a first one in the low world says what is usual."""
+        if self._usual is None:
+            self._usual = self.once(-1.0)[1]
+        play, noticed = self.once(sign)
+        return play.sighting(as_usual=noticed == self._usual, whole=self.whole)
+
+    def once(self, sign: float) -> tuple[Play, list[object]]:
+        """One run: what came of it, and what others noticed."""
+        run = Run(self.stage.begin(), self.stage.reader, self.stage.bystander)
+        return self.play(run, self.high if sign > 0 else self.low), run.noticed
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """One epoch, or one report, of the target."""
+        piece, decision = self.attacked(run, visit)
+        return Play([piece], self._action(decision) if self._same_context else 0)
+
+    @staticmethod
+    def _action(decision: Decision | None) -> int:
+        return 0 if decision is None else decision.action_index
+
+    def attacked(
+        self, run: Run, visit: Visit, *, user: str | None = None, last: bool = True
+    ) -> tuple[Piece, Decision | None]:
+        """What the target's epoch releases; in the local model, what the target reports."""
+        reader = run.reader
+        if self.stage.local:
+            decision = run.act(visit, user)
+            return self._reported(run, reader, visit, decision), decision
+        seen, own = run.epoch([visit], user=user, last=last)
+        return self.piece(reader, seen, own[0]), own[0]
+
+    def _reported(self, run: Run, reader: Reader, visit: Visit, decision: Decision | None) -> Piece:
+        """All reports that two updates make, averaged: there should be one, or none."""
+        before = len(run.seen)
+        if decision is not None:
+            for _ in range(2):
+                run.policy.update(decision.id, visit.reward)
+        reports = run.seen[before:]
+        times = sqrt(len(reports))
+        piece = self.piece(reader, np.zeros(reader.plan.dimension), decision)
+        seen = sum(reports, piece.seen) / (reader.plan.noise_scale * max(times, 1.0))
+        return Piece(seen, piece.low * times, piece.high * times)
+
+    def piece(self, reader: Reader, seen: FloatArray, decision: Decision | None) -> Piece:
+        """The attacker knows the drawn action where it says nothing of the world."""
+        if self._same_context:
+            action = self._action(decision)
+            return Piece(seen, reader.share(self.low, action), reader.share(self.high, action))
+        law = self.stage.law(self.high.context[None])[0]
+        return Piece(seen, reader.mean_share(self.low, law), reader.mean_share(self.high, law))
+
+    @property
+    def _same_context(self) -> bool:
+        return self.low.context is self.high.context
+
+
+class Users(Scenario):
+    """A user who comes back once more than allowed, in every epoch and in all."""
+
+    whole = False
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Epochs until the user has contributed as often as allowed; one, in the local model."""
+        limit = self.stage.problem.limit
+        assert limit is not None
+        targets = [visit] * (limit.per_epoch + 1)
+        if self.stage.local:
+            return Play([self.attacked(run, each, user="target")[0] for each in targets])
+        left, pieces = limit.total, []
+        while left:
+            counted = min(left, limit.per_epoch)
+            left -= counted
+            reader = run.reader
+            seen, own = run.epoch(targets, user="target", last=not left)
+            # The attacker counts on the first visits: those beyond must add nothing.
+            shares = [self.piece(reader, seen, decision) for decision in own[:counted]]
+            low = np.sum([share.low for share in shares], axis=0)
+            pieces.append(Piece(seen, low, np.sum([share.high for share in shares], axis=0)))
+        return Play(pieces)
+
+
+class Next(Scenario):
+    """The epoch after: rewards that come too late, sums that are not forgotten."""
+
+    whole = False
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Looks for the target in both epochs: in the second by its plan, and by the first's."""
+        piece, decision = self.attacked(run, visit, last=False)
+        reader = run.reader
+        second, _ = run.epoch([], late=[(decision, visit.reward)])
+        again = self.piece(reader, second, decision)
+        return Play([piece, again], extra=piece.resized(second).projection)
+
+
+class Restart(Scenario):
+    """A run that is saved when the target has been rewarded, and goes on in two copies."""
+
+    whole = False
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Looks for the target in what either copy releases."""
+        reader, decision = run.reader, run.policy.act(visit.context)
+        run.policy.update(decision.id, visit.reward)
+        contexts = self.stage.problem.contexts
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "policy.capri"
+            run.policy.save(path)
+            sampler = None if isinstance(contexts, ContextPool) else contexts
+            copy = Capri.load(path, contexts=sampler, take_over=True)
+        seen, _ = run.epoch([visit], decisions=[decision])
+        sibling = Run(copy, None, self.stage.bystander)
+        other, _ = sibling.epoch([])
+        run.noticed += sibling.noticed
+        return Play([self.piece(reader, each, decision) for each in (seen, other)])
+
+
+class Difference(Scenario):
+    """Two releases subtracted, the target in the first alone: noise that is used twice cancels."""
+
+    whole = False
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Two epochs of one run, or two reports."""
+        piece, _ = self.attacked(run, visit, last=False)
+        return self.apart(piece, self.quiet(run))
+
+    def quiet(self, run: Run) -> FloatArray:
+        """The noise of a release whose users are all known."""
+        reader, visit = run.reader, Visit(self.low.context, 0.0)
+        piece, decision = self.attacked(run, visit)
+        return piece.seen - reader.share(visit, self._action(decision))
+
+    @staticmethod
+    def apart(piece: Piece, noise: FloatArray) -> Play:
+        """``(x - x') / sqrt 2`` in the coordinates of both: noise of the same width again."""
+        size = min(len(noise), len(piece.seen))
+        parts = piece.seen[:size] - noise[:size], piece.low[:size], piece.high[:size]
+        return Play([Piece(*(part / sqrt(2) for part in parts))])
+
+
+class Fork(Difference):
+    """Releases of two sibling processes subtracted."""
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Each child starts a run of its own: a policy stays in its process."""
+        parts = np.split(in_child(lambda: self._child(visit)), 3)
+        noise = in_child(lambda: self.quiet(self._own_run()))
+        return self.apart(Piece(*parts), noise)
+
+    def _child(self, visit: Visit) -> FloatArray:
+        piece, _ = self.attacked(self._own_run(), visit)
+        return np.concatenate([piece.seen, piece.low, piece.high])
+
+    def _own_run(self) -> Run:
+        return Run(self.stage.begin(), self.stage.reader, self.stage.bystander)
