@@ -142,6 +142,14 @@ def test_users_of_other_limits(monkeypatch: Patch, limit: tuple[int, int]) -> No
     assert 0.6 * CLAIM <= mu <= CLAIM * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "fork"])
+def test_what_others_notice_is_never_random(name: str) -> None:
+    """With real noise: else one run that differs from another would prove nothing."""
+    scenario = scenarios(target(), [name])[name]
+    noticed = [scenario.once(sign)[1] for sign in (-1.0, -1.0, 1.0, 1.0)]
+    assert all(each == noticed[0] for each in noticed)
+
+
 @pytest.mark.parametrize("name", ABOVE)
 def test_mutant_above_the_gate_is_caught(monkeypatch: Patch, name: str) -> None:
     """In two runs, by the scenario that is made for it."""

@@ -53,7 +53,7 @@ def audit(
     epsilon: Epsilon = 4.0,
     delta: Delta = 1e-5,
     preset: Preset = PRESETS[0],
-    trials: Annotated[int, count("Runs in each of the two worlds.")] = 15_000,
+    trials: Annotated[int, count("Runs in each of the two worlds.")] = 10_000,
     confidence: Annotated[float, option("Of what is proved.")] = 0.999,
     json: Json = None,
     output: Annotated[

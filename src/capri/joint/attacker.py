@@ -13,7 +13,7 @@ from capri.arrays import FloatArray
 from capri.epoch.encode import contributions, features_and_baseline
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
-from capri.privacy.attack import EXCESS, Sighting
+from capri.privacy.attack import Sighting
 from capri.spaces import context_chunks
 
 _PROBES = 256
@@ -72,21 +72,23 @@ class Reader:
         """What a visit adds on average over the action it is given."""
         return np.asarray(sum(p * self.share(visit, a) for a, p in enumerate(law)))
 
-    def worst(self, candidates: FloatArray, law: FloatArray) -> FloatArray:
-        """The context whose extreme rewards lie farthest apart, on average over its law."""
-        reward = EXCESS * self._problem.reward_bound
+    def worst(
+        self, candidates: FloatArray, law: FloatArray, low: float, high: float
+    ) -> tuple[FloatArray, float]:
+        """The context at which two rewards lie farthest apart, on average over its law; how far."""
         count = self._problem.actions.count
         far, norms = np.empty(len(candidates)), np.empty(len(candidates))
         for part in context_chunks(len(candidates), count):
             pairs = self._problem.actions.pairs(candidates[part])
             flat = pairs.reshape(-1, pairs.shape[-1])
-            apart = self.shares(flat, reward) - self.shares(flat, -reward)
+            apart = self.shares(flat, high) - self.shares(flat, low)
             lengths = np.linalg.norm(apart, axis=1).reshape(-1, count)
             far[part] = (lengths * law[part]).sum(axis=1)
             whitened = np.linalg.norm(self.plan.features.whitened(flat), axis=1)
             norms[part] = whitened.reshape(-1, count).max(axis=1)
-        harm = np.floor(_GRADES * far / far.max() + 1e-6) + norms / (1 + norms)
-        return np.asarray(candidates[int(harm.argmax())])
+        harm = np.floor(_GRADES * far / max(far.max(), 1e-300) + 1e-6) + norms / (1 + norms)
+        place = int(harm.argmax())
+        return np.asarray(candidates[place]), float(far[place])
 
 
 def outside(rows: FloatArray) -> FloatArray:

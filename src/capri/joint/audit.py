@@ -16,7 +16,6 @@ from capri.joint.attacker import Visit
 from capri.joint.policy import Capri
 from capri.joint.scenarios import Difference, Fork, Next, Restart, Scenario, Stage, Users
 from capri.privacy.attack import (
-    EXCESS,
     FORKS,
     AttackResult,
     AuditResult,
@@ -34,17 +33,17 @@ __all__ = ["AttackResult", "AuditResult", "audit_policy", "clopper_pearson_upper
 # that plan epochs within a run, read files or fork processes take their time.
 SCENARIOS = {
     "reward": 1,
-    "outside": 15,
-    "presence": 15,
-    "bad reward": 15,
-    "bad context": 15,
-    "users": 30,
-    "next": 30,
-    "restart": 150,
-    "difference": 150,
-    "fork": 150,
+    "outside": 10,
+    "presence": 10,
+    "bad reward": 10,
+    "bad context": 10,
+    "users": 20,
+    "next": 20,
+    "restart": 100,
+    "difference": 100,
+    "fork": 100,
 }
-_ALSO = 5
+_ALSO = 4
 # Without a curator nothing is kept that could come late, be carried on or be saved.
 _LOCAL = ("reward", "outside", "users", "difference", "fork")
 
@@ -52,7 +51,7 @@ _LOCAL = ("reward", "outside", "users", "difference", "fork")
 def audit_policy(
     policy: Capri,
     *,
-    trials: int = 15_000,
+    trials: int = 10_000,
     confidence: float = 0.999,
     attacks: Sequence[str] | None = None,
     also: Mapping[str, Capri] | None = None,
@@ -104,15 +103,14 @@ def scenarios(policy: Capri, names: Sequence[str]) -> dict[str, Scenario]:
     """The attacks of these names on a policy's configuration, ready to be played."""
     # The noise for users who come back is larger: only such a user can use it up.
     alone = Stage(policy, contributions_per_user=None, contributions_per_epoch=None)
-    context, reward = alone.worst(), EXCESS * alone.problem.reward_bound
-    low, high = Visit(context, -reward), Visit(context, reward)
-    there = max(low, high, key=alone.beyond_missing)
-    elsewhere = alone.worst(in_pool=False)
+    low, high = alone.extremes()
+    served = alone.absence(None)[1]
+    nowhere = Visit(np.full_like(served.context, np.nan), served.reward)
     worlds: dict[str, tuple[type[Scenario], Visit, Visit]] = {
-        "outside": (Scenario, Visit(elsewhere, -reward), Visit(elsewhere, reward)),
-        "presence": (Scenario, Visit(context, None), there),
-        "bad reward": (Scenario, Visit(context, float("nan")), there),
-        "bad context": (Scenario, Visit(np.full_like(context, np.nan), reward), there),
+        "outside": (Scenario, *alone.extremes(in_pool=False)),
+        "presence": (Scenario, *alone.absence(None)),
+        "bad reward": (Scenario, *alone.absence(float("nan"))),
+        "bad context": (Scenario, nowhere, served),
         "next": (Next, low, high),
         "restart": (Restart, low, high),
         "difference": (Difference, low, high),
@@ -121,19 +119,18 @@ def scenarios(policy: Capri, names: Sequence[str]) -> dict[str, Scenario]:
     found: dict[str, Scenario] = {}
     for name in names:
         if name == "users":
-            found[name] = _users(policy, reward)
+            found[name] = _users(policy)
         else:
             kind, below, above = worlds.get(name, (Scenario, low, high))
             found[name] = kind(alone, below, above)
     return found
 
 
-def _users(policy: Capri, reward: float) -> Scenario:
+def _users(policy: Capri) -> Scenario:
     """A user of the policy's own limit; three contributions, two in an epoch, where it has none."""
     limit = policy.problem.limit
     total, most = (3, 2) if limit is None else (limit.total, limit.per_epoch)
     if policy.model == "local":
         total = most  # reports of one epoch: filling epochs with noisy reports takes long
     stage = Stage(policy, contributions_per_user=total, contributions_per_epoch=most)
-    context = stage.worst()
-    return Users(stage, Visit(context, -reward), Visit(context, reward))
+    return Users(stage, *stage.extremes())

@@ -20,7 +20,7 @@ from capri.errors import CapriError
 from capri.joint.attacker import Piece, Play, Reader, Visit, outside
 from capri.joint.live import go_live
 from capri.joint.policy import Capri
-from capri.privacy.attack import Sighting, in_child
+from capri.privacy.attack import EXCESS, Sighting, in_child
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import ContextPool
 
@@ -41,7 +41,7 @@ class Stage:
         self.reader = Reader(self._simulation.plan(), self.problem)
         generator = np.random.default_rng(0)
         self.rows, _ = self.problem.contexts.support(generator, _SUPPORT)
-        self.bystander = Visit(self.rows[0], self.problem.reward_bound)
+        self.bystander = Visit(self.rows[0], self.problem.reward_bound / 4)
 
     def _rehearse(self) -> None:
         """Epochs of users whose rewards are a wave and noise, as long as two more will follow."""
@@ -74,16 +74,27 @@ class Stage:
         """The public law in the epoch where runs begin."""
         return self._simulation.probabilities(contexts)
 
-    def worst(self, *, in_pool: bool = True) -> FloatArray:
-        """The context that is attacked."""
-        candidates = self.rows if in_pool else outside(self.rows)
-        return self.reader.worst(candidates, self.law(candidates))
+    @property
+    def reward(self) -> float:
+        """Far beyond the bound: clipping must take care of it."""
+        return EXCESS * self.problem.reward_bound
 
-    def beyond_missing(self, visit: Visit) -> float:
-        """How far a visit lies from the same one without a reward, on average over its action."""
-        law = self.law(visit.context[None])[0]
-        missing = self.reader.mean_share(Visit(visit.context, None), law)
-        return float(np.linalg.norm(self.reader.mean_share(visit, law) - missing))
+    def extremes(self, *, in_pool: bool = True) -> tuple[Visit, Visit]:
+        """Rewards far below and far above the bound, at the context where they tell most."""
+        candidates = self.rows if in_pool else outside(self.rows)
+        low, high = -self.reward, self.reward
+        context, _ = self.reader.worst(candidates, self.law(candidates), low, high)
+        return Visit(context, low), Visit(context, high)
+
+    def absence(self, missing: float | None) -> tuple[Visit, Visit]:
+        """No reward, or one: whichever sign and context lie farthest from a missing reward."""
+        law = self.law(self.rows)
+        found = [
+            (*self.reader.worst(self.rows, law, 0.0, reward), reward)
+            for reward in (-self.reward, self.reward)
+        ]
+        context, _, reward = max(found, key=lambda each: each[1])
+        return Visit(context, missing), Visit(context, reward)
 
 
 class _Over(Exception):  # noqa: N818 - an end, not an error
@@ -164,7 +175,8 @@ class Run:
             self._close()
         except _Over:
             self.noticed.append("released before it was closed")
-        self.noticed.append([event.to_dict() for event in policy.ledger.events[before:]])
+        # The rest of an event is random where its plan follows a release of this run.
+        self.noticed += [(event.epoch, event.participants) for event in policy.ledger.events]
         released = self.seen[before:]
         vector = sum(released) / reader.plan.noise_scale / sqrt(max(len(released), 1))
         return np.asarray(vector - self.crowd(reader, others)), own
