@@ -29,7 +29,7 @@ import pytest
 from scipy.stats import binomtest, norm
 
 import capri
-from audit_mutants import ABOVE, BELOW, PAPER, STEEP, originals
+from audit_mutants import ABOVE, BELOW, PAPER, STEEP, noise_for_the_square, originals
 from builders import play_epoch, small_policy, snapshot
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.audit import SCENARIOS, clopper_pearson_upper, proven_mu, scenarios
@@ -276,6 +276,13 @@ def test_ledger_stops_a_plan_with_too_little_noise(monkeypatch: Patch) -> None:
     monkeypatch.setattr(practical, "make_grid", make_grid)
     with pytest.raises(BudgetError, match="nothing was released"):
         audit(target(), trials=200, attacks=("reward",))
+
+
+def test_integers_stop_a_lost_square_root(monkeypatch: Patch) -> None:
+    """With the integer check in place contributions shrink to what the noise was made for."""
+    noise_for_the_square(monkeypatch)
+    found = scenarios(target(**PAPER | {"tau": 16.0}), ["reward"])["reward"]
+    assert Oracle(monkeypatch).mu(found) <= CLAIM * (1 + 1e-4)
 
 
 # -- the statistics -------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import numpy as np
 from capri.errors import ConfigurationError
 from capri.joint.attacker import Visit
 from capri.joint.policy import Capri
-from capri.joint.scenarios import Difference, Fork, Next, Restart, Scenario, Stage, Users
+from capri.joint.scenarios import Difference, Fork, Next, Restart, Scenario, Users
+from capri.joint.stage import Stage
 from capri.privacy.attack import (
     FORKS,
     AttackResult,
