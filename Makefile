@@ -37,7 +37,7 @@ test: lint $(BROWSER)  ## everything CI checks, in under four minutes on two idl
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" \
 		--cov --cov-report=term
 
-audit: $(READY)  ## attack the real pipeline, and broken ones that must be caught: fifteen minutes and more
+audit: $(READY)  ## attack the real pipeline, and broken ones that must be caught: half an hour and more
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png

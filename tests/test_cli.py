@@ -424,8 +424,8 @@ def test_bad_files_are_named_with_their_line(tmp_path: Path, text: str, message:
 def test_audit_prints_claim_and_proof(
     tmp_path: Path, model: str, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # One attack of three: the others fork processes, which takes its time.
-    monkeypatch.setattr("capri.joint.audit.audit_policy", partial(audit, attacks=("release",)))
+    # One attack of ten: the others play more epochs or fork processes, which takes its time.
+    monkeypatch.setattr("capri.joint.audit.audit_policy", partial(audit, attacks=("reward",)))
     picture, results = tmp_path / "audit.png", tmp_path / "audit.json"
     outcome = run(
         "audit", "--model", model, "--preset", preset, "--trials", "100", "--epsilon", "8",
@@ -437,7 +437,7 @@ def test_audit_prints_claim_and_proof(
     assert document["model"] == model
     assert document["claimed"]["epsilon"] == 8.0
     assert document["passed"] is True
-    assert [attack["name"] for attack in document["attacks"]] == ["release"]
+    assert [attack["name"] for attack in document["attacks"]] == ["reward", "4 actions"]
     assert f"{document['claimed']['mu']:.3f}" in outcome.stdout
     assert "Passed" in outcome.stdout
 

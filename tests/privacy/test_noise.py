@@ -293,7 +293,8 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
     """
     known = {
         ("spaces.py", "_RowLookup"): "multipliers of a public hash",
-        (os.path.join("joint", "audit.py"), "_Target"): "probes of the attacker",
+        (os.path.join("joint", "attacker.py"), ""): "probes of the attacker",
+        (os.path.join("joint", "stage.py"), "Stage"): "made-up users of a simulation",
         (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
         (os.path.join("report", "comparison.py"), ""): "sign flips of a permutation test",
         (os.path.join("rivals", "features.py"), ""): "random features of a simulated rival",
@@ -316,6 +317,7 @@ def test_streams_are_made_only_by_policies_and_the_estimator() -> None:
     makers = {name for name, tree in modules() if called(tree, "Streams")}
     owners = {
         os.path.join("joint", "policy.py"),
+        os.path.join("joint", "live.py"),
         os.path.join("rivals", "uniform.py"),
         os.path.join("regression", "options.py"),
         os.path.join("regression", "audit.py"),

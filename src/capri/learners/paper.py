@@ -133,9 +133,8 @@ class PaperLearner(Learner):
         )
         # |psi(w)| <= sqrt(k(w,w) / tau) bounds the range of the estimate by 2 |g| / sqrt(tau).
         spread = 2 * float(np.linalg.norm(release.vector)) / np.sqrt(plan.tau)
-        self._releases.append(
-            _Release(predictor=predictor, width=width, may_eliminate=bool(4 * width < spread))
-        )
+        learnt = _Release(predictor=predictor, width=width, may_eliminate=bool(4 * width < spread))
+        self._releases = [*self._releases, learnt]  # not in place: a copy goes its own way
         return Lesson(width=width, active_share=self._active_share(generator))
 
     def active(self, contexts: FloatArray) -> BoolArray:

@@ -9,6 +9,9 @@ from capri.arrays import FloatArray
 from capri.plots.style import COLOURS, QUIET, REFERENCE, new_figure, prepare
 from capri.privacy.attack import AuditResult
 
+_LOW, _HIGH = COLOURS[0], COLOURS[1]
+_FAR = 1e3
+
 
 def audit_figure(result: AuditResult, *, footnote: str) -> Figure:
     """Histograms of the attack on the release, with the bell curves that the claim predicts.
@@ -21,19 +24,21 @@ def audit_figure(result: AuditResult, *, footnote: str) -> Figure:
     attack = result.attacks[0]
     prepare(
         axes,
-        f"The {attack.name} of an epoch, seen by an attacker",
+        "What an attacker sees of a release",
         "histograms: the real pipeline, one user's reward far below or far above the bound\n"
         "curves: what the claim predicts; worlds farther apart than this would break it",
     )
-    both = np.concatenate([attack.low, attack.high])
+    # What leaves no doubt is infinite: draw it far out.
+    worlds = [np.clip(values, -_FAR, _FAR) for values in (attack.low, attack.high)]
+    both = np.concatenate(worlds)
     # Statistics of a broken pipeline may lie anywhere; those of a sound one within this frame.
     frame = np.quantile(np.abs(both), 0.999) * 1.1 + 0.5
     bins = np.linspace(-frame, frame, _bins(attack.trials) + 1)
     points = np.linspace(-frame, frame, 400)
     tallest = 0.5
     for side, values, colour, label in (
-        (-1, attack.low, COLOURS[0], "reward as low\nas possible"),
-        (1, attack.high, COLOURS[1], "reward as high\nas possible"),
+        (-1, worlds[0], _LOW, "reward as low\nas possible"),
+        (1, worlds[1], _HIGH, "reward as high\nas possible"),
     ):
         centre = side * result.claimed_mu / 2
         heights, _, _ = axes.hist(

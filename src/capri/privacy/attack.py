@@ -7,7 +7,7 @@ on the privacy loss that holds with the stated confidence.
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -19,26 +19,54 @@ from capri.checks import between, whole
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import analytic_multiplier, delivered_epsilon
+from capri.privacy.witness import Sightings, learnt_mu
 
 # How far beyond its bound the attacker's value lies: clipping must take care of it.
 EXCESS = 1e6
 # Attacks that a working pipeline defeats outright need few trials: a repeated noise vector leaves
 # no doubt in any of them. Forks are slow, so they are capped as well.
-_SHARE, _FEWEST, _FORKS = 20, 100, 250
+_SHARE, _FEWEST, FORKS = 20, 100, 250
 
-Attack = Callable[[float], float]
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What an attacker sees in one run: a statistic with its threshold at 0, and the row it is made
+    from, for those who know no threshold. ``group``: see :class:`Sightings`."""
+
+    statistic: float
+    row: FloatArray
+    group: int = 0
+
+    @classmethod
+    def of(cls, statistic: float) -> "Sighting":
+        """Of a statistic alone."""
+        return cls(statistic, np.array([statistic]))
+
+
+Attack = Callable[[float], float | Sighting]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackResult:
-    """One attack: statistics in the two worlds, in units of the noise, and what they prove."""
+    """One attack: statistics in the two worlds, in units of the noise, and what they prove.
+
+    ``proven_mu``: by a threshold fixed in advance; ``learnt_mu``: by a learnt witness
+    (:mod:`capri.privacy.witness`).
+    """
 
     name: str
     trials: int
     low: FloatArray = field(repr=False)
     high: FloatArray = field(repr=False)
     proven_mu: float
+    learnt_mu: float = 0.0
+
+    @property
+    def largest_mu(self) -> float:
+        """What the better of the two estimators proves; at least 0."""
+        return max(self.proven_mu, self.learnt_mu, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +83,12 @@ class AuditResult:
     @property
     def proven_mu(self) -> float:
         """Largest Gaussian-DP parameter that some attack proves."""
-        return max(attack.proven_mu for attack in self.attacks)
+        return max(attack.largest_mu for attack in self.attacks)
 
     @property
     def proven_epsilon(self) -> float:
         """The proven loss as an epsilon at the claimed delta."""
-        return delivered_epsilon(max(self.proven_mu, 0.0), self.delta)
+        return delivered_epsilon(self.proven_mu, self.delta)
 
     @property
     def passed(self) -> bool:
@@ -89,32 +117,41 @@ def prove(
     budget: Budget,
     trials: int,
     confidence: float,
+    counts: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> AuditResult:
-    """Run every attack in both worlds: *release* ``trials`` times in each, the others less often.
+    """Run every attack in both worlds, and prove what its runs allow by both estimators.
 
-    The confidence holds for all attacks together. ``progress`` is told how many runs are done, and
-    how many there are.
+    ``counts``: how often each is run in a world; else *release* ``trials`` times, the others less
+    often. The confidence holds for all attacks and both estimators together. ``progress`` is told
+    how many runs are done, and how many there are.
     """
-    few = max(_FEWEST, trials // _SHARE)
-    counts = dict.fromkeys(attacks, few) | {"release": trials, "fork": min(few, _FORKS)}
-    error = (1 - confidence) / len(attacks)
-    ticks, total = count(1), 2 * sum(counts[name] for name in attacks)
+    runs = _runs(attacks, trials) if counts is None else counts
+    errors = _errors(list(attacks), 1 - confidence)
+    ticks, total = count(1), 2 * sum(runs[name] for name in attacks)
 
-    def statistics(name: str, sign: float) -> FloatArray:
-        found = np.empty(counts[name])
-        for place in range(len(found)):
-            found[place] = attacks[name](sign)
+    def played(name: str, sign: float) -> list[Sighting]:
+        found = []
+        for _ in range(runs[name]):
+            seen = attacks[name](sign)
+            found.append(seen if isinstance(seen, Sighting) else Sighting.of(seen))
             if progress is not None:
                 progress(next(ticks), total)
         return found
 
     results = []
     for name in attacks:
-        low, high = statistics(name, -1.0), statistics(name, 1.0)
-        proven = proven_mu(low, high, error)
+        worlds = played(name, -1.0), played(name, 1.0)
+        low, high = (np.array([seen.statistic for seen in world]) for world in worlds)
         results.append(
-            AttackResult(name=name, trials=counts[name], low=low, high=high, proven_mu=proven)
+            AttackResult(
+                name=name,
+                trials=runs[name],
+                low=low,
+                high=high,
+                proven_mu=proven_mu(low, high, errors[name]),
+                learnt_mu=learnt_mu(_together(worlds[0]), _together(worlds[1]), errors[name]),
+            )
         )
     return AuditResult(
         model=model,
@@ -126,15 +163,43 @@ def prove(
     )
 
 
-def proven_mu(low: FloatArray, high: FloatArray, error: float) -> float:
-    """Lower bound on ``mu`` from one threshold test at 0.
+def _runs(attacks: Iterable[str], trials: int) -> dict[str, int]:
+    few = share_of(trials, _SHARE)
+    return dict.fromkeys(attacks, few) | {"release": trials, "fork": min(few, FORKS)}
 
-    Gaussian DP allows no test with ``Phi^-1(1 - fpr) - Phi^-1(fnr) > mu`` (Dong, Roth & Su 2019);
-    both rates are replaced by their one-sided Clopper-Pearson upper bounds, each at ``error / 2``.
+
+def _errors(attacks: Sequence[str], error: float) -> dict[str, float]:
+    """What each estimator may err by: half of all for the first attack, the rest for the others."""
+    first, *others = attacks
+    if not others:
+        return {first: error / 2}
+    return {first: error / 4} | dict.fromkeys(others, error / (4 * len(others)))
+
+
+def share_of(trials: int, share: int) -> int:
+    """One run for every ``share`` of the main attack, and enough to prove anything."""
+    return max(_FEWEST, trials // share)
+
+
+def _together(world: Sequence[Sighting]) -> Sightings:
+    return Sightings(
+        rows=np.array([seen.row for seen in world]),
+        group=np.array([seen.group for seen in world]),
+    )
+
+
+def proven_mu(low: FloatArray, high: FloatArray, error: float) -> float:
+    """Lower bound on ``mu`` from one threshold test at 0, with as many runs in either world.
+
+    Gaussian DP allows no test with ``(fpr + fnr) / 2 < Phi(-mu / 2)`` (Dong, Roth & Su 2019). The
+    mean of the two rates is replaced by the one-sided Clopper-Pearson upper bound on the errors of
+    all runs together: errors that are more likely in one world than in the other scatter less than
+    equally likely ones (Hoeffding 1956), so the bound holds for them as well.
     """
-    false_positive = clopper_pearson_upper(int((low > 0).sum()), len(low), error / 2)
-    false_negative = clopper_pearson_upper(int((high <= 0).sum()), len(high), error / 2)
-    return float(ndtri(1 - false_positive) - ndtri(false_negative))
+    if len(low) != len(high):
+        raise ConfigurationError(f"both worlds need as many runs: got {len(low)} and {len(high)}")
+    errors = int((low > 0).sum() + (high <= 0).sum())
+    return float(-2 * ndtri(clopper_pearson_upper(errors, 2 * len(low), error)))
 
 
 def clopper_pearson_upper(hits: int, trials: int, error: float) -> float:

@@ -1,0 +1,235 @@
+"""One private run: a target among bystanders, played as users play and read as anybody may.
+
+Runs begin in a late epoch that a simulation has planned. They go through ``act`` and ``update``
+alone, and what the theorem calls public is read: the vectors that leave the gate, and whatever
+others can tell for certain, such as the epoch they are in or what became of their rewards.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.epoch.decide import Decision, Decisions
+from capri.errors import CapriError
+from capri.joint.attacker import Reader, Visit, outside
+from capri.joint.live import go_live
+from capri.joint.policy import Capri
+from capri.privacy.attack import EXCESS
+from capri.privacy.promise import PrivacyModel
+
+# Epochs that are rehearsed on made-up users before private runs begin, and decisions at most.
+_EPOCHS, _DECISIONS = 8, 100_000
+_SUPPORT = 256
+# Bystanders whose rewards come in one batch with the target's.
+_NEIGHBOURS = 8
+
+
+class Stage:
+    """Where every run begins: a late epoch of a simulation, planned, and nobody has come yet."""
+
+    def __init__(self, policy: Capri, **changes: Any) -> None:
+        self._simulation = policy.again(simulation_seed=0, **changes)
+        self.problem = self._simulation.problem
+        self._rehearse()
+        self.reader = Reader(self._simulation.plan(), self.problem)
+        generator = np.random.default_rng(0)
+        self.rows, _ = self.problem.contexts.support(generator, _SUPPORT)
+        self.bystander = Visit(self.rows[0], self.problem.reward_bound / 4)
+
+    def _rehearse(self) -> None:
+        """Epochs of users whose rewards are a wave and noise, as long as two more will follow."""
+        simulation, generator, decided = self._simulation, np.random.default_rng(1), 0
+        for _ in range(_EPOCHS):
+            length = simulation.remaining
+            most = simulation.horizon or _DECISIONS
+            if decided + 4 * length > most:
+                return
+            rows, place = self.problem.contexts.draw(generator, length)
+            contexts = rows[place]
+            users = None if self.problem.limit is None else range(decided, decided + length)
+            decisions = simulation.act_many(contexts, users=users)
+            phase = 3 * (contexts.sum(axis=1) + decisions.action.sum(axis=1))
+            rewards = np.sin(phase) / 4 + generator.uniform(-0.25, 0.25, length)
+            simulation.update_many(decisions, self.problem.reward_bound * rewards)
+            simulation.close_epoch()
+            decided += length
+
+    @property
+    def local(self) -> bool:
+        """Whether reports are public one by one."""
+        return self.problem.model is PrivacyModel.LOCAL
+
+    def begin(self) -> Capri:
+        """A private run of its own noise."""
+        return go_live(self._simulation)
+
+    def law(self, contexts: FloatArray) -> FloatArray:
+        """The public law in the epoch where runs begin."""
+        return self._simulation.probabilities(contexts)
+
+    @property
+    def reward(self) -> float:
+        """Far beyond the bound: clipping must take care of it."""
+        return EXCESS * self.problem.reward_bound
+
+    def extremes(self, *, in_pool: bool = True) -> tuple[Visit, Visit]:
+        """Rewards far below and far above the bound, at the context where they tell most."""
+        candidates = self.rows if in_pool else outside(self.rows)
+        low, high = -self.reward, self.reward
+        context, _ = self.reader.worst(candidates, self.law(candidates), low, high)
+        return Visit(context, low), Visit(context, high)
+
+    def absence(self, missing: float | None) -> tuple[Visit, Visit]:
+        """No reward, or one: whichever sign and context lie farthest from a missing reward."""
+        law = self.law(self.rows)
+        found = [
+            (*self.reader.worst(self.rows, law, 0.0, reward), reward)
+            for reward in (-self.reward, self.reward)
+        ]
+        context, _, reward = max(found, key=lambda each: each[1])
+        return Visit(context, missing), Visit(context, reward)
+
+
+class _Over(Exception):  # noqa: N818 - an end, not an error
+    """The last release of a run has been read: what follows is post-processing."""
+
+
+class Run:
+    """One run. ``seen`` are the vectors that left the gate, ``noticed`` what others can tell."""
+
+    def __init__(self, policy: Capri, reader: Reader | None, bystander: Visit) -> None:
+        self.policy = policy
+        self.seen: list[FloatArray] = []
+        self.noticed: list[object] = []
+        self._reader, self._bystander = reader, bystander
+        self._last = False
+        self._watch()
+
+    def _watch(self) -> None:
+        """Read what the gate puts out, on this object alone: released vectors are public."""
+        gate = self.policy._gate
+        release, report = gate.release, gate.report
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            public, event = release(*arguments, **named)
+            self.seen.append(public)
+            if self._last:
+                raise _Over
+            return public, event
+
+        def watched_report(mechanism: Any, units: Any) -> Any:
+            public = report(mechanism, units)
+            self.seen.append(public * mechanism.grid.step)
+            return public
+
+        vars(gate).update(release=watched, report=watched_report)
+
+    @property
+    def reader(self) -> Reader:
+        """Of the epoch under way."""
+        plan = self.policy.plan()
+        if self._reader is None or self._reader.plan is not plan:
+            self._reader = Reader(plan, self.policy.problem)
+        return self._reader
+
+    def act(self, visit: Visit, user: str | None = None) -> Decision | None:
+        """The target comes; None where it is sent away, which should never happen."""
+        try:
+            return self.policy.act(visit.context, user=user)
+        except CapriError:
+            return None
+
+    def epoch(
+        self,
+        targets: Sequence[Visit],
+        *,
+        decisions: Sequence[Decision | None] | None = None,
+        late: Sequence[tuple[Decision | None, float | None]] = (),
+        user: str | None = None,
+        last: bool = True,
+    ) -> tuple[FloatArray, list[Decision | None]]:
+        """Targets come, bystanders fill the epoch, rewards come and come again, the epoch closes.
+
+        Returns the release without the bystanders' shares, and the targets' decisions. ``late``:
+        decisions of an earlier epoch whose rewards are sent once more. ``decisions``: of targets
+        who came already. ``last``: nothing of this run is read after its release.
+        """
+        policy, reader, before = self.policy, self.reader, len(self.seen)
+        own = list(decisions) if decisions is not None else [self.act(v, user) for v in targets]
+        count = policy.remaining
+        crowd = np.repeat(self._bystander.context[None], count, axis=0)
+        users = None if user is None else [f"{reader.plan.epoch}-{n}" for n in range(count)]
+        others = policy.act_many(crowd, users=users)
+        self.noticed += [count, others.epoch, len(policy.epochs)]
+        self._last = last
+        try:
+            self._rewards(targets, own, late, others)
+            self.noticed += [policy.remaining, policy.pending, len(policy.epochs)]
+            self._close()
+        except _Over:
+            self.noticed.append("released before it was closed")
+        # The rest of an event is random where its plan follows a release of this run.
+        self.noticed += [(event.epoch, event.participants) for event in policy.ledger.events]
+        released = self.seen[before:]
+        vector = sum(released) / reader.plan.noise_scale / sqrt(max(len(released), 1))
+        return np.asarray(vector - self.crowd(reader, others)), own
+
+    def crowd(self, reader: Reader, others: Decisions) -> FloatArray:
+        """What the bystanders add, whose actions the attacker knows."""
+        times = np.bincount(others.action_index)
+        shares = [n * reader.share(self._bystander, a) for a, n in enumerate(times) if n]
+        return np.asarray(sum(shares, np.zeros(reader.plan.dimension)))
+
+    def _close(self) -> None:
+        try:
+            self.policy.close_epoch()
+        except _Over:
+            self.noticed.append("closed")
+
+    def _rewards(
+        self,
+        targets: Sequence[Visit],
+        own: Sequence[Decision | None],
+        late: Sequence[tuple[Decision | None, float | None]],
+        others: Decisions,
+    ) -> None:
+        """In one batch with some bystanders', by themselves, and again. Others note their own."""
+        policy, reward = self.policy, self._bystander.reward
+        assert reward is not None
+        due = [*zip(own, (visit.reward for visit in targets), strict=True), *late]
+        sent = [
+            (decision.id, value)
+            for decision, value in due
+            if decision is not None and value is not None
+        ]
+        near = others[:_NEIGHBOURS]
+        batch = [*sent, *((str(name), reward) for name in near.id), *sent]
+        statuses = self._sent(
+            lambda: policy.update_many([name for name, _ in batch], [value for _, value in batch])
+        )
+        self.noticed.append(
+            statuses if isinstance(statuses, str) else statuses[len(sent) :][: len(near)]
+        )
+        for name, value in sent:
+            self._sent(partial(policy.update_many, [name], [value]))
+            self._sent(partial(self._update, name, value))
+        rest = others[len(near) :]
+        self.noticed.append(
+            set(self._sent(lambda: policy.update_many(rest, np.full(len(rest), reward))))
+        )
+        self.noticed.append(self._sent(partial(self._update, near[0].id, reward)))
+
+    def _update(self, name: str, reward: float) -> list[int]:
+        return [self.policy.update(name, reward)]
+
+    @staticmethod
+    def _sent(send: Callable[[], Any]) -> Any:
+        """What a caller is told: statuses, or a refusal."""
+        try:
+            return [int(status) for status in send()]
+        except CapriError as refusal:
+            return type(refusal).__name__

@@ -1,0 +1,492 @@
+"""Broken pipelines that an audit must catch: each is one bug, in a few lines, and where it shows.
+
+``ABOVE`` the gate: what reaches the noise is more than one user's share, or others notice. They are
+caught without chance, by comparing what two worlds hand to the noise. ``BELOW``: the noise itself
+is wrong, which takes many runs to see.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capri
+from capri.epoch import accumulate, encode
+from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.decide import ACCEPTED, RewardStatus
+from capri.epoch.encode import Encoder
+from capri.epoch.problem import Problem
+from capri.errors import DataError
+from capri.joint.audit import scenarios
+from capri.joint.policy import Capri
+from capri.joint.scenarios import Scenario
+from capri.learners import paper, practical
+from capri.privacy import grid as grids
+from capri.privacy.gate import Gate
+from capri.privacy.grid import Grid
+from capri.privacy.noise import NoiseSource, SecureNoise
+from capri.privacy.users import Participation
+
+Patch = pytest.MonkeyPatch
+Changes = dict[str, Any]
+Mutant = Callable[[Patch], None]
+
+
+@dataclass(frozen=True)
+class Above:
+    """A bug above the gate, and the scenario that must catch it."""
+
+    mutant: Mutant
+    scenario: str
+    changes: Changes
+    planned: bool
+
+    def prepared(self, patch: Patch, target: Callable[..., Capri]) -> Scenario:
+        """The scenario with the bug in place: in its plans too, or in what serves users alone."""
+        if self.planned:
+            self.mutant(patch)
+        found = scenarios(target(**self.changes), [self.scenario])[self.scenario]
+        if not self.planned:
+            self.mutant(patch)
+        return found
+
+
+ABOVE: dict[str, Above] = {}
+BELOW: dict[str, tuple[Mutant, str, int]] = {}
+
+
+def above(
+    scenario: str, *, changes: Changes | None = None, planned: bool = False
+) -> Callable[[Mutant], Mutant]:
+    """Register a bug above the gate; ``changes`` of the configuration on which it shows."""
+
+    def register(mutant: Mutant) -> Mutant:
+        ABOVE[mutant.__name__] = Above(mutant, scenario, changes or {}, planned)
+        return mutant
+
+    return register
+
+
+def below(scenario: str, trials: int) -> Callable[[Mutant], Mutant]:
+    """Register a bug below the gate, with the scenario and the runs that must catch it."""
+
+    def register(mutant: Mutant) -> Mutant:
+        BELOW[mutant.__name__] = (mutant, scenario, trials)
+        return mutant
+
+    return register
+
+
+# -- who counts, how often and when ---------------------------------------------------------------
+
+
+@above("users", planned=True)
+def user_composition_forgotten(patch: Patch) -> None:
+    """The noise covers one contribution of a user who makes three; the ledger believes it."""
+    patch.setattr(Problem, "composition", property(lambda problem: 1.0))
+
+
+@above("users")
+def visit_over_the_limit_contributes(patch: Patch) -> None:
+    """The book is kept and nobody reads it."""
+    honest = Participation.take
+
+    def take(self: Participation, users: Any, epoch: int) -> Any:
+        return np.ones_like(honest(self, users, epoch))
+
+    patch.setattr(Participation, "take", take)
+
+
+@above("reward")
+def pool_contexts_counted_ten_times(patch: Patch) -> None:
+    """The table of the pool is scaled once too often."""
+    honest = Encoder.total
+
+    def total(self: Any, contexts: Any, pool_index: Any, action_index: Any, rewards: Any) -> Any:
+        units = honest(self, contexts, pool_index, action_index, rewards)
+        inside = pool_index >= 0
+        return units + 9 * honest(
+            self, contexts[inside], pool_index[inside], action_index[inside], rewards[inside]
+        )
+
+    patch.setattr(Encoder, "total", total)
+
+
+@above("next")
+def sum_carried_into_the_next_epoch(patch: Patch) -> None:
+    """The accumulator is not emptied when an epoch closes."""
+    honest, kept = OpenEpoch.release, {}
+    begin = OpenEpoch.__init__
+
+    def release(self: OpenEpoch) -> Any:
+        kept[id(self._gate)] = self._accumulator
+        return honest(self)
+
+    def create(self: OpenEpoch, plan: Any, first: int, problem: Any, gate: Gate) -> None:
+        begin(self, plan, first, problem, gate)
+        past = kept.get(id(gate), self._accumulator)
+        size = min(len(past), len(self._accumulator))
+        self._accumulator[:size] += past[:size]
+
+    patch.setattr(OpenEpoch, "release", release)
+    patch.setattr(OpenEpoch, "__init__", create)
+
+
+@above("next")
+def late_reward_counted_in_the_next_epoch(patch: Patch) -> None:
+    """A reward that comes too late is added to whatever epoch is open."""
+    honest, issue, known = OpenEpoch.reward, OpenEpoch.issue, {}
+
+    def issued(self: OpenEpoch, *arrays: Any) -> Any:
+        numbers = issue(self, *arrays)
+        for number, *each in zip(numbers, *arrays[:3], strict=True):
+            known[id(self._gate), number] = [np.array([value]) for value in each]
+        return numbers
+
+    def reward(self: OpenEpoch, numbers: Any, rewards: Any) -> Any:
+        for number, value in zip(numbers, rewards, strict=True):
+            if 0 <= number < self.first and (visit := known.get((id(self._gate), number))):
+                self._accumulator += self._encoder.total(*visit, np.array([value]))
+        return honest(self, numbers, rewards)
+
+    patch.setattr(OpenEpoch, "issue", issued)
+    patch.setattr(OpenEpoch, "reward", reward)
+
+
+@above("restart")
+def saved_run_keeps_its_open_sum(patch: Patch) -> None:
+    """A copy of a private run goes on with the sum of the first."""
+    save, forsake, kept = Capri.save, OpenEpoch.forsake, []
+
+    def saving(self: Capri, path: Any) -> None:
+        kept.append(self._open._accumulator.copy())
+        save(self, path)
+
+    def restored(self: OpenEpoch, issued: int) -> None:
+        forsake(self, issued)
+        self._accumulator += kept[-1]
+
+    patch.setattr(Capri, "save", saving)
+    patch.setattr(OpenEpoch, "forsake", restored)
+
+
+@above("reward")
+def reward_counted_again(patch: Patch) -> None:
+    """A reward sent again is added again."""
+
+    def statuses(numbers: Any, *_: Any) -> Any:
+        return np.full(len(numbers), RewardStatus.ACCEPTED)
+
+    patch.setattr(accumulate, "reward_statuses", statuses)
+
+
+@above("reward")
+def reward_counted_again_within_a_batch(patch: Patch) -> None:
+    """Only duplicates of earlier calls are noticed, not those within one call."""
+    honest = accumulate.reward_statuses
+
+    def statuses(numbers: Any, rewards: Any, *rest: Any) -> Any:
+        each = [slice(i, i + 1) for i in range(len(numbers))]
+        return np.concatenate([honest(numbers[i], rewards[i], *rest) for i in each])
+
+    patch.setattr(accumulate, "reward_statuses", statuses)
+
+
+@above("reward")
+def update_forgets_what_update_many_counted(patch: Patch) -> None:
+    """Rewards of a batch leave no mark, so that single ones are added once more."""
+    honest = OpenEpoch.reward
+    names = ("_status", "_contexts", "_pool_index", "_action_index")
+
+    def reward(self: OpenEpoch, numbers: Any, rewards: Any) -> Any:
+        before = {name: getattr(self, name).copy() for name in names}
+        statuses = honest(self, numbers, rewards)
+        if len(numbers) > 1:
+            vars(self).update(before)
+        return statuses
+
+    patch.setattr(OpenEpoch, "reward", reward)
+
+
+# -- what others notice ---------------------------------------------------------------------------
+
+
+@above("bad reward")
+def nan_refuses_its_batch(patch: Patch) -> None:
+    """One user's value decides whether others' rewards count."""
+    honest = Capri._reward
+
+    def reward(self: Capri, decisions: Any, rewards: Any) -> Any:
+        if not np.isfinite(np.asarray(rewards, dtype=float)).all():
+            raise DataError("rewards must be finite")
+        return honest(self, decisions, rewards)
+
+    patch.setattr(Capri, "_reward", reward)
+
+
+@above("bad context")
+def bad_context_takes_no_slot(patch: Patch) -> None:
+    """Who is refused is not counted, and everybody after moves up."""
+    honest = Capri._decide
+
+    def decide(self: Capri, rows: Any, valid: Any, *rest: Any) -> Any:
+        if not valid.all():
+            raise DataError("a context must be finite")
+        return honest(self, rows, valid, *rest)
+
+    patch.setattr(Capri, "_decide", decide)
+
+
+@above("presence")
+def epoch_closes_on_the_last_reward(patch: Patch) -> None:
+    """Whether all rewards came is told by what happens next."""
+    honest = Capri._reward
+
+    def reward(self: Capri, decisions: Any, rewards: Any) -> Any:
+        statuses = honest(self, decisions, rewards)
+        state = self._open
+        if state is not None and not state.remaining and not (state._status == ACCEPTED).any():
+            self._close(state)
+        return statuses
+
+    patch.setattr(Capri, "_reward", reward)
+
+
+@above("presence")
+def missing_rewards_leave_the_count(patch: Patch) -> None:
+    """The number of participants that is published is that of rewards."""
+    honest = OpenEpoch.release
+
+    def release(self: OpenEpoch) -> Any:
+        arrived = int((self._status != ACCEPTED).sum())
+        self.plan = replace(self.plan, length=arrived)
+        return honest(self)
+
+    patch.setattr(OpenEpoch, "release", release)
+
+
+@above("presence")
+def reward_credits_the_next_user_too(patch: Patch) -> None:
+    """Two decisions share an id: the first reward that comes is taken for both."""
+    honest = OpenEpoch.reward
+
+    def reward(self: OpenEpoch, numbers: Any, rewards: Any) -> Any:
+        both = np.repeat(numbers, 2) + np.tile([0, 1], len(numbers))
+        return honest(self, both, np.repeat(rewards, 2))[::2]
+
+    patch.setattr(OpenEpoch, "reward", reward)
+
+
+@above("bad context")
+def default_law_counts_as_served(patch: Patch) -> None:
+    """A context that is no number contributes as the first of the pool, ten times over."""
+    honest = OpenEpoch.issue
+
+    def issue(self: OpenEpoch, contexts: Any, pool: Any, actions: Any, counts: Any) -> Any:
+        if not counts.all():
+            everyone = np.ones_like(counts)
+            extra = self._encoder.total(
+                np.zeros_like(contexts), np.zeros_like(pool), actions, -np.ones(len(actions))
+            )
+            self._accumulator += 10 * extra
+            return honest(self, np.nan_to_num(contexts), pool * 0, actions, everyone)
+        return honest(self, contexts, pool, actions, counts)
+
+    patch.setattr(OpenEpoch, "issue", issue)
+
+
+# -- what one contribution may be -----------------------------------------------------------------
+
+
+@above("reward")
+def baseline_from_the_open_epoch(patch: Patch) -> None:
+    """Rewards are taken relative to the mean of those before them: one moves all that follow."""
+    honest, means = OpenEpoch.reward, {}
+
+    def reward(self: OpenEpoch, numbers: Any, rewards: Any) -> Any:
+        mean = means.get(self.plan.epoch, 0.0)
+        statuses = honest(self, numbers, rewards - mean)
+        means[self.plan.epoch] = float(np.mean(rewards))
+        return statuses
+
+    def release(self: OpenEpoch) -> Any:
+        means.clear()
+        return closing(self)
+
+    closing = OpenEpoch.release
+    patch.setattr(OpenEpoch, "reward", reward)
+    patch.setattr(OpenEpoch, "release", release)
+
+
+def unclipped(reward_bound: float, *, norms: bool) -> Callable[..., Any]:
+    """``Encoder.total`` without the integer check and without one or both of the clippings."""
+
+    def total(self: Any, contexts: Any, pool_index: Any, action_index: Any, rewards: Any) -> Any:
+        whitened, baseline = self._features(contexts, pool_index, action_index)
+        length = np.linalg.norm(whitened, axis=1, keepdims=True)
+        if norms:
+            whitened = whitened * np.minimum(1, self._plan.clip_norm / np.maximum(length, 1e-300))
+        values = np.clip(rewards, -reward_bound, reward_bound) - baseline
+        units = np.rint(whitened * values[:, None] / self._plan.grid.step)
+        total = units.astype(np.int64).sum(axis=0)
+        return np.pad(total, (0, self._plan.dimension - len(total)))
+
+    return total
+
+
+@above("reward")
+def reward_clipping_off(patch: Patch) -> None:
+    """Rewards enter as they come."""
+    patch.setattr(Encoder, "total", unclipped(np.inf, norms=True))
+
+
+@above("reward")
+def residual_clipping_off(patch: Patch) -> None:
+    """Noise for residuals below ``B_r``, residuals as they come: ``B / B_r`` times too little."""
+    patch.setattr(Encoder, "total", unclipped(1.0, norms=True))
+
+
+# A smooth kernel and a small ridge: just outside the pool the whitened norm is several times the
+# largest inside.
+STEEP: Changes = {
+    "kernel": capri.kernels.RBF(lengthscale=1.0),
+    "contexts": capri.ContextPool(np.linspace(0, 1, 5)[:, None]),
+    "actions": [[0.0], [1.0]],
+    "preset": "paper",
+    "calibration": "analytic",
+    "tau": 1e-4,
+    "horizon": 2000,
+}
+
+
+@above("outside", changes=STEEP)
+def norm_clipping_off_outside_the_pool(patch: Patch) -> None:
+    """A context outside the pool enters with the norm it has."""
+    patch.setattr(Encoder, "total", unclipped(1.0, norms=False))
+
+
+PAPER: Changes = {"preset": "paper", "calibration": "analytic", "horizon": 400}
+
+
+def noise_for_the_square(patch: Patch) -> None:
+    """The paper's learner asks for noise by sigma~^2."""
+    honest = grids.make_grid
+
+    def make_grid(*, bound: float, **settings: Any) -> Grid:
+        return honest(bound=bound**2, **settings)
+
+    patch.setattr(paper, "make_grid", make_grid)
+
+
+@above("reward", changes=PAPER | {"tau": 16.0}, planned=True)
+def root_of_sigma_lost(patch: Patch) -> None:
+    """The slip of Appendix A: noise for sigma~^2, contributions of norm sigma~, no integer check.
+
+    At tau = 16 sigma~ is below 1/4: four times too little noise.
+    """
+    noise_for_the_square(patch)
+    patch.setattr(Encoder, "total", unclipped(1.0, norms=True))
+
+
+@above("reward", planned=True)
+def factor_two_lost(patch: Patch) -> None:
+    """Sensitivity B C: add-or-remove-one where one datum is replaced. The ledger believes it."""
+    honest = grids.make_grid
+
+    def make_grid(**settings: Any) -> Grid:
+        grid = honest(**settings)
+        return Grid(grid.step / 2, 2 * grid.norm_limit, grid.noise_units)
+
+    patch.setattr(practical, "make_grid", make_grid)
+    patch.setattr(Grid, "sensitivity", property(lambda grid: grid.norm_limit))
+
+
+# -- the noise ------------------------------------------------------------------------------------
+
+
+def scaled(factor: float) -> Callable[..., Any]:
+    """Noise of another width."""
+    honest = SecureNoise.add
+
+    def add(self: SecureNoise, values: Any, scale: float, reports: int = 1) -> Any:
+        return honest(self, values, scale * factor, reports)
+
+    return add
+
+
+@below("reward", 400)
+def noise_halved(patch: Patch) -> None:
+    """The noise source draws half of what it is asked for."""
+    patch.setattr(SecureNoise, "add", scaled(1 / 2))
+
+
+@below("reward", 2_000)
+def noise_over_root_two(patch: Patch) -> None:
+    """Variance mistaken: ``exp(-k^2 / s^2)`` instead of ``exp(-k^2 / 2 s^2)``."""
+    patch.setattr(SecureNoise, "add", scaled(1 / sqrt(2)))
+
+
+@below("reward", 100)
+def no_noise(patch: Patch) -> None:
+    """The sum leaves as it is."""
+    patch.setattr(SecureNoise, "add", lambda self, values, scale, reports=1: values)
+
+
+class ReusedNoise(NoiseSource):
+    """Draws once and adds the same numbers ever after."""
+
+    def __init__(self, source: NoiseSource) -> None:
+        self.private = source.private
+        self._source = source
+        self._noise: Any = None
+
+    def add(self, values: Any, scale: float, reports: int = 1) -> Any:
+        """The same noise, cut to size."""
+        if reports == 0:
+            return values
+        if self._noise is None:
+            self._noise = self._source.add(np.zeros(100, dtype=np.int64), scale, reports)
+        return values + self._noise[: len(values)]
+
+
+@below("difference", 100)
+def noise_reused_between_epochs(patch: Patch) -> None:
+    """One gate, one noise vector: each release alone is perfect."""
+    honest = Gate.__init__
+
+    def create(self: Gate, noise: NoiseSource, ledger: Any) -> None:
+        honest(self, ReusedNoise(noise), ledger)
+
+    patch.setattr(Gate, "__init__", create)
+
+
+@below("fork", 100)
+def numpy_generator_after_fork(patch: Patch) -> None:
+    """A generator seeded from the operating system, before the fork: children repeat each other."""
+    generator = np.random.default_rng()
+
+    def add(self: SecureNoise, values: Any, scale: float, reports: int = 1) -> Any:
+        noise = generator.normal(0, scale * sqrt(reports), len(values))
+        return values + np.rint(noise).astype(np.int64)
+
+    patch.setattr(SecureNoise, "add", add)
+
+
+PATCHED = (
+    (SecureNoise, "add"),
+    (Gate, "__init__"),
+    (Problem, "composition"),
+    (Encoder, "total"),
+    (OpenEpoch, "reward"),
+    (OpenEpoch, "release"),
+    (Capri, "_reward"),
+    (encode, "encode"),
+)
+
+
+def originals() -> list[Any]:
+    """What no mutant may leave changed."""
+    return [getattr(owner, name) for owner, name in PATCHED]
