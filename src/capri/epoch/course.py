@@ -4,6 +4,7 @@ Everything here is public. Where the sum of an epoch comes from, and how it was 
 its business.
 """
 
+from abc import ABC, abstractmethod
 from threading import RLock
 from time import perf_counter
 from typing import Any, Protocol
@@ -12,10 +13,11 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
 from capri.blas import one_blas_thread
-from capri.epoch.digests import plan_digest
+from capri.epoch.digests import configuration_digest, plan_digest
 from capri.epoch.learner import Learner
 from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release
 from capri.epoch.problem import Problem
+from capri.privacy.certificate import Certificate, Declaration
 from capri.schedule import Schedule
 from capri.spaces import as_contexts
 
@@ -130,7 +132,7 @@ class Course:
         self._plan_seconds = plan_seconds
 
 
-class PublicFace:
+class PublicFace(ABC):
     """What anybody may ask of a policy, whoever adds up its epochs."""
 
     _problem: Problem
@@ -173,6 +175,30 @@ class PublicFace:
         rows = self._rows(contexts)
         with self._lock:
             return self._course.learner.probabilities(rows)
+
+    def certificate(
+        self, *, declaration: Declaration | None = None, audit: Any = None
+    ) -> Certificate:
+        """The guarantee with its assumptions, mechanism and noise, for a reader and for a machine.
+
+        ``declaration`` says who promises and what for; ``audit`` is the result of an audit, or the
+        values of its JSON. Refused to a run without a budget and to a simulation: neither protects
+        anybody.
+        """
+        with self._lock:
+            digests = {
+                "configuration": configuration_digest(*self._configuration()),
+                "plans": self._course.plans,
+            }
+            return self._certify(declaration=declaration, audit=audit, digests=digests)
+
+    @abstractmethod
+    def _certify(self, **wanted: Any) -> Certificate:
+        """The certificate of this kind of policy."""
+
+    @abstractmethod
+    def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What it was built from, as its file says it: values and arrays."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the lock, which no copy shares."""

@@ -5,13 +5,12 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from capri.epoch.course import PublicFace
-from capri.epoch.digests import configuration_digest
 from capri.epoch.storage import problem_state
 from capri.errors import BudgetError, ConfigurationError
 from capri.forecast.result import Forecast
 from capri.forecast.run import forecast
 from capri.learners.presets import Options
-from capri.privacy.certificate import Certificate, Declaration, certify_policy
+from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import NOTHING, PrivacyModel, Promise
@@ -65,26 +64,6 @@ class Configured(PublicFace):
             raise BudgetError("this policy runs without privacy (budget=None): it has no ledger")
         return self._ledger
 
-    def certificate(
-        self, *, declaration: Declaration | None = None, audit: Any = None
-    ) -> Certificate:
-        """The guarantee with its assumptions, mechanism and noise, for a reader and for a machine.
-
-        ``declaration`` says who promises and what for; ``audit`` is the result of an audit, or the
-        values of its JSON. Refused to a run without a budget and to a simulation: neither protects
-        anybody.
-        """
-        with self._lock:
-            return self._certify(
-                private=not self._streams.simulated,
-                declaration=declaration,
-                audit=audit,
-                digests={
-                    "configuration": configuration_digest(*self._configuration()),
-                    "plans": self._course.plans,
-                },
-            )
-
     def terms(self) -> dict[str, Any] | None:
         """What a private run of this configuration certifies; None without a budget.
 
@@ -95,6 +74,7 @@ class Configured(PublicFace):
         return self._certify(private=True, accounted=False).terms()
 
     def _certify(self, **wanted: Any) -> Certificate:
+        wanted = {"private": not self._streams.simulated} | wanted
         return certify_policy(
             model=self._problem.model,
             limit=self._problem.limit,

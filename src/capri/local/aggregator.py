@@ -18,7 +18,6 @@ from capri.arrays import BoolArray, IntArray
 from capri.blas import one_blas_thread
 from capri.checks import whole
 from capri.epoch.course import Course, PublicFace
-from capri.epoch.digests import configuration_digest
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import checked_problem
 from capri.epoch.storage import (
@@ -39,7 +38,7 @@ from capri.learners.presets import checked_horizon, checked_options
 from capri.local import wire
 from capri.local.bundle import make_bundle
 from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate, Declaration, certify_devices
+from capri.privacy.certificate import Certificate, certify_devices
 from capri.privacy.directions import DIRECTION_UNITS, direction_sum
 from capri.privacy.promise import Promise, Randomizer
 from capri.schedule import Schedule
@@ -168,21 +167,6 @@ class LocalCapri(PublicFace):
     def digest(self) -> bytes:
         """SHA-256 of the open epoch's bundle, to be published where devices can compare it."""
         return self.bundle()[-32:]
-
-    def certificate(
-        self, *, declaration: Declaration | None = None, audit: Any = None
-    ) -> Certificate:
-        """The guarantee with its assumptions and mechanism, for a reader and for a machine.
-
-        ``declaration`` says who promises and what for; ``audit`` is the result of an audit of
-        devices, or the values of its JSON.
-        """
-        with self._lock:
-            digests = {
-                "configuration": configuration_digest(*self._configuration()),
-                "plans": self._course.plans,
-            }
-            return self._certify(declaration=declaration, audit=audit, digests=digests)
 
     def terms(self) -> dict[str, Any]:
         """What real devices certify, without what was reported so far."""

@@ -1,0 +1,140 @@
+"""How a curator's policy is written to a file, and read back."""
+
+from abc import abstractmethod
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.history import History, check_replaceable, note_load
+from capri.epoch.plan import EpochPlan
+from capri.epoch.storage import (
+    damage_as_storage_error,
+    ledger_from_state,
+    ledger_state,
+    plan_from_state,
+    plan_state,
+    problem_arguments,
+    read_policy_file,
+    write_policy_file,
+)
+from capri.joint.configured import Configured
+from capri.privacy.users import Participation
+from capri.spaces import Contexts
+
+
+class Saved(Configured):
+    """The part of :class:`capri.Capri` that outlives its process."""
+
+    _participation: Participation | None
+    _history: History | None
+    _decided: int
+    _open: OpenEpoch | None
+
+    @abstractmethod
+    def __init__(self, **settings: Any) -> None:
+        """See :class:`capri.Capri`."""
+
+    @abstractmethod
+    def _enter(self, plan: EpochPlan, first: int) -> None:
+        """Open an epoch whose first decision has this number."""
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy to one file.
+
+        A simulation is stored whole and continues bit for bit. A private run stores only what is
+        public: the un-noised sum of an open epoch and its pending decisions are dropped, and the
+        dropped decisions contribute nothing. Save when an epoch has just closed to lose nothing.
+        A private policy writes over the file it wrote or read last, and over no other policy's.
+        """
+        with self._lock:
+            stored = read_policy_file(path, None)[0] if Path(path).is_file() else None
+            check_replaceable(path, stored, self._history)
+            values, arrays = self._state()
+            history = None if self._history is None else self._history.next()
+            if history is not None:
+                values["history"] = history.to_dict()
+            # Digests of user ids can be guessed from: only the owner may read such a file.
+            write_policy_file(path, values, arrays, confidential=self._participation is not None)
+            self._history = history
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Let simulations be copied and pickled; two copies of private data would both release."""
+        if self.private:
+            raise TypeError(
+                "a private policy is neither pickled nor copied: use policy.save and Capri.load"
+            )
+        return super().__getstate__()
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        contexts: Contexts | None = None,
+        take_over: bool = False,
+    ) -> Self:
+        """Read a saved policy. A context sampler is code and must be given again.
+
+        The file of a private run is loaded once by a process, unless ``take_over`` says that the
+        first copy is gone: two that both go on would count users twice.
+        """
+        values, arrays = read_policy_file(path)
+        with damage_as_storage_error(path):
+            policy = cls(
+                **problem_arguments(values["problem"], arrays, contexts),
+                horizon=values["horizon"],
+                preset=values["preset"],
+                simulation_seed=0 if values["simulated"] else None,
+                **values["options"],
+            )
+            policy._restore(values, arrays)
+            if policy.private:
+                policy._history = note_load(path, History.of(values), take_over=take_over)
+        return policy
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        configuration, problem_arrays = self._configuration()
+        course_values, course_arrays = self._course.state()
+        values: dict[str, Any] = {
+            **configuration,
+            "simulated": self._streams.simulated,
+            "streams": self._streams.state(),
+            "decided": self._decided,
+            **course_values,
+            "ledger": None if self._ledger is None else ledger_state(self._ledger),
+            "participation": None if self._participation is None else self._participation.state(),
+            "open": None,
+        }
+        arrays: dict[str, Any] = course_arrays | problem_arrays
+        if self._open is not None:
+            plan_values, plan_arrays = plan_state(self._open.plan)
+            values["open"] = {
+                "plan": plan_values,
+                "first_decision": self._decided - self._open.issued,
+                "issued": self._open.issued,
+                "plan_seconds": self._course.plan_seconds,
+            }
+            arrays |= plan_arrays
+            if self._streams.simulated:
+                arrays |= self._open.state()
+        return values, arrays
+
+    def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
+        if values["simulated"]:
+            self._streams.restore(values["streams"])
+        if self._participation is not None:
+            self._participation.restore(values["participation"])
+        if self._ledger is not None:
+            ledger_from_state(self._ledger, values["ledger"])
+        self._decided = values["decided"]
+        stored = values["open"]
+        self._course.restore(values, arrays, 0.0 if stored is None else stored["plan_seconds"])
+        if stored is not None:
+            plan = plan_from_state(stored["plan"], arrays, self._problem.kernel)
+            self._enter(plan, stored["first_decision"])
+            assert self._open is not None
+            if values["simulated"]:
+                self._open.restore(arrays)
+            else:
+                self._open.forsake(stored["issued"])
