@@ -949,6 +949,7 @@ def test_kernel_above_one_is_refused_with_a_sampler_too() -> None:
         {"budget": capri.Budget(epsilon=1.0, delta=0.9), "horizon": 2},
     ],
 )
+@pytest.mark.filterwarnings("ignore:delta = 0.9")
 def test_budget_that_cannot_be_kept_is_refused_at_construction(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         small_policy(**changes)

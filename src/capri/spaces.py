@@ -66,7 +66,8 @@ def as_numbers(values: object, problem: str) -> FloatArray:
         raise DataError(problem) from None
     if array.dtype.kind not in "biuf":
         raise DataError(problem)
-    return array.astype(np.float64)
+    with np.errstate(all="ignore"):  # of numbers wider than a float
+        return array.astype(np.float64)
 
 
 def _number(value: object) -> float:

@@ -132,12 +132,12 @@ def test_audit_is_quoted_or_said_to_be_absent() -> None:
 
 
 def test_audit_that_the_package_makes_fits() -> None:
-    from capri.joint.audit import audit
+    from capri.joint.audit import audit_policy
     from capri.local.audit import audit_device
 
     budget = capri.Budget(4.0, 1e-5)
     policy = small_policy(simulation_seed=None, budget=budget, calibration="analytic")
-    found = audit(policy, trials=200, attacks=("release",))
+    found = audit_policy(policy, trials=200, attacks=("reward",))
     told = small_policy(simulation_seed=None, budget=budget).certificate(audit=found)
     assert told.audit is not None
     assert told.audit["claimed_epsilon"] == 4.0

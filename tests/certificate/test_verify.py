@@ -224,10 +224,12 @@ def test_certificate_of_another_policy_is_refused(tmp_path: Path) -> None:
     assert "configurations differ" in run(told, "--policy", saved).stderr
     for change in ({"horizon": 61}, {"reward_bound": 2.0}, {"actions": [[0.0], [0.5], [0.9]]},
                    {"budget": capri.Budget(1.0, 2e-5)}, {"calibration": "analytic"}):  # fmt: skip
+        saved.unlink()  # a policy does not write over another one's file
         small_policy(simulation_seed=None, **change).save(saved)
         assert "configurations differ" in run(told, "--policy", saved).stderr, change
     # The same settings, but other public draws: another run.
     policy_after(2).certificate().save(told)
+    saved.unlink()
     policy_after(2).save(saved)
     assert "plans of release 1 differ" in run(told, "--policy", saved).stderr
 

@@ -28,7 +28,7 @@ def test_users_in_any_batches_are_the_same_users(randomizer: str) -> None:
             first = len(actions)
             users = np.arange(first, first + size)
             decisions = fleet.act_many(CONTEXTS[users % 6])
-            assert (decisions.id == users).all()
+            assert (decisions.number == users).all()
             actions += decisions.action_index.tolist()
             rewards = [reward_of(u, a) for u, a in zip(users, decisions.action_index, strict=True)]
             assert (fleet.update_many(decisions, rewards) == ACCEPTED).all()
@@ -87,7 +87,7 @@ def test_bad_use_changes_nothing() -> None:
         with pytest.raises(DataError):
             fleet.act_many(bad)
     decisions = fleet.act_many(CONTEXTS)
-    assert (decisions.id == np.arange(6)).all()  # bad contexts used up no user
+    assert (decisions.number == np.arange(6)).all()  # bad contexts used up no user
     for bad in ([0.0] * 5, "text", [[0.0] * 6], ["1"] * 6):
         with pytest.raises(DataError):
             fleet.update_many(decisions, bad)

@@ -20,7 +20,13 @@ import pytest
 
 from capri.epoch.accumulate import OpenEpoch
 from capri.local.randomness import SimulatedRandomness
-from capri.privacy.gate import MomentMechanism, ReportMechanism, SumMechanism
+from capri.privacy.gate import (
+    Mechanism,
+    MomentMechanism,
+    NoisyReportMechanism,
+    SphereMechanism,
+    SumMechanism,
+)
 from capri.privacy.noise import SimulatedNoise
 from capri.privacy.randomness import Streams
 
@@ -58,14 +64,19 @@ def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
         noises[0] = 0
         honest_opening(epoch, *arguments)
 
-    honest_moments, honest_report = MomentMechanism.noisy, ReportMechanism.noisy
+    honest_moments = MomentMechanism.noisy
 
     def of_moments(mechanism: MomentMechanism, secret: Any, _: Any) -> Any:
         return honest_moments(mechanism, np.zeros_like(secret), source(next(releases)))
 
-    def of_report(mechanism: ReportMechanism, secret: Any, _: Any) -> Any:
-        users = np.array([next(reports) for _ in secret])
-        return honest_report(mechanism, np.zeros_like(secret), SimulatedRandomness(seed, users))
+    def blind_reports(kind: type[Mechanism[Any, Any]]) -> None:
+        honest = kind.noisy
+
+        def of_report(mechanism: Any, secret: Any, _: Any) -> Any:
+            users = np.array([next(reports) for _ in secret])
+            return honest(mechanism, np.zeros_like(secret), SimulatedRandomness(seed, users))
+
+        patch.setattr(kind, "noisy", of_report)
 
     patch.setattr(Streams, "_reseed", fixed)
     patch.setattr(secrets, "token_bytes", lambda count=32: bytes(range(count)))
@@ -73,4 +84,5 @@ def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
     patch.setattr(SumMechanism, "noised", noised)
     patch.setattr(SumMechanism, "noisy", of_sum)
     patch.setattr(MomentMechanism, "noisy", of_moments)
-    patch.setattr(ReportMechanism, "noisy", of_report)
+    blind_reports(SphereMechanism)
+    blind_reports(NoisyReportMechanism)

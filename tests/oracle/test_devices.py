@@ -12,7 +12,7 @@ from oracle.blind import blind
 from oracle.transcript import Transcript, assert_same, certified, overheard, told_apart_by
 
 # Whether contexts and rewards that are no numbers are served, too: devices refused them once.
-VALUES_ARE_TOTAL = False
+VALUES_ARE_TOTAL = True
 REPORTS = 26
 
 

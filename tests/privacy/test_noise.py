@@ -288,11 +288,10 @@ def test_simulated_noise_is_made_only_for_a_seed() -> None:
 def test_generators_with_a_constant_seed_are_known_by_name() -> None:
     """A constant seed is harmless in exactly these places; another one must be looked at.
 
-    ``_RowLookup``: multipliers of a public hash, which only narrows a search. The audits: probes of
+    The audits: probes of
     the attacker, who may be as predictable as he likes.
     """
     known = {
-        ("spaces.py", "_RowLookup"): "multipliers of a public hash",
         (os.path.join("joint", "attacker.py"), ""): "probes of the attacker",
         (os.path.join("joint", "stage.py"), "Stage"): "made-up users of a simulation",
         (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
@@ -374,6 +373,7 @@ def test_gate_of_a_private_run_never_touches_a_generator(
         count = policy.remaining
         decisions = policy.act_many(np.repeat(rows, count, axis=0))
         policy.update_many(decisions, np.linspace(-1, 1, count))
+    policy.close_epoch()
     assert len(policy.epochs) == len(policy.ledger.events) == 4
     assert used, "the watch was on: public and action draws went through it"
 

@@ -145,7 +145,7 @@ def test_weak_noise_is_refused_and_paper_noise_is_larger() -> None:
         with pytest.raises(BudgetError):
             release(weak, ledger=ledger)
     assert not ledger.events
-    with pytest.raises(BudgetError, match="without a budget"):
+    with pytest.raises(BudgetError, match="through a ledger only"):
         release(grid, ledger=None)
     assert grid.noise_units / sqrt(2) >= NOISE_UNITS
     assert grid_of(calibration="paper").noise_units > 5 * grid.noise_units

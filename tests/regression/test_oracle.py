@@ -17,8 +17,9 @@ import pandas as pd
 import pytest
 
 from capri import PrivateKernelRidge
+from capri.privacy import gate
 from capri.privacy.noise import NoiseSource
-from capri.regression import devices, estimator
+from capri.regression import estimator
 from capri.regression.sources import Block
 
 ROWS, COLUMNS = 1_500, 2
@@ -50,7 +51,7 @@ def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
         tokens = generator.integers(0, 2**32, np.shape(randomness.seeds(len(vectors))))
         return tokens.astype(np.uint32), generator.integers(0, sphere.candidates, len(vectors))
 
-    monkeypatch.setattr(devices, "randomized", choice)
+    monkeypatch.setattr(gate, "randomized", choice)
 
 
 def worlds(outputs: int) -> tuple[Block, Block]:

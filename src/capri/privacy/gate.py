@@ -217,8 +217,8 @@ class SphereMechanism(Mechanism[FloatArray, tuple[Words, IntArray]]):
             calibration="exact",
             participants=participants,
             rank=self.sphere.dimension,
-            sensitivity=2.0,
-            noise_scale=self.sphere.deviation,
+            sensitivity=0.0,  # what a Gaussian is accounted by; a device has no SciPy to ask
+            noise_scale=0.0,
             mechanism="sphere",
             epsilon=budget.epsilon if self.sphere.keeps(budget.epsilon) else above,
         )
