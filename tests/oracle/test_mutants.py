@@ -36,9 +36,9 @@ def _rewarded(epoch: OpenEpoch) -> int:
 def refuse_contexts(patch: pytest.MonkeyPatch) -> None:
     """A context that is no number raises, as it used to."""
 
-    def leak(honest: Any, values: Any, dimension: int) -> Any:
-        rows, valid = honest(values, dimension)
-        if not valid.all():
+    def leak(honest: Any, values: Any, dimension: int, **how: Any) -> Any:
+        rows, valid = honest(values, dimension, **how)
+        if valid is not None:
             raise DataError("a context must be finite")
         return rows, valid
 
@@ -52,7 +52,7 @@ def skip_slots(patch: pytest.MonkeyPatch) -> None:
 
     def leak(honest: Any, epoch: OpenEpoch, *arguments: Any) -> Any:
         numbers = honest(epoch, *arguments)
-        epoch.issued -= int(np.sum(~arguments[-1]))
+        epoch.issued -= int(np.count_nonzero(arguments[-1]))
         return numbers
 
     _wrap(patch, OpenEpoch, "issue", leak)
@@ -164,6 +164,8 @@ def draw_for_valid_contexts_only(patch: pytest.MonkeyPatch) -> None:
     """A visit without a context draws no number, and everybody after it gets another action."""
 
     def leak(honest: Any, chooser: Chooser, rows: Any, valid: Any, uniform: Any) -> Any:
+        if valid is None:
+            return honest(chooser, rows, valid, uniform)
         order = np.concatenate([np.flatnonzero(valid), np.flatnonzero(~valid)])
         moved = np.empty_like(uniform)
         moved[order] = uniform
