@@ -182,7 +182,14 @@ def test_honest_pipeline_passes_and_wastes_little() -> None:
     assert abs(attack.high.mean() + attack.low.mean()) < 5 * sqrt(2 / runs)
 
 
-@pytest.mark.parametrize("name", [name for name, (_, _, runs) in BELOW.items() if runs < 1_000])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if scenario == "fork" else name
+        for name, (_, scenario, runs) in BELOW.items()
+        if runs < 1_000
+    ],
+)
 def test_mutant_below_the_gate_is_caught(monkeypatch: Patch, name: str) -> None:
     mutant, scenario, runs = BELOW[name]
     mutant(monkeypatch)
@@ -197,7 +204,7 @@ def test_mutant_below_the_gate_is_caught(monkeypatch: Patch, name: str) -> None:
 
 @pytest.mark.slow
 def test_ninety_percent_are_proven_in_a_late_epoch() -> None:
-    """As the issue asks, at 99.9 %: a ninth epoch with residuals, one action, 20,000 runs."""
+    """At 99.9 %: a ninth epoch with residuals, one action, 20,000 runs."""
     policy = target()
     plan = scenarios(policy, ["reward"])["reward"].stage.reader.plan
     assert plan.epoch > 5
@@ -255,7 +262,13 @@ def test_mutant_below_the_gate_is_caught_by_the_whole_audit(monkeypatch: Patch, 
     assert not audit(target(), trials=3_000).passed
 
 
-@pytest.mark.parametrize("name", ["noise_reused_between_epochs", "numpy_generator_after_fork"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "noise_reused_between_epochs",
+        pytest.param("numpy_generator_after_fork", marks=pytest.mark.slow),
+    ],
+)
 def test_mutant_needs_the_attack_that_is_made_for_it(monkeypatch: Patch, name: str) -> None:
     """Looked at one by one these releases are honest: the two extra attacks are not idle."""
     BELOW[name][0](monkeypatch)

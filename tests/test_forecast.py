@@ -50,6 +50,7 @@ def fresh_function(seed: int) -> TabularEnvironment:
     )
 
 
+@pytest.mark.slow
 def test_forecast_and_simulation_agree_within_20_percent() -> None:
     """On other functions, users and noise.
 

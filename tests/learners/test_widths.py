@@ -102,6 +102,7 @@ def run(
 FUNCTIONS = 80  # per kernel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("widths", ["calibrated", "rigorous"])
 def test_widths_hold_simultaneously_as_often_as_promised(widths: str) -> None:
     """240 fresh functions, 80 of each kernel, both ways of playing; failure probability 0.05.

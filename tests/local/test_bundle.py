@@ -558,9 +558,9 @@ def test_unchanged_bundles_are_the_control(randomizer: str) -> None:
         assert refused_or_harmless(data, BUDGETS[randomizer])
 
 
-@pytest.mark.parametrize(("randomizer", "count"), [("sphere", 7000), ("gaussian", 3100)])
+@pytest.mark.parametrize(("randomizer", "count"), [("sphere", 2000), ("gaussian", 1000)])
 def test_mutated_bundles_are_refused_or_harmless(randomizer: str, count: int) -> None:
-    """Together 10,100 in every run; ten times as many in the long one."""
+    """Together 3,000 in every run, 100,000 in the long one."""
     fuzz(randomizer, count, seed=1)
 
 
