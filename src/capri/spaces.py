@@ -8,11 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf, nan
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.checks import is_number, whole
+from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
@@ -53,37 +55,57 @@ def as_rows(values: object, name: str, dimension: int | None = None) -> FloatArr
 
 
 def as_numbers(values: object, problem: str) -> FloatArray:
-    """Private numbers as a float array, NaN for a value that is missing (None).
+    """Private numbers as a float array, NaN for a value that is missing: None, NA, masked.
 
     Their type is public: text is refused even where NumPy would parse it. Their values are not:
-    anything that is a number, however large, is taken.
+    anything that is a number, however large, is taken, without a word.
     """
+    if isinstance(values, list | tuple):
+        values = _unmasked(values)
     try:
-        array = np.asarray(values)
-        if array.dtype.kind == "O":
-            array = np.array([_number(each) for each in array.ravel()]).reshape(array.shape)
+        with np.errstate(all="ignore"):  # of numbers wider than a float
+            if isinstance(values, np.ma.MaskedArray):
+                values = np.ma.filled(values.astype(np.float64), nan)
+            array = np.asarray(values)
+            if array.dtype.kind == "O":
+                numbers = [number_of(each) for each in array.ravel()]
+                array = np.array(numbers, dtype=np.float64).reshape(array.shape)
+            if array.dtype.kind not in "biuf":
+                raise DataError(problem)
+            return array.astype(np.float64)
     except (TypeError, ValueError):
         raise DataError(problem) from None
-    if array.dtype.kind not in "biuf":
-        raise DataError(problem)
-    with np.errstate(all="ignore"):  # of numbers wider than a float
-        return array.astype(np.float64)
 
 
-def _number(value: object) -> float:
-    """A number of any size; a missing one is NaN.
+def _unmasked(values: list[Any] | tuple[Any, ...]) -> list[Any]:
+    """None for what is masked, which NumPy would warn of: the warning would tell of it."""
+    return [
+        None if each is np.ma.masked
+        else _unmasked(each) if isinstance(each, list | tuple)
+        else each
+        for each in values
+    ]  # fmt: skip
 
-    True and False count as they do in an array without a missing value: whether somebody's value
-    is missing must not decide whether the others are taken.
-    """
-    if value is None:
+
+# What libraries call a value that is missing, by the name of its type: none is imported for it.
+_MISSING = ("NAType", "NaTType", "MaskedConstant")
+
+
+def number_of(value: object) -> float:
+    """A number of any size, NaN where it is missing; a TypeError for what is no number."""
+    kind = type(value).__name__
+    if value is None or kind in _MISSING:
         return nan
-    if not (is_number(value) or isinstance(value, bool | np.bool_)):
-        raise TypeError
+    if isinstance(value, np.timedelta64) or not (
+        isinstance(value, Real | np.bool_) or kind == "Decimal"
+    ):
+        raise TypeError(kind)
     try:
         return float(value)  # type: ignore[arg-type]
     except OverflowError:
         return inf
+    except ValueError:  # a signalling NaN of Decimal
+        return nan
 
 
 def visit_rows(values: object, dimension: int, *, single: bool = False) -> FloatArray:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from math import isfinite
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.ids import NOBODY, DecisionIds
+from capri.epoch.ids import NOBODY, SIMULATED, DecisionIds
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, RewardIgnoredWarning, ShapeError
 from capri.spaces import ContextPool, as_numbers, context_chunks
@@ -39,6 +39,12 @@ class Decision:
     propensity: float = field(repr=False)
     status: VisitStatus = field(repr=False, default=VisitStatus.SERVED)
     number: int = field(repr=False, compare=False, default=NOBODY)
+    ids: DecisionIds | None = field(repr=False, compare=False, default=None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Outside of its process a decision is known by its id alone."""
+        shown = (self.id, self.epoch, self.action_index, self.action, self.propensity, self.status)
+        return Decision, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +73,7 @@ class Decisions:
     ) -> "Decisions":
         """Decisions of a policy that serves nobody but simulated users, all alike."""
         served = np.zeros(len(number), dtype=np.int64)
-        ids = DecisionIds(simulated=True)
-        return cls(number, epoch, action_index, action, propensity, served, ids)
+        return cls(number, epoch, action_index, action, propensity, served, SIMULATED)
 
     @property
     def id(self) -> NDArray[np.str_]:
@@ -104,6 +109,7 @@ class Decisions:
             float(self.propensity[position]),
             _VISITS[self.status[position]],
             number,
+            self.ids,
         )
 
     def __iter__(self) -> Iterator[Decision]:
@@ -117,7 +123,9 @@ _VISITS = tuple(VisitStatus)
 def decision_numbers(decisions: Decisions | Sequence[Decision | str], ids: DecisionIds) -> IntArray:
     """The numbers of some decisions, given as such or by id; -1 for an id that is nobody's."""
     if isinstance(decisions, Decisions):
-        return decisions.number
+        if decisions.ids is ids:
+            return decisions.number
+        decisions = decisions.id.tolist()  # of another policy: its ids are nobody's here
     if isinstance(decisions, Decision):
         raise ConfigurationError("update_many takes a sequence of decisions: use update for one")
     return np.array([_number(each, ids) for each in decisions], dtype=np.int64)
@@ -125,7 +133,7 @@ def decision_numbers(decisions: Decisions | Sequence[Decision | str], ids: Decis
 
 def _number(decision: Decision | str, ids: DecisionIds) -> int:
     if isinstance(decision, Decision):
-        return decision.number
+        return decision.number if decision.ids is ids else ids.number(decision.id)
     if isinstance(decision, str):
         return ids.number(decision)
     raise ConfigurationError(

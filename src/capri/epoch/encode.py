@@ -119,10 +119,11 @@ class Encoder:
         step = max(1, _BATCH_ELEMENTS // self._dimension)
         for start in range(0, len(rewards), step):
             part = slice(start, start + step)
-            features = self._features(contexts[part], pool_index[part], action_index[part])
-            units = contributions(
-                self._plan, *features, rewards[part], reward_bound=self._problem.reward_bound
-            )
+            with np.errstate(all="ignore"):  # whatever the caller set, no value may raise
+                features = self._features(contexts[part], pool_index[part], action_index[part])
+                units = contributions(
+                    self._plan, *features, rewards[part], reward_bound=self._problem.reward_bound
+                )
             if len(rewards) == 1:  # the usual call of a service
                 return np.asarray(units[0])
             total += units.sum(axis=0)

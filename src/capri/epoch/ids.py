@@ -13,6 +13,7 @@ public, hence the number may be read.
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +26,24 @@ NOBODY = -1
 
 
 class DecisionIds:
-    """The ids of one policy; a simulation has a fixed key and repeats its ids.
+    """The ids of one policy; simulations share :data:`SIMULATED` and repeat their ids.
 
-    >>> ids = DecisionIds(simulated=True)
+    >>> ids = DecisionIds()
     >>> ids.number(ids.text(7)), ids.number("AAAAAAAAAAAAAAAAAAAA"), ids.number("seven")
     (7, -1, -1)
     """
 
-    def __init__(self, *, simulated: bool) -> None:
-        self._key = b"simulation" if simulated else secrets.token_bytes(32)
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = secrets.token_bytes(32) if key is None else key
 
     def __repr__(self) -> str:
         return "DecisionIds()"
+
+    def __reduce__(self) -> Any:
+        """The key stays in its process: whoever has it can name any user's decision."""
+        if self is not SIMULATED:
+            raise TypeError("ids of a private run stay in their process: send decisions.id instead")
+        return _simulated, ()
 
     def text(self, number: int) -> str:
         """The id of a decision."""
@@ -57,3 +64,10 @@ class DecisionIds:
         except ValueError:
             return NOBODY
         return number if secrets.compare_digest(self.text(number), text) else NOBODY
+
+
+SIMULATED = DecisionIds(b"simulation")
+
+
+def _simulated() -> DecisionIds:
+    return SIMULATED

@@ -20,8 +20,8 @@ from capri.epoch.decide import (
     decision_rewards,
     warn_of_ignored,
 )
-from capri.epoch.history import History
-from capri.epoch.ids import DecisionIds
+from capri.epoch.history import History, note_life
+from capri.epoch.ids import SIMULATED, DecisionIds
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
 from capri.errors import BudgetError, ConfigurationError, HorizonError, ShapeError
@@ -127,8 +127,10 @@ class Capri(Saved):
                 participation=self._participation,
             )
         self._gate = Gate(noise_source(self._streams.noise), self._ledger)
-        self._ids = DecisionIds(simulated=self._streams.simulated)
+        self._ids = SIMULATED if self._streams.simulated else DecisionIds()
         self._history = History.new() if self.private else None
+        if self._history is not None:
+            note_life(self._history, self)
         self._decided = 0
         self._open: OpenEpoch | None = None
         self._chooser: Chooser | None = None
@@ -280,7 +282,11 @@ class Capri(Saved):
 
     def update(self, decision: Decision | str, reward: float | None) -> RewardStatus:
         """Add the reward of one decision, given as such or by its id; says what became of it."""
-        if isinstance(decision, Decision) and isinstance(reward, float):  # the usual call
+        if (
+            isinstance(decision, Decision)
+            and decision.ids is self._ids
+            and isinstance(reward, float)
+        ):  # the usual call
             statuses = self._reward(np.array([decision.number]), np.array([reward]))
         else:
             statuses = self._reward(*decision_rewards([decision], [reward], self._ids))

@@ -70,12 +70,13 @@ class Device:
         """
         bundle, plan = self._bundle, self._bundle.plan
         units = self.encode(contexts, actions, rewards)
-        (tokens, payload), _ = gate.release(
-            report_mechanism(plan),
-            units if plan.sphere is None else units / plan.grid.norm_limit,
-            epoch=plan.epoch,
-            participants=len(rewards),
-        )
+        with np.errstate(all="ignore"):  # whatever the caller set, no value may raise
+            (tokens, payload), _ = gate.release(
+                report_mechanism(plan),
+                units if plan.sphere is None else units / plan.grid.norm_limit,
+                epoch=plan.epoch,
+                participants=len(rewards),
+            )
         return pack(bundle.randomizer, bundle.digest, tokens, payload)
 
 

@@ -8,7 +8,6 @@ tables only after they have become numbers.
 """
 
 from math import nan
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 
 from capri.arrays import BoolArray, FloatArray
 from capri.errors import DataError
+from capri.spaces import number_of
 
-# Missing values of pandas, by name: this module must not import it.
-_MISSING = ("NAType", "NaTType")
 _NUMERIC = "biuf"
 
 
@@ -85,6 +83,8 @@ def as_targets(y: Any) -> FloatArray:
 
 def _as_numbers(table: Any, name: str) -> FloatArray:
     """Anything that NumPy, pandas or Arrow can show as cells, as float64."""
+    if isinstance(table, np.ma.MaskedArray):
+        table = np.ma.filled(table.astype(np.float64), nan)  # what is masked is missing
     if issparse(table):
         raise DataError(f"{name} is sparse, but dense data is required: call {name}.toarray()")
     if hasattr(table, "column_names") and hasattr(table, "to_pandas"):  # Arrow
@@ -152,16 +152,11 @@ def _column(cells: Any, name: str, label: object) -> FloatArray:
 
 
 def _number(cell: Any, name: str, label: object) -> float:
-    """A number of any size; NaN for one that is missing or that float64 cannot hold."""
-    kind = type(cell).__name__
-    if cell is None or kind in _MISSING:
-        return nan
-    if not (isinstance(cell, Real | np.bool_) or kind == "Decimal"):
-        raise _refused(name, label, kind)
+    """A number of any size, NaN for one that is missing; refuses by its type alone."""
     try:
-        return float(cell)
-    except (OverflowError, ValueError):  # beyond float64, or a signalling NaN of Decimal
-        return nan
+        return number_of(cell)
+    except TypeError:
+        raise _refused(name, label, type(cell).__name__) from None
 
 
 def _refused(name: str, label: object, kind: str) -> CellTypeError:

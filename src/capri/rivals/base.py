@@ -24,7 +24,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.checks import between, is_whole, positive, whole
 from capri.epoch.decide import Decision, Decisions, RewardStatus, decision_rewards, warn_of_ignored
-from capri.epoch.ids import DecisionIds
+from capri.epoch.ids import SIMULATED
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError, DataError, HorizonError
 from capri.privacy.budget import Budget
@@ -249,7 +249,7 @@ class Rival(Settings, ABC):
         self, decisions: Decisions | Sequence[Decision | str], rewards: object
     ) -> IntArray:
         """Add many rewards and return :class:`RewardStatus` codes; learns when a batch is full."""
-        ids, values = decision_rewards(decisions, rewards, DecisionIds(simulated=True))
+        ids, values = decision_rewards(decisions, rewards, SIMULATED)
         batch = self._batch
         clipped = np.clip(values, -self.reward_bound, self.reward_bound)
         statuses = batch.take(ids, np.where(np.isfinite(values), clipped, np.nan))

@@ -116,8 +116,8 @@ def certify_policy(
     mu = max((event.mu for event in ledger.events), default=1 / multiplier)
     assumptions = (
         (
-            "what people do may follow everything that is published, but a user's reward does not "
-            "depend on the actions given to other users in any other way",
+            "what people do may follow everything that is published; in no other way does "
+            "anybody's context or reward depend on another user's context, action or reward",
             OPERATOR,
         ),
         (once, OPERATOR),
