@@ -110,5 +110,5 @@ def test_every_test_that_a_proof_names_exists() -> None:
         assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
     proof = text[text.index("### Proof, and the test") : text.index("### The price of integers")]
     steps = re.split(r"^\*\*\d+\. ", proof, flags=re.MULTILINE)[1:]
-    assert len(steps) == 8
+    assert len(steps) == 9
     assert all("*Test" in step for step in steps), "a step without a test"
