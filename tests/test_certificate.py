@@ -53,7 +53,7 @@ def test_every_field_of_the_issue_is_there_and_true(model: str, calibration: str
     assert "discrete Gaussian" in told["mechanism"]
     assert "parallel" in told["composition"]
     assumptions = " / ".join(told["assumptions"])
-    assert "does not depend on the actions given to other users" in assumptions
+    assert "in no other way does anybody's context or reward" in assumptions
     assert "one round at most" in assumptions
     assert "context pool" in assumptions
     assert "public" in assumptions

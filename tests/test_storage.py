@@ -282,9 +282,9 @@ def test_private_run_loaded_within_an_epoch_counts_lost_rewards_as_missing(tmp_p
     policy.save(tmp_path / "policy.capri")
     loaded = Capri.load(tmp_path / "policy.capri")
     assert loaded.remaining == 3
-    # Objects of this process know their number; what left it, an id, is nobody's after a load.
+    # A decision made before the load is nobody's after it, as an object and by its id.
     statuses = loaded.update_many(decisions, np.ones(5))
-    assert statuses.tolist() == [RewardStatus.LATE] * 5
+    assert statuses.tolist() == [RewardStatus.UNKNOWN] * 5
     statuses = loaded.update_many(decisions.id.tolist(), np.ones(5))
     assert statuses.tolist() == [RewardStatus.UNKNOWN] * 5
     rest = loaded.act_many(draw_contexts(1, 3))

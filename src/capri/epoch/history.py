@@ -5,26 +5,21 @@ releases. A policy therefore carries the name of its line, drawn when it is buil
 that every save raises. It writes over the very file it has written or read last, and over no other.
 
 What this notices: a save over a newer file, over another policy's, or a simulation over either; and
-a second load of one file within a process, and a load beside a policy of the same line that still
-lives there. What it cannot: two processes that load one file go on
-side by side until the second of them saves. Give a policy one process at a time.
+a second load of one file within a process. What it cannot: two copies that go on side by side, in
+one process or in two, until the second of them saves. Give a policy one process at a time.
 """
 
 import secrets
-import warnings
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
-from capri.errors import PrivacyLeakWarning, StorageError
+from capri.errors import StorageError
 
 # Files of private policies that were loaded by this process, by line and generation.
 _LOADED: set[tuple[str, int]] = set()
-# Policies that live in this process, by line: a loaded copy may find one still at work.
-_LIVING: WeakValueDictionary[str, object] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -76,11 +71,6 @@ def check_replaceable(
         )
 
 
-def note_life(history: History, policy: object) -> None:
-    """Remember, as long as it lives, that this policy goes on from here."""
-    _LIVING[history.line] = policy
-
-
 def note_load(path: str | PathLike[str], found: History | None, *, take_over: bool) -> History:
     """The history to go on with; refuses a second load of one file within a process."""
     if found is None:  # a file older than histories: its content is its name
@@ -91,13 +81,6 @@ def note_load(path: str | PathLike[str], found: History | None, *, take_over: bo
             f"{Path(path)} was loaded by this process before and not saved since: two policies of "
             "one history would count users twice. Go on with the first one; or, if it is gone and "
             "what it did is to be forgotten, load with take_over=True"
-        )
-    if found.line in _LIVING and not take_over:
-        warnings.warn(
-            f"the policy that wrote {Path(path)} is still at work in this process: only one of the "
-            "two may serve users, or some are counted twice",
-            PrivacyLeakWarning,
-            stacklevel=4,  # whoever loads the file
         )
     _LOADED.add(key)
     return found

@@ -4,7 +4,7 @@ import os
 from copy import copy
 
 from capri.epoch.course import Course
-from capri.epoch.history import History, note_life
+from capri.epoch.history import History
 from capri.epoch.ids import DecisionIds
 from capri.errors import ConfigurationError
 from capri.joint.policy import Capri
@@ -42,7 +42,6 @@ def go_live(simulation: Capri) -> Capri:
     run._gate = Gate(noise_source(run._streams.noise), run._ledger)
     run._ids = DecisionIds()
     run._history = History.new()
-    note_life(run._history, run)
     run._process = os.getpid()
     if run._open is not None:
         run._enter(run._open.plan, run._decided)

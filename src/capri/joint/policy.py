@@ -20,7 +20,7 @@ from capri.epoch.decide import (
     decision_rewards,
     warn_of_ignored,
 )
-from capri.epoch.history import History, note_life
+from capri.epoch.history import History
 from capri.epoch.ids import SIMULATED, DecisionIds
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
@@ -129,8 +129,6 @@ class Capri(Saved):
         self._gate = Gate(noise_source(self._streams.noise), self._ledger)
         self._ids = SIMULATED if self._streams.simulated else DecisionIds()
         self._history = History.new() if self.private else None
-        if self._history is not None:
-            note_life(self._history, self)
         self._decided = 0
         self._open: OpenEpoch | None = None
         self._chooser: Chooser | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.history import History, check_replaceable, note_life, note_load
+from capri.epoch.history import History, check_replaceable, note_load
 from capri.epoch.plan import EpochPlan
 from capri.epoch.storage import (
     damage_as_storage_error,
@@ -91,7 +91,6 @@ class Saved(Configured):
             policy._restore(values, arrays)
             if policy.private:
                 policy._history = note_load(path, History.of(values), take_over=take_over)
-                note_life(policy._history, policy)
         return policy
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
