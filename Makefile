@@ -33,7 +33,7 @@ $(BROWSER): tools/install_browser.sh | $(READY)
 	sh tools/install_browser.sh
 	touch $@
 
-test: lint $(BROWSER)  ## everything CI checks, in under four minutes on two idle cores
+test: lint $(BROWSER)  ## everything CI checks, in under five minutes on two idle cores
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow"
 
 coverage: $(READY) $(BROWSER)  ## the same tests with the lines they reach: twice as long
