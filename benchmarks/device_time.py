@@ -79,7 +79,7 @@ def finding(case: Case, draw: Generator) -> Finding | None:
         client = capri.LocalClient(built(case), budget, simulation=(1, 1))
     except capri.BundleError:
         return None
-    data = data_against(client.bundle, case, draw)
+    data = data_against(client.opened_bundle, case, draw)
     data = [data[place] for place in draw.permutation(len(data))[:DATA]]
     medians(client, data[:2], 1)  # caches
     screened = medians(client, data, SCREENING)
