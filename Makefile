@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 
-.PHONY: help demo test lint audit device-time clean bench bench-local bench-ridge arena ablation
+.PHONY: help demo test coverage lint audit device-time clean bench bench-local bench-ridge arena ablation
 .PHONY: tree example-report screenshot
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
