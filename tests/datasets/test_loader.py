@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import capri
 from capri.datasets import Closeness, Match, load, table_environment
 from capri.errors import ConfigurationError, DataError
 
@@ -328,3 +329,61 @@ def test_import_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+# -- contexts by a schema -------------------------------------------------------------------------
+
+SCHEMA = capri.Schema(
+    [
+        capri.Numeric("age", 0, 100),
+        capri.Categorical("plan", ["free", "pro"]),
+        capri.Categorical("rooms", [1, 2]),
+        capri.Boolean("member", missing="own"),
+    ]
+)
+PEOPLE = pd.DataFrame(
+    {
+        "age": [10.0, 20.0, 30.0, 250.0, 50.0, 60.0],
+        "plan": ["free", "pro", "gold", "free", "pro", "pro"],
+        "rooms": [1, 2, 3, 1, 2, 1],
+        "member": [True, False, None, True, True, False],
+        "bought": ["tea", "cola", "tea", "cola", "tea", "tea"],
+    }
+)
+FIRST_HALF = np.arange(6) < 3
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_schema_makes_the_contexts(as_file: bool, tmp_path: Path) -> None:
+    """Of a frame and of a file, whose cells are all text, the same rows as of records."""
+    source: Any = PEOPLE
+    if as_file:
+        source = tmp_path / "people.csv"
+        PEOPLE.to_csv(source, index=False)
+    bandit = load(source, context=SCHEMA, label="bought", public=FIRST_HALF)
+    expected = SCHEMA.rows(PEOPLE)
+    np.testing.assert_array_equal(bandit.contexts, expected[3:])
+    assert bandit.pool.schema == SCHEMA
+    assert sorted(bandit.pool.rows.tolist()) == sorted(expected[:3].tolist())
+    policy = capri.Capri(
+        kernel=capri.kernels.Matern(lengthscale=0.7),
+        actions=capri.FixedActions(bandit.actions, names=bandit.action_names),
+        contexts=bandit.pool,
+        budget=capri.Budget(1.0, 1e-5),
+        simulation_seed=1,
+    )
+    record = {"age": 41, "plan": "pro", "rooms": 2, "member": True}
+    assert policy.act(record).action_name in ("tea", "cola")
+
+
+def test_gaps_that_a_schema_does_not_expect_are_told_of_public_rows() -> None:
+    gap = PEOPLE.assign(age=[None, *PEOPLE["age"][1:]])
+    with pytest.raises(DataError, match="column 'age' has NaN, infinity or nothing in 1 public"):
+        load(gap, context=SCHEMA, label="bought", public=FIRST_HALF)
+    kept = load(gap, context=SCHEMA, label="bought", public=FIRST_HALF, missing="drop")
+    assert kept.pool.size == 2
+    with pytest.raises(ConfigurationError, match="by the schema alone"):
+        load(PEOPLE, context=SCHEMA, label="bought", public=FIRST_HALF, dimensions=2)
+    mixed = capri.Schema([capri.Categorical("plan", ["free", 1])])
+    with pytest.raises(ConfigurationError, match="texts or whole numbers, not both"):
+        load(PEOPLE, context=mixed, label="bought", public=FIRST_HALF)

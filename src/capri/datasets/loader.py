@@ -1,6 +1,6 @@
 """One loader for every table: columns in, a bandit with public and private rows out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from capri.arrays import BoolArray, FloatArray
 from capri.checks import between, one_of, positive, whole
 from capri.datasets.bandit import DataBandit
 from capri.datasets.encoder import fit_encoder
+from capri.datasets.named import check_no_encoder, schema_rows
 from capri.datasets.rewards import ActionSet, LabelRule, Match
 from capri.datasets.tables import (
     Source,
@@ -21,6 +22,7 @@ from capri.datasets.tables import (
     read_frame,
 )
 from capri.errors import ConfigurationError, ShapeError
+from capri.schema import Schema
 from capri.spaces import ContextPool
 from capri.streams import TABLE_SPLIT
 
@@ -33,7 +35,7 @@ FEATURES = ("one-hot", "embedding")
 def load(
     source: Source,
     *,
-    context: Sequence[str],
+    context: Sequence[str] | Schema,
     label: str | None = None,
     actions: Sequence[str] | None = None,
     reward: LabelRule | None = None,
@@ -54,7 +56,8 @@ def load(
     source:
         Path or data frame. Other columns than those named below are not read.
     context:
-        Columns of numbers that describe a user.
+        Columns of numbers that describe a user; or a :class:`Schema`, whose rows the contexts then
+        are: policies on the pool take records by name.
     label, reward:
         A column with the right answer, and the rule that pays for it: :class:`Match` (default) for
         classes, :class:`Closeness` for doses.
@@ -75,7 +78,11 @@ def load(
     missing:
         "error", or "drop" to leave out rows with missing cells.
     """
-    columns = column_names("context", context, least=1)
+    schema = context if isinstance(context, Schema) else None
+    if schema is not None:
+        check_no_encoder(dimensions, prototypes)
+    names = context.names if isinstance(context, Schema) else context
+    columns = column_names("context", names, least=1)
     if (label is None) == (actions is None):
         raise ConfigurationError("give either label or actions (one column per action), not both")
     one_of("features", features, FEATURES)
@@ -97,7 +104,9 @@ def load(
         if reward_bound is not None:
             raise ConfigurationError("reward_bound belongs to actions=[...]: a rule has its own")
         named = not rule.numeric
-        mask, rows, labels = _complete(frame, columns, outcomes, mask, missing, named=named)
+        mask, rows, labels = _complete(
+            frame, columns, outcomes, mask, missing, named=named, schema=schema
+        )
         labels = labels if named else labels[:, 0]
         choice = rule.actions(labels[mask])
         table = rule.rewards(labels[~mask], labels[mask], choice)
@@ -105,12 +114,14 @@ def load(
     else:
         if reward is not None:
             raise ConfigurationError("reward is the rule for a label: action columns hold rewards")
-        mask, rows, labels = _complete(frame, columns, outcomes, mask, missing)
+        mask, rows, labels = _complete(frame, columns, outcomes, mask, missing, schema=schema)
         choice = ActionSet(names=tuple(outcomes), rows=np.eye(len(outcomes)))
         bound = _column_bound(labels[mask], reward_bound)
         table = np.clip(labels[~mask], -bound, bound)
         kind = features
-    encoder = fit_encoder(rows[mask], dimensions=dimensions, prototypes=prototypes)
+    encoder: Callable[[FloatArray], FloatArray] = np.asarray  # rows of a schema are contexts
+    if schema is None:
+        encoder = fit_encoder(rows[mask], dimensions=dimensions, prototypes=prototypes)
     if kind == "embedding":
         if label is None:
             raise ConfigurationError("features='embedding' needs a label: classes have examples")
@@ -120,7 +131,7 @@ def load(
     shown = name or (Path(source).stem if isinstance(source, str | PathLike) else "data")
     return DataBandit(
         name=shown,
-        pool=ContextPool(pool, weights=counts / counts.sum()),
+        pool=ContextPool(pool, weights=counts / counts.sum(), schema=schema),
         contexts=encoder(rows[~mask]),
         actions=choice.rows,
         action_names=choice.names,
@@ -183,20 +194,27 @@ def _complete(
     missing: str,
     *,
     named: bool = False,
+    schema: Schema | None = None,
 ) -> tuple[BoolArray, FloatArray, np.ndarray]:
     """Of complete rows: which are public, their context columns and their outcomes.
 
     Outcomes are numbers, or one column of names.
     """
-    numeric = [*columns] if named else [*columns, *outcomes]
-    values, absent, wrong = numeric_cells(frame, numeric)
-    labels = values[:, len(columns) :]
-    if named:
+    if schema is None:
+        rows, absent, wrong = numeric_cells(frame, columns)
+    else:
+        rows, absent = schema_rows(frame, schema)
+        wrong = np.zeros_like(absent)
+    labels: np.ndarray
+    if not named:
+        labels, unrewarded, text = numeric_cells(frame, outcomes)
+        absent, wrong = np.column_stack([absent, unrewarded]), np.column_stack([wrong, text])
+    else:
         labels, unlabelled = label_cells(frame[outcomes[0]])
         absent = np.column_stack([absent, unlabelled])
         wrong = np.column_stack([wrong, np.zeros_like(unlabelled)])
     keep = complete_rows([*columns, *outcomes], absent, wrong, mask, missing)
-    return mask[keep], values[keep, : len(columns)], labels[keep]
+    return mask[keep], rows[keep], labels[keep]
 
 
 def _embedded(choice: ActionSet, contexts: FloatArray, labels: np.ndarray) -> ActionSet:

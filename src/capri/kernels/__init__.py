@@ -22,12 +22,17 @@ from capri.kernels.algebra import (
     random_coefficients,
 )
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
+from capri.kernels.categories import Categories, Columns, Constant
 from capri.kernels.linear import Linear
+from capri.kernels.of_schema import schema_kernel
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 
 __all__ = [
     "KERNEL_NAMES",
     "RBF",
+    "Categories",
+    "Columns",
+    "Constant",
     "ContextAction",
     "Kernel",
     "Lengthscale",
@@ -40,4 +45,5 @@ __all__ = [
     "from_dict",
     "kernel_by_name",
     "random_coefficients",
+    "schema_kernel",
 ]

@@ -8,12 +8,24 @@ from typing import Any
 from capri.checks import positive
 from capri.errors import ConfigurationError
 from capri.kernels.algebra import ContextAction, Kernel, Product, Sum
+from capri.kernels.categories import Categories, Columns, Constant
 from capri.kernels.linear import Linear
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 
 _BY_TYPE: dict[str, type[Kernel]] = {
     kind.__name__: kind
-    for kind in (RBF, Matern, RationalQuadratic, Linear, Sum, Product, ContextAction)
+    for kind in (
+        RBF,
+        Matern,
+        RationalQuadratic,
+        Linear,
+        Constant,
+        Categories,
+        Sum,
+        Product,
+        ContextAction,
+        Columns,
+    )
 }
 
 

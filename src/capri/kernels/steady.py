@@ -21,6 +21,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
 from capri.kernels.algebra import ContextAction, Kernel, Product, Sum
+from capri.kernels.categories import Columns
 from capri.kernels.stationary import _Stationary, blocks, distances
 
 LEAST, MOST = 1e-100, 1e60
@@ -48,6 +49,8 @@ def steady(kernel: Kernel) -> Kernel:
     if isinstance(kernel, ContextAction):
         context, action = steady(kernel.context), steady(kernel.action)
         return Tamed(replace(kernel, context=context, action=action))
+    if isinstance(kernel, Columns):
+        return Tamed(replace(kernel, kernel=steady(kernel.kernel)))
     return Tamed(kernel)
 
 

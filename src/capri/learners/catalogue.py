@@ -1,0 +1,153 @@
+"""A catalogue that changes: the part of the practical learner that goes on with other actions.
+
+What was learnt passes to the new basis (:mod:`capri.learners.passage`). Of some new actions the
+kernel then tells little, and where known ones are good, Thompson play would hardly ever try them:
+its draws start from a prior around 0. So in the first epoch after a change a few draws are made in
+which such an action is the best, and rewards are encoded whole: residuals of the others say nothing
+of how large those of an unknown action are, and clipping would hide how good it is.
+"""
+
+from abc import abstractmethod
+from copy import copy
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
+from capri.epoch import play
+from capri.epoch.learner import Learner
+from capri.epoch.problem import Problem
+from capri.features import Basis
+from capri.learners import widths
+from capri.learners.belief import Belief, Posterior, prior_variance
+from capri.learners.options import PracticalOptions
+from capri.learners.passage import Passage
+from capri.learners.reading import Leg
+from capri.learners.response import Response
+from capri.learners.support import Stage
+
+# An action is unknown where its posterior variance is above this share of the prior one.
+_UNKNOWN = 0.25
+# Draws in which an unknown action is the best, and the share of draws that all of them may take.
+_DRAWS_EACH, _SHARE = 2, 0.25
+
+
+class Catalogue(Learner):
+    """Goes on with other actions; everything it touches is public."""
+
+    _problem: Problem
+    _options: PracticalOptions
+    _norm_bound: float
+    _basis: Basis
+    _spectrum: FloatArray
+    _belief: Belief
+    _posterior: Posterior
+    _response: Response
+    _rehearsal: widths.Rehearsal
+    _flights: dict[int, tuple[Leg, ...]]
+    _stage: Stage
+    _conduct: play.Conduct
+
+    @abstractmethod
+    def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:
+        """Public pairs under uniform play."""
+
+    @abstractmethod
+    def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
+        """Functions and contexts to calibrate widths on."""
+
+    @abstractmethod
+    def _infer(self, belief: Belief) -> Posterior:
+        """The posterior of a belief."""
+
+    @abstractmethod
+    def _next_law(
+        self,
+        state: Posterior,
+        error: float,
+        generator: np.random.Generator,
+        *,
+        read: int | None = None,
+    ) -> play.Law:
+        """The law that a posterior is played by."""
+
+    def adopt(self, problem: Problem, generator: np.random.Generator) -> None:
+        """Go on with other actions from the next plan: what was learnt stays by the kernel."""
+        self.accepts(problem)
+        heir = copy(self)  # all or nothing
+        heir._problem = problem
+        sample = heir._sample_pairs(generator)
+        passage = Passage.between(self._basis, sample, self._options)
+        heir._basis, heir._spectrum = passage.basis, passage.spectrum
+        heir._belief = passage.belief(self._belief)
+        heir._posterior = heir._infer(heir._belief)
+        heir._response = passage.response(self._response)
+        heir._flights = {
+            epoch: passage.legs(legs, problem.actions.dimension)
+            for epoch, legs in self._flights.items()
+        }
+        heir._rehearsal = heir._rehearse(generator)
+        heir._stage = Stage.draw(problem, generator)
+        heir._conduct = heir._conduct_after_change(sample, generator)
+        vars(self).update(vars(heir))
+
+    def _conduct_after_change(
+        self, sample: FloatArray, generator: np.random.Generator
+    ) -> play.Conduct:
+        """Law and tests of the first epoch with new actions."""
+        actions, options, belief = self._problem.actions, self._options, self._belief
+        if belief.epochs == 0:
+            return play.Conduct(actions, play.UniformLaw())
+        v = self._basis.coordinates(sample)
+        spread, state = v.T @ v / len(v), self._posterior
+        law = self._next_law(state, typical_error(state, spread), generator)
+        unknown = self._unknown(self._rehearsal.features)
+        self._belief = replace(belief, curious=len(unknown) > 0)
+        if isinstance(law, play.ThompsonLaw):
+            law = play.ThompsonLaw(self._basis, self._with_curiosity(law.draws, unknown))
+        if options.widths != "calibrated":
+            # Such widths speak of one epoch and its pairs: of new ones they have ruled out none.
+            return play.Conduct(actions, law)
+        failure = widths.epoch_failure(options.failure_probability, belief.epochs + 1)
+        quantile = self._rehearsal.quantile(belief, state, failure, generator)
+        test = widths.calibrated_test(self._basis, state, options.width_scale * quantile, spread)
+        return play.Conduct(actions, law, (test,))
+
+    def _with_curiosity(self, draws: FloatArray, unknown: IntArray) -> FloatArray:
+        """Some of the draws lifted, so that in each of them an unknown action is the best.
+
+        ``theta + c u`` with ``u`` the mean of ``v(c, x)`` over contexts: by the kernel no function
+        of its norm is larger at the action, and ``c`` makes up for what the draw says of others.
+        """
+        features = self._rehearsal.features  # (contexts, actions, rank)
+        count = min(_DRAWS_EACH * len(unknown), int(_SHARE * draws.shape[1]))
+        if count == 0:
+            return draws
+        lifted = draws.copy()
+        for place in range(count):
+            action = unknown[place % len(unknown)]
+            direction = features[:, action].mean(axis=0)
+            values, push = features @ lifted[:, place], features @ direction
+            rivals = np.delete(push, action, axis=1).max(axis=1, initial=0.0)
+            margin = float((push[:, action] - rivals).mean())
+            short = float((values.max(axis=1) - values[:, action]).max())
+            if margin > 0:
+                lifted[:, place] += 1.1 * short / margin * direction
+        return lifted
+
+    def _unknown(self, features: FloatArray) -> IntArray:
+        """Actions of which the releases said little, in the order of how little."""
+        prior = prior_variance(
+            self._spectrum, self._posterior.scale, self._options.smoothness, self._norm_bound
+        )
+        before = (features**2 @ prior).mean(axis=0)
+        after = ((features @ self._posterior.factor) ** 2).sum(axis=2).mean(axis=0)
+        share = after / np.maximum(before, np.finfo(np.float64).tiny)
+        order = np.argsort(-share, kind="stable")
+        return np.asarray(order[share[order] > _UNKNOWN])
+
+
+def typical_error(state: Posterior, spread: FloatArray) -> float:
+    """Root-mean-square deviation of the estimate over pairs with this ``E[v v^T]``."""
+    return sqrt(float(np.trace(state.factor.T @ spread @ state.factor)))

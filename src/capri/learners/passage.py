@@ -1,0 +1,110 @@
+"""What was learnt of some actions, in a basis that knows others too.
+
+Beliefs are about coefficients in a basis of functions on pairs, so other actions need another
+basis. With ``e_j`` the old functions and ``e'_l`` the new ones, both orthonormal in the RKHS,
+
+    theta = M theta',     M_jl = <e_j, e'_l> = (T^T K(pivots, pivots') T')_jl
+
+for every ``f`` in the span of the new ones. Every release observed ``H theta``, hence ``H M
+theta'``: information ``J`` becomes ``M^T J M`` and its vector ``M^T b``, whatever the releases
+were.
+
+The new basis is built on the new pairs **and** on the old pivots, which span all that was observed.
+On the new pairs alone, what ``f`` does on the old ones and not on the new would pass for something
+known of the new: an action half like an old one would be believed to be known as well as it is. So
+a new direction keeps its prior, and an old one what was learnt of it.
+
+Public throughout: bases are made of public rows and beliefs of releases.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.epoch.play import Conduct, UniformLaw
+from capri.features import Basis, spectral_basis
+from capri.learners.belief import Belief
+from capri.learners.options import PracticalOptions
+from capri.learners.reading import Leg
+from capri.learners.response import Response
+from capri.spaces import Actions, FixedActions
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """From an old basis to a new one, with the spectrum of the new."""
+
+    basis: Basis
+    spectrum: FloatArray
+    matrix: FloatArray  # M, (old rank, new rank)
+
+    @classmethod
+    def between(cls, old: Basis, sample: FloatArray, options: PracticalOptions) -> "Passage":
+        """From a basis to one that covers this sample of new pairs too.
+
+        Old pivots are repeated to weigh as much as the sample: the basis is cut where little is
+        left of the average.
+        """
+        pivots = widened(old.pivots, sample.shape[1])
+        repeated = np.tile(pivots, (max(1, len(sample) // len(pivots)), 1))
+        basis, spectrum = spectral_basis(
+            old.kernel,
+            np.concatenate([sample, repeated]),
+            tolerance=options.rank_tolerance,
+            max_rank=options.max_rank,
+        )
+        matrix = old.transform.T @ old.kernel(pivots, basis.pivots) @ basis.transform
+        return cls(basis, spectrum, matrix)
+
+    def belief(self, belief: Belief) -> Belief:
+        """What all releases said, of the new coefficients."""
+        information = self.matrix.T @ belief.information @ self.matrix
+        return replace(
+            belief,
+            information=(information + information.T) / 2,
+            vector=self.matrix.T @ belief.vector,
+        )
+
+    def response(self, response: Response) -> Response:
+        """Who answers, of the new coefficients."""
+        deviating = response.deviating
+        return replace(
+            response,
+            silence=self.belief(response.silence),
+            deviating=None if deviating is None else self.matrix.T @ deviating,
+        )
+
+    def legs(self, legs: Sequence[Leg], width: int) -> tuple[Leg, ...]:
+        """Segments that were played with the old actions and are not read yet.
+
+        Their law is computed once and for all; what was subtracted, ``sum_j theta_j e_j``, has the
+        new coefficients ``M^T theta``.
+        """
+        return tuple(self._leg(leg, width) for leg in legs)
+
+    def _leg(self, leg: Leg, width: int) -> Leg:
+        law, actions = leg.stage.law, leg.conduct.actions
+        if law is None:
+            law = leg.conduct.probabilities(leg.stage.contexts)
+        return replace(
+            leg,
+            conduct=Conduct(_widened_actions(actions, width), UniformLaw()),
+            stage=replace(leg.stage, law=law),
+            baseline=self.matrix.T @ leg.baseline,
+            design=None,
+            moved=True,
+        )
+
+
+def widened(rows: FloatArray, columns: int) -> FloatArray:
+    """Rows with zeros in columns that were added: indicators of actions that were not there."""
+    return np.pad(rows, ((0, 0), (0, columns - rows.shape[1])))
+
+
+def _widened_actions(actions: Actions, width: int) -> Actions:
+    assert isinstance(actions, FixedActions)
+    if actions.dimension == width:
+        return actions
+    return FixedActions(widened(actions.rows, width), actions.names)
