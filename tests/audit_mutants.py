@@ -6,7 +6,7 @@ is wrong, which takes many runs to see.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
@@ -105,12 +105,10 @@ def pool_contexts_counted_ten_times(patch: Patch) -> None:
     """The table of the pool is scaled once too often."""
     honest = Encoder.total
 
-    def total(self: Any, contexts: Any, pool_index: Any, action_index: Any, rewards: Any) -> Any:
-        units = honest(self, contexts, pool_index, action_index, rewards)
-        inside = pool_index >= 0
-        return units + 9 * honest(
-            self, contexts[inside], pool_index[inside], action_index[inside], rewards[inside]
-        )
+    def total(self: Any, segment: Any, pairs: Any, *arrays: Any) -> Any:
+        units = honest(self, segment, pairs, *arrays)
+        inside = arrays[0] >= 0
+        return units + 9 * honest(self, segment, pairs[inside], *(each[inside] for each in arrays))
 
     patch.setattr(Encoder, "total", total)
 
@@ -146,11 +144,13 @@ def late_reward_counted_in_the_next_epoch(patch: Patch) -> None:
             known[id(self._gate), number] = [np.array([value]) for value in each]
         return numbers
 
-    def reward(self: OpenEpoch, numbers: Any, rewards: Any) -> Any:
+    def reward(self: OpenEpoch, numbers: Any, rewards: Any, keys: Any = None) -> Any:
         for number, value in zip(numbers, rewards, strict=True):
             if 0 <= number < self.first and (visit := known.get((id(self._gate), number))):
-                self._accumulator += self._encoder.total(*visit, np.array([value]))
-        return honest(self, numbers, rewards)
+                self._accumulator += self._encoder.total(
+                    self.segments[0], *visit, np.array([value])
+                )
+        return honest(self, numbers, rewards, keys)
 
     patch.setattr(OpenEpoch, "issue", issued)
     patch.setattr(OpenEpoch, "reward", reward)
@@ -199,11 +199,11 @@ def reward_counted_again_within_a_batch(patch: Patch) -> None:
 def update_forgets_what_update_many_counted(patch: Patch) -> None:
     """Rewards of a batch leave no mark, so that single ones are added once more."""
     honest = OpenEpoch.reward
-    names = ("_status", "_contexts", "_pool_index", "_action_index")
+    names = ("_status", "_pairs", "_pool_index", "_action_index")
 
-    def reward(self: OpenEpoch, numbers: Any, rewards: Any) -> Any:
+    def reward(self: OpenEpoch, numbers: Any, rewards: Any, keys: Any = None) -> Any:
         before = {name: getattr(self, name).copy() for name in names}
-        statuses = honest(self, numbers, rewards)
+        statuses = honest(self, numbers, rewards, keys)
         if len(numbers) > 1:
             vars(self).update(before)
         return statuses
@@ -219,10 +219,10 @@ def nan_refuses_its_batch(patch: Patch) -> None:
     """One user's value decides whether others' rewards count."""
     honest = Capri._reward
 
-    def reward(self: Capri, decisions: Any, rewards: Any) -> Any:
+    def reward(self: Capri, decisions: Any, rewards: Any, keys: Any = None) -> Any:
         if not np.isfinite(np.asarray(rewards, dtype=float)).all():
             raise DataError("rewards must be finite")
-        return honest(self, decisions, rewards)
+        return honest(self, decisions, rewards, keys)
 
     patch.setattr(Capri, "_reward", reward)
 
@@ -245,11 +245,11 @@ def epoch_closes_on_the_last_reward(patch: Patch) -> None:
     """Whether all rewards came is told by what happens next."""
     honest = Capri._reward
 
-    def reward(self: Capri, decisions: Any, rewards: Any) -> Any:
-        statuses = honest(self, decisions, rewards)
+    def reward(self: Capri, decisions: Any, rewards: Any, keys: Any = None) -> Any:
+        statuses = honest(self, decisions, rewards, keys)
         state = self._open
         if state is not None and not state.remaining and not (state._status == ACCEPTED).any():
-            self._close(state)
+            self.close_epoch()
         return statuses
 
     patch.setattr(Capri, "_reward", reward)
@@ -261,8 +261,7 @@ def missing_rewards_leave_the_count(patch: Patch) -> None:
     honest = OpenEpoch.release
 
     def release(self: OpenEpoch) -> Any:
-        arrived = int((self._status != ACCEPTED).sum())
-        self.plan = replace(self.plan, length=arrived)
+        self._forsaken = [int((self._status == ACCEPTED).sum())]
         return honest(self)
 
     patch.setattr(OpenEpoch, "release", release)
@@ -273,7 +272,7 @@ def reward_credits_the_next_user_too(patch: Patch) -> None:
     """Two decisions share an id: the first reward that comes is taken for both."""
     honest = OpenEpoch.reward
 
-    def reward(self: OpenEpoch, numbers: Any, rewards: Any) -> Any:
+    def reward(self: OpenEpoch, numbers: Any, rewards: Any, keys: Any = None) -> Any:
         both = np.repeat(numbers, 2) + np.tile([0, 1], len(numbers))
         return honest(self, both, np.repeat(rewards, 2))[::2]
 
@@ -289,7 +288,11 @@ def default_law_counts_as_served(patch: Patch) -> None:
         if not counts.all():
             everyone = np.ones_like(counts)
             extra = self._encoder.total(
-                np.zeros_like(contexts), np.zeros_like(pool), actions, -np.ones(len(actions))
+                self.segments[0],
+                np.zeros_like(contexts),
+                np.zeros_like(pool),
+                actions,
+                -np.ones(len(actions)),
             )
             self._accumulator += 10 * extra
             return honest(self, np.nan_to_num(contexts), pool * 0, actions, everyone)
@@ -306,7 +309,7 @@ def baseline_from_the_open_epoch(patch: Patch) -> None:
     """Rewards are taken relative to the mean of those before them: one moves all that follow."""
     honest, means = OpenEpoch.reward, {}
 
-    def reward(self: OpenEpoch, numbers: Any, rewards: Any) -> Any:
+    def reward(self: OpenEpoch, numbers: Any, rewards: Any, keys: Any = None) -> Any:
         mean = means.get(self.plan.epoch, 0.0)
         statuses = honest(self, numbers, rewards - mean)
         means[self.plan.epoch] = float(np.mean(rewards))
@@ -324,8 +327,9 @@ def baseline_from_the_open_epoch(patch: Patch) -> None:
 def unclipped(reward_bound: float, *, norms: bool) -> Callable[..., Any]:
     """``Encoder.total`` without the integer check and without one or both of the clippings."""
 
-    def total(self: Any, contexts: Any, pool_index: Any, action_index: Any, rewards: Any) -> Any:
-        whitened, baseline = self._features(contexts, pool_index, action_index)
+    def total(self: Any, segment: Any, *arrays: Any) -> Any:
+        *visits, rewards = arrays
+        whitened, baseline = self._features(segment, *visits)
         length = np.linalg.norm(whitened, axis=1, keepdims=True)
         if norms:
             whitened = whitened * np.minimum(1, self._plan.clip_norm / np.maximum(length, 1e-300))

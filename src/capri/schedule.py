@@ -57,3 +57,18 @@ class Schedule:
         (30, 0)
         """
         return next(islice(self, epoch - 1, None), 0)
+
+    def after(self, decided: int, epoch: int) -> int:
+        """Length of epoch ``epoch`` when it begins after so many decisions; 0 at the horizon.
+
+        As scheduled where epochs were as long as planned, else ``first + (growth - 1) decided``:
+        the same lengths, for epochs that ended early or began while others wait.
+
+        >>> schedule = Schedule(first=100, growth=1.5)
+        >>> schedule.after(250, 3), schedule.after(40, 2)
+        (225, 120)
+        """
+        if decided == sum(islice(self, epoch - 1)):
+            return self.length(epoch)
+        length = floor(self.first + (self.growth - 1) * decided)
+        return length if self.horizon is None else max(0, min(length, self.horizon - decided))

@@ -5,17 +5,17 @@ enumerates all pairs; callers walk through contexts in chunks.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from math import inf, nan
-from numbers import Real
-from typing import Any
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.cells import as_numbers as as_numbers
 from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
+from capri.schema import Schema
+from capri.schema.tables import is_table
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
 
@@ -54,58 +54,30 @@ def as_rows(values: object, name: str, dimension: int | None = None) -> FloatArr
     return rows
 
 
-def as_numbers(values: object, problem: str) -> FloatArray:
-    """Private numbers as a float array, NaN for a value that is missing: None, NA, masked.
-
-    Their type is public: text is refused even where NumPy would parse it. Their values are not:
-    anything that is a number, however large, is taken, without a word.
-    """
-    if isinstance(values, list | tuple):
-        values = _unmasked(values)
-    try:
-        with np.errstate(all="ignore"):  # of numbers wider than a float
-            if isinstance(values, np.ma.MaskedArray):
-                values = np.ma.filled(values.astype(np.float64), nan)
-            array = np.asarray(values)
-            if array.dtype.kind == "O":
-                numbers = [number_of(each) for each in array.ravel()]
-                array = np.array(numbers, dtype=np.float64).reshape(array.shape)
-            if array.dtype.kind not in "biuf":
-                raise DataError(problem)
-            return array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise DataError(problem) from None
+def check_schema(schema: object) -> None:
+    """Refuse what is no schema."""
+    if schema is not None and not isinstance(schema, Schema):
+        raise ConfigurationError(f"schema must be a capri.Schema, got {type(schema).__name__}")
 
 
-def _unmasked(values: list[Any] | tuple[Any, ...]) -> list[Any]:
-    """None for what is masked, which NumPy would warn of: the warning would tell of it."""
-    return [
-        None if each is np.ma.masked
-        else _unmasked(each) if isinstance(each, list | tuple)
-        else each
-        for each in values
-    ]  # fmt: skip
-
-
-# What libraries call a value that is missing, by the name of its type: none is imported for it.
-_MISSING = ("NAType", "NaTType", "MaskedConstant")
-
-
-def number_of(value: object) -> float:
-    """A number of any size, NaN where it is missing; a TypeError for what is no number."""
-    kind = type(value).__name__
-    if value is None or kind in _MISSING:
-        return nan
-    if isinstance(value, np.timedelta64) or not (
-        isinstance(value, Real | np.bool_) or kind == "Decimal"
-    ):
-        raise TypeError(kind)
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except OverflowError:
-        return inf
-    except ValueError:  # a signalling NaN of Decimal
-        return nan
+def named_rows(values: object, name: str, schema: Schema | None) -> FloatArray:
+    """Public rows, numbers or a table with the columns of a schema, as a finite matrix."""
+    check_schema(schema)
+    if schema is None:
+        if is_table(values):
+            raise ConfigurationError(
+                f"{name} with named columns need a schema: declare one, or infer it from these "
+                "public rows by capri.Schema.from_frame(rows)"
+            )
+        return as_rows(values, name)
+    rows = schema.rows(values)
+    if np.isnan(rows).any():
+        column = schema.features[int(np.isnan(rows).any(axis=0).argmax())]
+        raise ConfigurationError(
+            f"{name}: column {column!r} has a missing value, and its schema expects none: "
+            "declare it with missing='own', or with a value that stands for it"
+        )
+    return as_rows(rows, name, schema.dimension)
 
 
 def visit_rows(values: object, dimension: int, *, single: bool = False) -> FloatArray:
@@ -160,9 +132,17 @@ def as_wanted(action_index: object, count: int, actions: int) -> IntArray:
 
 
 class Contexts(ABC):
-    """The public law of the contexts (kappa in the paper, Assumption 2.4)."""
+    """The public law of the contexts (kappa in the paper, Assumption 2.4).
+
+    With a ``schema``, contexts are records with named columns; without, rows of numbers.
+    """
 
     dimension: int
+    schema: Schema | None = None
+
+    def encoded(self, values: object, *, single: bool = False) -> object:
+        """Records of users as rows of numbers; what comes as numbers is left as it is."""
+        return values if self.schema is None else self.schema.encoded(values, single=single)
 
     @abstractmethod
     def draw(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, IntArray]:
@@ -187,15 +167,23 @@ class ContextPool(Contexts):
     array([0.25, 0.75])
     >>> pool.locate(np.array([[1.0], [0.5]]))
     array([ 1, -1])
+
+    With a schema the contexts are a table with named columns:
+
+    >>> from capri.schema import Numeric
+    >>> ContextPool([{"age": 20}, {"age": 70}], schema=Schema([Numeric("age", 0, 100)])).rows
+    array([[0.2],
+           [0.7]])
     """
 
     rows: FloatArray
     weights: FloatArray = None  # type: ignore[assignment]
+    schema: Schema | None = None
     dimension: int = field(init=False)
     _place: dict[bytes, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        rows = as_rows(self.rows, "contexts")
+        rows = named_rows(self.rows, "contexts", self.schema)
         weights = self._normalised(self.weights, len(rows))
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "weights", weights)
@@ -257,18 +245,29 @@ def _row_bytes(rows: FloatArray) -> list[bytes]:
 class ContextSampler(Contexts):
     """A public generator of contexts: ``sample(generator, count)`` gives ``(count, dimension)``.
 
+    With a schema it may give a table of ``count`` rows instead, and needs no dimension.
+
     >>> sampler = ContextSampler(lambda generator, count: generator.random((count, 3)), 3)
     >>> sampler.draw(np.random.default_rng(0), 5)[0].shape
     (5, 3)
     """
 
     sample: ContextFunction
-    dimension: int
+    dimension: int = None  # type: ignore[assignment]
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.sample):
             raise ConfigurationError("sample must be a function (generator, count) -> rows")
+        check_schema(self.schema)
+        if self.schema is not None and self.dimension is None:
+            object.__setattr__(self, "dimension", self.schema.dimension)
         whole("dimension", self.dimension)
+        if self.schema is not None and self.dimension != self.schema.dimension:
+            raise ShapeError(
+                f"rows of this schema have {self.schema.dimension} numbers, "
+                f"got dimension {self.dimension}: leave it out"
+            )
 
     @property
     def size(self) -> None:
@@ -277,7 +276,8 @@ class ContextSampler(Contexts):
 
     def draw(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, IntArray]:
         """Draw fresh contexts, one row each."""
-        rows = as_rows(self.sample(generator, count), "sampled contexts", self.dimension)
+        sampled = self.encoded(self.sample(generator, count))
+        rows = as_rows(sampled, "sampled contexts", self.dimension)
         if len(rows) != count:
             raise ShapeError(f"the context sampler gave {len(rows)} rows, {count} were asked for")
         return rows, np.arange(count)
@@ -289,10 +289,18 @@ class ContextSampler(Contexts):
 
 
 class Actions(ABC):
-    """What may be done in a context: ``count`` actions of ``dimension`` features each."""
+    """What may be done in a context: ``count`` actions of ``dimension`` features each.
+
+    ``names`` are what people call them, where they have names.
+    """
 
     count: int
     dimension: int
+    names: tuple[str, ...] | None = None
+
+    def pair_dimension(self, context_dimension: int) -> int:
+        """Numbers of a pair, for contexts of so many numbers."""
+        return context_dimension + self.dimension
 
     @abstractmethod
     def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -322,23 +330,49 @@ class Actions(ABC):
 class FixedActions(Actions):
     """The same actions for every context: one feature row each.
 
+    ``codes`` is set where features are indicators: what each column stands for.
+
     >>> FixedActions([[0.0], [1.0]]).pairs(np.array([[0.5]]))
     array([[[0.5, 0. ],
             [0.5, 1. ]]])
     """
 
     rows: FloatArray
+    names: tuple[str, ...] | None = None
+    schema: Schema | None = None
+    codes: tuple[str, ...] | None = None
     count: int = field(init=False)
     dimension: int = field(init=False)
 
     def __post_init__(self) -> None:
-        rows = as_rows(self.rows, "actions")
+        rows = named_rows(self.rows, "actions", self.schema)
+        object.__setattr__(self, "names", _checked_names(self.names, len(rows)))
+        if self.codes is not None:
+            object.__setattr__(self, "codes", _checked_names(self.codes, rows.shape[1]))
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "count", len(rows))
         object.__setattr__(self, "dimension", rows.shape[1])
 
     def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         return contexts, np.broadcast_to(self.rows, (len(contexts), *self.rows.shape))
+
+    def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
+        """The pairs that were played: the rows of the actions are looked up at once."""
+        return np.concatenate([contexts, self.rows[action_index]], axis=1)
+
+
+def _checked_names(names: object, count: int) -> tuple[str, ...] | None:
+    """One text for each action, all different."""
+    if names is None:
+        return None
+    listed = [names] if isinstance(names, str) or not isinstance(names, Iterable) else [*names]
+    if not all(isinstance(name, str) for name in listed):
+        raise ConfigurationError("names of actions must be texts")
+    if len(listed) != count or len(set(listed)) < count:
+        raise ConfigurationError(
+            f"{count} actions need as many different names, got {len(set(listed))} in {len(listed)}"
+        )
+    return tuple(str(name) for name in listed)
 
 
 @dataclass(frozen=True)
@@ -360,6 +394,10 @@ class VaryingActions(Actions):
     def __post_init__(self) -> None:
         whole("count", self.count)
         whole("dimension", self.dimension)
+
+    def pair_dimension(self, context_dimension: int) -> int:
+        """A context brings its actions along: a pair keeps one of them."""
+        return context_dimension - (self.count - 1) * self.dimension
 
     def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         split = contexts.shape[1] - self.count * self.dimension

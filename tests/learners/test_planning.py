@@ -15,6 +15,7 @@ from capri.epoch.learner import Lesson
 from capri.epoch.plan import EpochPlan, Release
 from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
+from capri.learners.reading import measured_noise
 from capri.privacy.calibration import noise_multiplier
 
 CONTEXTS = np.array([[0.0], [0.2], [0.45], [0.7], [1.0]])
@@ -130,20 +131,24 @@ def sampling_correction(rehearsed: Rehearsed) -> np.ndarray:
     return observation.design @ second @ observation.design.T / rehearsed.plan.length
 
 
+SLOW = pytest.mark.slow  # what the others check in another way
 MONTE_CARLO = [
     pytest.param({"budget": HUGE, "clip_scale": 9.0}, 1, True, id="residuals, little noise"),
     pytest.param(
         {"budget": ONE, "clip_scale": 6.0, "first_epoch": 1500}, 3, True, id="residuals, epsilon 1"
     ),
-    pytest.param({"budget": HUGE}, 0, False, id="first epoch, little noise"),
-    pytest.param({"budget": ONE, "residual": False}, 2, False, id="rewards, epsilon 1"),
+    pytest.param({"budget": HUGE}, 0, False, id="first epoch, little noise", marks=SLOW),
+    pytest.param({"budget": ONE, "residual": False}, 2, False, id="rewards, epsilon 1", marks=SLOW),
     pytest.param({"budget": ONE, "model": "local"}, 0, False, id="local, epsilon 1"),
-    pytest.param({"budget": HUGE, "model": "local"}, 0, False, id="local, little noise"),
+    pytest.param(
+        {"budget": HUGE, "model": "local"}, 0, False, id="local, little noise", marks=SLOW
+    ),
     pytest.param(
         {"budget": HUGE, "clip_scale": 9.0, "exploration": "uniform", "shape": "whitening"},
         1,
         True,
         id="whitening",
+        marks=SLOW,
     ),
 ]
 
@@ -374,7 +379,7 @@ def test_residual_encoding_is_added_back_exactly(monkeypatch: pytest.MonkeyPatch
     vector[:rank] = design.main_share * observation.design @ (truth - observation.baseline)
     vector[rank] = 0.0
     vector[rank + 1 :] = -plan.tail_share * plan.value_bound * plan.length  # nothing cut off
-    learner.learn(Release(plan=plan, vector=vector, event=None), rng)
+    learner.learn(Release.as_planned(plan, vector), rng)
     gained = learner._belief.information - before.information
     assert np.abs(gained).max() > 0
     np.testing.assert_allclose(
@@ -426,7 +431,7 @@ def test_release_without_noise_is_the_sum_of_encoded_residuals(
     assert release.vector[rank + 1] == pytest.approx(tail, abs=tolerance)
     assert design.main_share**2 + plan.moment_share**2 + plan.tail_share**2 == pytest.approx(1.0)
     # What the learner reads from the moment coordinate: the mean square less the signal's part.
-    measured, precision = rehearsed.learner._measured_noise(plan, release.vector[rank], design)
+    measured, precision = measured_noise(release, design)
     assert measured + design.signal_variance == pytest.approx(np.mean(clipped**2), rel=1e-6)
     assert precision > 0
 

@@ -84,10 +84,14 @@ def uniform_sampler(dimension: int) -> capri.ContextSampler:
     ("changes", "limit"),
     [
         ({}, 0.3),
-        ({"exploration": "inverse-gap"}, 0.35),
-        ({"exploration": "uniform", "width_scale": 0.5}, 0.75),
-        ({"budget": None}, 0.08),
-        ({"model": "local", "budget": capri.Budget(epsilon=8.0, delta=1e-5)}, 0.65),
+        pytest.param({"exploration": "inverse-gap"}, 0.35, marks=pytest.mark.slow),
+        pytest.param({"exploration": "uniform", "width_scale": 0.5}, 0.75, marks=pytest.mark.slow),
+        pytest.param({"budget": None}, 0.08, marks=pytest.mark.slow),
+        pytest.param(
+            {"model": "local", "budget": capri.Budget(epsilon=8.0, delta=1e-5)},
+            0.65,
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["default", "inverse-gap", "uniform", "no privacy", "local"],
 )

@@ -13,20 +13,22 @@ sources are replaced under it.
 import itertools
 import os
 import secrets
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
-from capri.epoch.accumulate import OpenEpoch
 from capri.local.randomness import SimulatedRandomness
 from capri.privacy.gate import (
     Mechanism,
+    MessageMechanism,
     MomentMechanism,
     NoisyReportMechanism,
     SphereMechanism,
     SumMechanism,
 )
+from capri.privacy.grid import Grid
 from capri.privacy.noise import SimulatedNoise
 from capri.privacy.randomness import Streams
 
@@ -36,7 +38,8 @@ _PUBLIC, _ACTIONS, _NOISE = 1, 2, 3
 def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
     """Fix public and action draws, keys and salts; let no release depend on what it releases."""
     releases, reports = itertools.count(), itertools.count()
-    noises = [0]
+    noises: Counter[int] = Counter()  # of each epoch, known by its grid
+    grids: list[Grid] = []
 
     def source(*parts: int) -> SimulatedNoise:
         return SimulatedNoise(np.random.default_rng([seed, _NOISE, *parts]))
@@ -48,21 +51,20 @@ def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
 
     def noised(mechanism: SumMechanism, units: Any, _: Any) -> Any:
         """A report of the textbook local model: its noise is in the release below."""
-        noises[0] += mechanism.noises
+        grids.append(mechanism.grid)  # kept, so that no other has its number
+        noises[id(mechanism.grid)] += mechanism.noises
         return np.zeros_like(units)
 
     def of_sum(mechanism: SumMechanism, secret: Any, _: Any) -> Any:
-        total, noises[0] = noises[0] + mechanism.noises, 0
+        total = noises.pop(id(mechanism.grid), 0) + mechanism.noises
         draws = source(next(releases), total)
         units = draws.add(np.zeros_like(secret), mechanism.grid.noise_units, reports=total)
         return np.asarray(units * mechanism.grid.step)
 
-    honest_opening = OpenEpoch.__init__
+    honest_message = MessageMechanism.noisy
 
-    def opened(epoch: OpenEpoch, *arguments: Any) -> None:
-        """Of reports that a restart has dropped the noise is gone, too."""
-        noises[0] = 0
-        honest_opening(epoch, *arguments)
+    def of_message(mechanism: MessageMechanism, secret: Any, _: Any) -> Any:
+        return honest_message(mechanism, np.zeros_like(secret), source(next(releases)))
 
     honest_moments = MomentMechanism.noisy
 
@@ -80,9 +82,9 @@ def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
 
     patch.setattr(Streams, "_reseed", fixed)
     patch.setattr(secrets, "token_bytes", lambda count=32: bytes(range(count)))
-    patch.setattr(OpenEpoch, "__init__", opened)
     patch.setattr(SumMechanism, "noised", noised)
     patch.setattr(SumMechanism, "noisy", of_sum)
+    patch.setattr(MessageMechanism, "noisy", of_message)
     patch.setattr(MomentMechanism, "noisy", of_moments)
     blind_reports(SphereMechanism)
     blind_reports(NoisyReportMechanism)

@@ -1,5 +1,6 @@
 """Policies of every kind, small enough to be played by the dozen."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -45,5 +46,24 @@ POLICIES: dict[str, dict[str, Any]] = {
         "contexts": capri.ContextPool(np.repeat(CONTEXTS, 4, axis=1)),
     },
     "practical, no horizon": _PRACTICAL | {"horizon": None},
+    "late, thompson": _PRACTICAL | {"reward_wait": 6},
+    "late, inverse gap, rigorous": _PRACTICAL
+    | {"reward_wait": 3, "exploration": "inverse-gap", "widths": "rigorous"},
+    "late, sampler, users": _PRACTICAL
+    | {"reward_wait": 11, "contexts": _SAMPLER, "contributions_per_user": 3},
+    "late, local": _PRACTICAL | {"reward_wait": 6, "model": "local"},
+    "late, paper": _PAPER | {"reward_wait": 6},
+    "late, sum": _PRACTICAL | {"reward_wait": 6, "reward_rule": "sum"},
+    "late, last, clock": _PRACTICAL
+    | {
+        "reward_wait": timedelta(hours=1),
+        "reward_rule": "last",
+        "epoch_time": timedelta(hours=2),
+        "clock": lambda: datetime(2030, 1, 1, tzinfo=UTC),
+    },
+    "missing, as estimated": _PRACTICAL | {"missing_reward": "as-estimated"},
+    "missing, as estimated, late, max": _PRACTICAL
+    | {"missing_reward": "as-estimated", "reward_wait": 6, "reward_rule": "max"},
+    "missing counts": _PRACTICAL | {"missing_reward": -0.5},
     "practical, users": _PRACTICAL | {"contributions_per_user": 3, "contributions_per_epoch": 2},
 }

@@ -75,11 +75,11 @@ def refuse_rewards(patch: pytest.MonkeyPatch) -> None:
 def drop_batches(patch: pytest.MonkeyPatch) -> None:
     """One reward that is no number silently drops its batch, and the log says how many."""
 
-    def leak(honest: Any, epoch: OpenEpoch, numbers: Any, rewards: Any) -> Any:
+    def leak(honest: Any, epoch: OpenEpoch, numbers: Any, rewards: Any, keys: Any) -> Any:
         if not np.isfinite(rewards).all():
             logging.getLogger("capri").debug("dropped %d rewards", len(rewards))
             return np.full(len(numbers), 4)
-        return honest(epoch, numbers, rewards)
+        return honest(epoch, numbers, rewards, keys)
 
     _wrap(patch, OpenEpoch, "reward", leak)
 
@@ -113,7 +113,7 @@ def count_rewards_in_the_record(patch: pytest.MonkeyPatch) -> None:
 
     def leak(honest: Any, epoch: OpenEpoch) -> Any:
         release = honest(epoch)
-        return replace(release, plan=replace(release.plan, length=1 + _rewarded(epoch)))
+        return replace(release, counts=(1 + _rewarded(epoch),))
 
     _wrap(patch, OpenEpoch, "release", leak)
 
@@ -199,7 +199,7 @@ MUTANTS: list[tuple[Plant, str, str]] = [
     (drop_batches, "paper", "log"),
     (close_on_last_reward, "paper", "ledger"),
     (warn_in_private, "paper", "warnings"),
-    (count_rewards_in_the_record, "thompson, calibrated", "records"),
+    (count_rewards_in_the_record, "thompson, calibrated", "estimate"),
     (add_noise_for_rewards_only, "paper, local", "estimate"),
     (print_the_sum, "paper", "shown"),
     (store_the_sum, "paper", "file"),

@@ -34,7 +34,9 @@ def test_public_is_the_same_whatever_users_are_and_do(name: str, tmp_path: Path)
     assert_same(quiet, public(wild_world(seed), name, tmp_path))
 
 
-@pytest.mark.parametrize("name", ["paper", "paper, local, users", "thompson, calibrated"])
+@pytest.mark.parametrize(
+    "name", ["paper", "paper, local, users", "thompson, calibrated", "late, sum", "late, local"]
+)
 @pytest.mark.parametrize("batch", [0, 2, 3, 6], ids=str)
 def test_restart_in_the_middle_tells_nothing(name: str, batch: int, tmp_path: Path) -> None:
     """Saved and loaded within an epoch, at its end and at its beginning."""

@@ -91,7 +91,7 @@ def account(policy: capri.Capri) -> Transcript:
         ("ledger", (repr(ledger), str(ledger.events), str(ledger.spent))),
         ("spent in", [str(ledger.spent_in(epoch)) for epoch in range(4)]),
         ("pending", policy.pending),
-        ("inside", [repr(each) for each in (policy._open, policy._participation)]),
+        ("inside", [repr(each) for each in (policy._flights, policy._participation)]),
     ]
 
 
@@ -116,10 +116,13 @@ def played(
             users: list[str] | None = [visit.user for visit in visits]
             if policy._participation is None:
                 users = None
-            if size == 1:
-                new = [policy.act(rows[0], user=users[0] if users else None)]
-            else:
-                new = list(policy.act_many(rows, users=users))
+            new: list[capri.Decision] = []
+            while len(new) < size:  # a public event may come within a batch
+                part = slice(len(new), min(size, len(new) + policy.remaining))
+                if size == 1:
+                    new = [policy.act(rows[0], user=users[0] if users else None)]
+                else:
+                    new += policy.act_many(rows[part], users=users and users[part])
             decisions += new
             transcript.append(("ids", [(each.id, each.epoch, repr(each)) for each in new]))
             for place, each in enumerate(new, start):
@@ -152,10 +155,13 @@ def _answer(policy: capri.Capri, world: World, decisions: list[capri.Decision], 
         for delay, value, by_id in world[place].rewards:
             if came + delay == batch:
                 due.append((decision.id if by_id else decision, value))
+    keyed = policy.problem.rewards.rule.keyed
     for decision, value in due[:1]:
-        policy.update(decision, value)
+        policy.update(decision, value, key="first" if keyed else None)
     if due[1:]:
-        policy.update_many([each for each, _ in due[1:]], [value for _, value in due[1:]])
+        keys = [f"{batch} {place % 3}" for place in range(len(due) - 1)] if keyed else None
+        sent = [each for each, _ in due[1:]]
+        policy.update_many(sent, [value for _, value in due[1:]], keys=keys)
 
 
 def assert_same(first: Transcript, second: Transcript) -> None:

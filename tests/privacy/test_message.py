@@ -280,7 +280,8 @@ def test_gate_states_the_exact_cost_and_refuses_less_noise() -> None:
     ledger = Ledger(BUDGET)
     gate = Gate(SecureNoise(), ledger)
     secret = grid.total(grid.rounded(*some_rows(1000, 4)))
-    sums, event = gate.release(mechanism_of(grid), secret, epoch=0, participants=1000)
+    vector, event = gate.release(mechanism_of(grid), secret, epoch=0, participants=1000)
+    sums = grid.sums(vector)
     assert event.mu == 2 * grid.level**2 / grid.noise_units
     assert event.rank == grid.layout.coordinates == 4 + 4 + 10 + 3
     assert ledger.spent.epsilon <= BUDGET.epsilon
@@ -351,7 +352,7 @@ def test_noisy_sums_are_unbiased_and_as_wide_as_stated() -> None:
     present = int(good.sum())
 
     def numbers() -> FloatArray:
-        sums = mechanism_of(grid).noisy(secret, source)
+        sums = grid.sums(mechanism_of(grid).noisy(secret, source))
         assert sums.missing is not None
         assert sums.second_moments is not None
         assert sums.count is not None

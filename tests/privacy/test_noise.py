@@ -317,6 +317,7 @@ def test_streams_are_made_only_by_policies_and_the_estimator() -> None:
     owners = {
         os.path.join("joint", "policy.py"),
         os.path.join("joint", "live.py"),
+        os.path.join("joint", "workshop.py"),
         os.path.join("rivals", "uniform.py"),
         os.path.join("regression", "options.py"),
         os.path.join("regression", "audit.py"),

@@ -1,20 +1,41 @@
-"""The open epoch: the only place that holds what users did."""
+"""An epoch with its data: the only place in memory that holds what users did."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.decide import ACCEPTED, DUPLICATE, LATE, UNCOUNTED, reward_statuses
 from capri.epoch.encode import Encoder
-from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
-from capri.privacy.gate import Gate, SumMechanism
+from capri.epoch.storage import Arrays, plan_state, segment_from_state, segment_state
+from capri.privacy.gate import Gate, MessageMechanism, SumMechanism
 from capri.privacy.promise import PrivacyModel
+from capri.spaces import Actions
+
+
+def mechanism_of(plan: EpochPlan, model: PrivacyModel) -> SumMechanism | MessageMechanism:
+    """The one way out for the data of an epoch."""
+    if plan.message is not None:
+        return MessageMechanism(grid=plan.message, model=model, calibration=plan.calibration)
+    return SumMechanism(
+        grid=plan.grid, rank=plan.dimension, model=model, calibration=plan.calibration
+    )
+
+
+# When an epoch began, was full, and is due: public numbers and times.
+_TIMES = ("closes", "deadline", "began", "filled")
 
 
 class OpenEpoch:
-    """The secret state of the epoch under way: who was decided for, and the sum so far.
+    """The secret state of an epoch: who was decided for, and the sum so far.
+
+    It takes decisions, then waits for rewards, then passes the gate once. ``closes`` is the number
+    of decisions of the policy at which it is due, ``deadline`` the time; None while it still takes
+    decisions, or where the other one counts.
 
     In the joint model noise is added once, when the sum passes the gate. In the textbook local
     model every report gets noise before it is summed; a simulation draws the sum of all reports'
@@ -23,39 +44,71 @@ class OpenEpoch:
 
     def __init__(self, plan: EpochPlan, first: int, problem: Problem, gate: Gate) -> None:
         """``first``: the number of its first decision."""
-        self._mechanism = SumMechanism(
-            grid=plan.grid,
-            rank=plan.dimension,
-            model=problem.model,
-            calibration=plan.calibration,
-        )
+        self._mechanism = mechanism_of(plan, problem.model)
         gate.check(self._mechanism, plan.epoch, plan.length)
         self.plan = plan
         self.first = first
         self.issued = 0
+        self.closes: int | None = None
+        self.deadline: float | None = None
+        self.began: float | None = None
+        self.filled: float | None = None
         self._noised = 0
         self._gate = gate
+        self._problem = problem
+        self._terms = problem.rewards
+        self._keyed = problem.rewards.rule.keyed
         self._local = problem.model is PrivacyModel.LOCAL
         self._noised_alone = self._local and gate.private
-        self._contexts = np.empty((plan.length, problem.contexts.dimension))
+        columns = problem.actions.pair_dimension(problem.contexts.dimension)
+        self._pairs = np.empty((plan.length, columns))
         self._pool_index = np.empty(plan.length, dtype=np.int64)
         self._action_index = np.empty(plan.length, dtype=np.int64)
         # What a reward for each decision would meet.
         self._status = np.full(plan.length, ACCEPTED, dtype=np.int8)
+        # Where several rewards may come, they are combined here until the epoch closes.
+        self._combined = np.full(plan.length if self._keyed else 0, np.nan)
+        self._seen: set[tuple[int, str]] = set()
         self._accumulator = np.zeros(plan.dimension, dtype=np.int64)
         self._encoder = Encoder(plan, problem)
+        self.segments: list[Segment] = [plan.opening]
+        self._starts = [0]
+        self._forsaken = [0]
 
     def __repr__(self) -> str:
         return f"OpenEpoch(epoch={self.plan.epoch}, length={self.plan.length})"
 
     @property
+    def actions(self) -> Actions:
+        """Those that its decisions chose among."""
+        return self._problem.actions
+
+    @property
     def remaining(self) -> int:
         """Decisions left."""
-        return self.plan.length - self.issued
+        return 0 if self.ended else self.plan.length - self.issued
+
+    @property
+    def ended(self) -> bool:
+        """Whether it takes no more decisions."""
+        return self.closes is not None or self.deadline is not None
+
+    def turn(self, segment: Segment) -> None:
+        """Go on with a new public segment from the next decision on."""
+        self.segments.append(segment)
+        self._starts.append(self.issued)
+        self._forsaken.append(0)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Decisions of each segment that count."""
+        ends = [*self._starts[1:], self.issued]
+        made = zip(self._starts, ends, self._forsaken, strict=True)
+        return tuple(end - start - lost for start, end, lost in made)
 
     def issue(
         self,
-        contexts: FloatArray,
+        pairs: FloatArray,
         pool_index: IntArray,
         action_index: IntArray,
         visit: IntArray,
@@ -66,7 +119,7 @@ class OpenEpoch:
         contributes the zero vector.
         """
         place = slice(self.issued, self.issued + len(action_index))
-        self._contexts[place] = contexts
+        self._pairs[place] = pairs
         self._pool_index[place] = pool_index
         self._action_index[place] = action_index
         self._status[place] = visit
@@ -74,8 +127,12 @@ class OpenEpoch:
         self.issued += len(action_index)
         return np.arange(place.start, place.stop) + self.first
 
-    def reward(self, numbers: IntArray, rewards: FloatArray) -> IntArray:
+    def reward(
+        self, numbers: IntArray, rewards: FloatArray, keys: Sequence[str] | None = None
+    ) -> IntArray:
         """Add the rewards that are awaited; returns a :class:`RewardStatus` code for each."""
+        if self._keyed:
+            return self._combine(numbers, rewards, keys or [""] * len(numbers))
         statuses = reward_statuses(numbers, rewards, self._status[: self.issued], self.first)
         if statuses.any():
             accepted = statuses == ACCEPTED
@@ -85,60 +142,149 @@ class OpenEpoch:
             if len(numbers) == 1:  # a slice is looked up several times faster than an index array
                 start = int(numbers[0]) - self.first
                 place = slice(start, start + 1)
-            total = self._encoder.total(
-                self._contexts[place], self._pool_index[place], self._action_index[place], rewards
-            )
+            if len(self.segments) == 1:  # nearly always
+                data = self._pairs[place], self._pool_index[place], self._action_index[place]
+                total = self._encoder.total(self.segments[0], data[0], data[1], data[2], rewards)
+            else:
+                total = self._total(place, rewards)
             self._status[place] = DUPLICATE
             # What is encoded is needed no more: forget it now rather than when the epoch closes.
-            self._contexts[place] = 0.0
+            self._pairs[place] = 0.0
             self._pool_index[place] = self._action_index[place] = 0
             if self._noised_alone:  # Alg. 1, line 14
+                assert isinstance(self._mechanism, SumMechanism)
                 total = self._gate.report(replace(self._mechanism, noises=len(numbers)), total)
                 self._noised += len(numbers)
             self._accumulator += total  # Alg. 1, line 15
         return statuses
 
+    def _combine(self, numbers: IntArray, rewards: FloatArray, keys: Sequence[str]) -> IntArray:
+        """Several rewards for a decision: one with a key that was seen counts no more."""
+        statuses = np.empty(len(numbers), dtype=np.int64)
+        for row, (number, reward, key) in enumerate(zip(numbers, rewards, keys, strict=True)):
+            alone = slice(row, row + 1)
+            found = reward_statuses(
+                numbers[alone], rewards[alone], self._status[: self.issued], self.first
+            )
+            statuses[row] = found[0]
+            if found[0] != ACCEPTED:
+                continue
+            if (int(number), key) in self._seen:
+                statuses[row] = DUPLICATE
+                continue
+            self._seen.add((int(number), key))
+            place = int(number) - self.first
+            self._combined[place] = self._terms.rule.combined(
+                float(self._combined[place]), float(reward)
+            )
+        return statuses
+
+    def _total(self, place: IntArray | slice, rewards: FloatArray) -> IntArray:
+        """The contributions of these decisions, each by the segment it was made in."""
+        pairs, pool_index = self._pairs[place], self._pool_index[place]
+        actions = self._action_index[place]
+        offset = np.arange(place.start, place.stop) if isinstance(place, slice) else place
+        which = np.searchsorted(self._starts, offset, side="right") - 1
+        total = np.zeros(self.plan.dimension, dtype=np.int64)
+        for number, segment in enumerate(self.segments):
+            mine = which == number
+            total += self._encoder.total(
+                segment, pairs[mine], pool_index[mine], actions[mine], rewards[mine]
+            )
+        return total
+
     def release(self) -> Release:
-        """Pass the sum through the gate. A missing reward counts as a reward of 0."""
-        missing = np.flatnonzero(self._status[: self.issued] == ACCEPTED)
-        total = self._accumulator + self._encoder.total(
-            self._contexts[missing],
-            self._pool_index[missing],
-            self._action_index[missing],
-            np.zeros(len(missing)),
-        )
-        plan = self.plan
-        # Joint: once (Alg. 1, line 17). Local: for every visit, whether or not it counts.
-        noises = plan.length - self._noised if self._local else 1
+        """Pass the sum through the gate; a missing reward counts as the terms say."""
+        stand_in = self._terms.stand_in
+        awaited = np.flatnonzero(self._status[: self.issued] == ACCEPTED)
+        rewards = np.full(len(awaited), stand_in)
+        if self._keyed:
+            combined = self._combined[awaited]
+            rewards = np.where(np.isnan(combined), stand_in, combined)
+        total = self._accumulator + self._total(awaited, rewards)
+        plan, mechanism, counts = self.plan, self._mechanism, self.counts
+        participants = sum(counts)
+        if isinstance(mechanism, SumMechanism):
+            # Joint: once (Alg. 1, line 17). Local: for every visit, whether or not it counts.
+            mechanism = replace(mechanism, noises=participants - self._noised if self._local else 1)
         vector, event = self._gate.release(
-            replace(self._mechanism, noises=noises),
-            total,
-            epoch=plan.epoch,
-            participants=plan.length,
+            mechanism, total, epoch=plan.epoch, participants=participants
         )
-        return Release(plan=plan, vector=vector, event=event)
+        return Release(
+            plan=plan, vector=vector, event=event, segments=tuple(self.segments), counts=counts
+        )
 
     def forsake(self, issued: int) -> None:
-        """Give up the first ``issued`` decisions: their rewards can no longer come."""
+        """Give up the first ``issued`` decisions: they are unknown here and count for nothing."""
         self.issued = issued
         self._status[:issued] = LATE
+        ends = [*self._starts[1:], issued]
+        self._forsaken = [end - start for start, end in zip(self._starts, ends, strict=True)]
+        self.began = self.filled = None  # its time begins with the first decision that counts
 
-    def state(self) -> dict[str, FloatArray | IntArray]:
-        """Secret arrays of an open epoch. Only a simulation may store them."""
-        return {
-            "open.contexts": self._contexts[: self.issued],
-            "open.pool_index": self._pool_index[: self.issued],
-            "open.action_index": self._action_index[: self.issued],
-            "open.status": self._status[: self.issued].astype(np.int64),
-            "open.accumulator": self._accumulator,
+    # -- storage ----------------------------------------------------------------------------------
+
+    def public_state(self) -> tuple[dict[str, Any], Arrays]:
+        """Plan, segments and times, as JSON values and arrays."""
+        plan, arrays = plan_state(self.plan)
+        values: dict[str, Any] = {
+            "plan": plan,
+            "first_decision": self.first,
+            "issued": self.issued,
         }
+        if len(self.segments) > 1:
+            values["segments"] = []
+            for start, segment in zip(self._starts, self.segments, strict=True):
+                segment_values, segment_arrays = segment_state(segment)
+                values["segments"].append({"start": start, **segment_values})
+                arrays |= segment_arrays
+        times = {name: getattr(self, name) for name in _TIMES}
+        values |= {name: time for name, time in times.items() if time is not None}
+        return values, arrays
 
-    def restore(self, arrays: dict[str, FloatArray | IntArray]) -> None:
+    def restore_public(self, values: dict[str, Any], arrays: Arrays) -> None:
+        """Go on from :meth:`public_state`; the plan was given already."""
+        for name in _TIMES:
+            setattr(self, name, values.get(name))
+        if "segments" in values:
+            kernel = self._problem.kernel
+            self.segments = [
+                segment_from_state(segment, arrays, kernel) for segment in values["segments"]
+            ]
+            self._starts = [int(segment["start"]) for segment in values["segments"]]
+            self._forsaken = [0] * len(self.segments)
+
+    def state(self) -> Arrays:
+        """Secret arrays of an open epoch. Only a simulation may store them."""
+        issued = self.issued
+        arrays: Arrays = {
+            "pairs": self._pairs[:issued],
+            "pool_index": self._pool_index[:issued],
+            "action_index": self._action_index[:issued],
+            "status": self._status[:issued].astype(np.int64),
+            "accumulator": self._accumulator,
+        }
+        if self._keyed:
+            arrays["combined"] = self._combined[:issued]
+            seen = sorted(self._seen)
+            arrays["seen.number"] = np.array([number for number, _ in seen], dtype=np.int64)
+            arrays["seen.key"] = np.array([key for _, key in seen], dtype=np.str_)
+        return arrays
+
+    def restore(self, arrays: Arrays) -> None:
         """Go on from :meth:`state`."""
-        issued = len(arrays["open.action_index"])
+        issued = len(arrays["action_index"])
         self.issued = issued
-        self._contexts[:issued] = arrays["open.contexts"]
-        self._pool_index[:issued] = arrays["open.pool_index"]
-        self._action_index[:issued] = arrays["open.action_index"]
-        self._status[:issued] = arrays["open.status"]
-        self._accumulator = arrays["open.accumulator"].astype(np.int64)
+        self._pool_index[:issued] = arrays["pool_index"]
+        self._action_index[:issued] = arrays["action_index"]
+        if "contexts" in arrays:  # a file from before pairs were kept
+            arrays["pairs"] = self._problem.actions.chosen(
+                arrays["contexts"], arrays["action_index"]
+            )
+        self._pairs[:issued] = arrays["pairs"]
+        self._status[:issued] = arrays["status"]
+        self._accumulator = arrays["accumulator"].astype(np.int64)
+        if self._keyed:
+            self._combined[:issued] = arrays["combined"]
+            numbers, keys = arrays["seen.number"].tolist(), arrays["seen.key"].tolist()
+            self._seen = set(zip(numbers, keys, strict=True))

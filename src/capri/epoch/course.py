@@ -13,13 +13,18 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
 from capri.blas import one_blas_thread
+from capri.choices import successor
 from capri.epoch.digests import configuration_digest, plan_digest
+from capri.epoch.hooks import Hooks, ReleaseFunction
 from capri.epoch.learner import Learner
-from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release
-from capri.epoch.problem import Problem
+from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release, Segment
+from capri.epoch.problem import Problem, with_actions
+from capri.epoch.readonly import ReadOnly
+from capri.kernels import Kernel
+from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration
 from capri.schedule import Schedule
-from capri.spaces import as_contexts
+from capri.spaces import Actions, Contexts, as_contexts
 
 
 class PublicDraws(Protocol):
@@ -38,6 +43,7 @@ class Course:
     ) -> None:
         """``timed``: records say how long an epoch took. A clock near private data tells of it."""
         self.learner = learner
+        self.hooks = Hooks()
         self._timed = timed
         self._schedule = schedule
         self._draws = draws
@@ -52,6 +58,11 @@ class Course:
         return Epochs(self._records)
 
     @property
+    def learnt(self) -> int:
+        """How many releases were learnt from."""
+        return len(self._records)
+
+    @property
     def plans(self) -> list[str | None]:
         """The digest of each record's plan."""
         return list(self._plans)
@@ -61,22 +72,35 @@ class Course:
         """Epochs that were released, learnt from or not yet."""
         return len(self._records) + (self._unlearnt is not None)
 
-    def length(self, epoch: int) -> int:
-        """Decisions in an epoch; 0 beyond the horizon."""
-        return self._schedule.length(epoch)
+    def length(self, epoch: int, decided: int) -> int:
+        """Decisions in an epoch that begins after so many; 0 beyond the horizon."""
+        return self._schedule.after(decided, epoch)
 
-    def plan(self) -> EpochPlan | None:
-        """Plan the next epoch from earlier releases and public draws; None at the horizon."""
+    def plan(self, epoch: int, decided: int, *, more: int = 0) -> EpochPlan | None:
+        """Plan an epoch from earlier releases and public draws; None at the horizon.
+
+        ``more``: contributions that are expected beyond its length.
+        """
         self.learn()
         started = perf_counter()
-        number = len(self._records) + 1
-        length = self._schedule.length(number)
+        length = self.length(epoch, decided)
         plan = None
         if length:
             with one_blas_thread():
-                plan = self.learner.plan(number, length, self._draws.public)
+                plan = self.learner.plan(epoch, length + more, self._draws.public)
         self._plan_seconds = perf_counter() - started
         return plan
+
+    def adopt(self, problem: Problem) -> None:
+        """Go on with other actions from the next plan on."""
+        self.learn()
+        with one_blas_thread():
+            self.learner.adopt(problem, self._draws.public)
+
+    def turn(self) -> Segment | None:
+        """How the newest epoch goes on after a release; None where it keeps to its plan."""
+        with one_blas_thread():
+            return self.learner.turn(self._draws.public)
 
     def close(self, release: Release) -> None:
         """Learn from what an epoch released, and record it."""
@@ -95,7 +119,7 @@ class Course:
         plan = self._unlearnt.plan
         record = EpochRecord(
             epoch=plan.epoch,
-            length=plan.length,
+            length=self._unlearnt.participants,
             rank=plan.features.rank,
             tau=plan.tau,
             sigma_max=plan.sigma_max,
@@ -105,10 +129,13 @@ class Course:
             predicted_error=lesson.predicted_error,
             noise_share=lesson.noise_share,
             seconds=self._plan_seconds + perf_counter() - started if self._timed else None,
+            segments=len(self._unlearnt.segments),
+            response_rate=lesson.response_rate,
         )
         self._plans = [*self._plans[: len(self._records)], plan_digest(plan)]
         self._records.append(record)
         self._unlearnt = None
+        self.hooks.tell(self._records)
 
     @property
     def plan_seconds(self) -> float:
@@ -127,16 +154,18 @@ class Course:
     ) -> None:
         """Go on from :meth:`state`, in an epoch that took so long to plan."""
         self._records = [EpochRecord(**record) for record in values["epochs"]]
+        self.hooks.skip(len(self._records))
         self._plans = values.get("plans", [None] * len(self._records))
         self.learner.restore((values["learner"], arrays))
         self._plan_seconds = plan_seconds
 
 
-class PublicFace(ABC):
+class PublicFace(ReadOnly, ABC):
     """What anybody may ask of a policy, whoever adds up its epochs."""
 
     _problem: Problem
     _course: Course
+    _next: Problem | None = None  # with the actions of the next epoch, where they were replaced
     _horizon: int | None
     _lock: RLock
 
@@ -144,6 +173,58 @@ class PublicFace(ABC):
     def problem(self) -> Problem:
         """Spaces, bounds and the promise: what was known before the first user."""
         return self._problem
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel on pairs (context, action)."""
+        return self._problem.kernel
+
+    @property
+    def actions(self) -> Actions:
+        """What may be done: feature rows, names, schema."""
+        return self._problem.actions
+
+    def replace_actions(self, actions: object) -> None:
+        """Offer other actions from the next epoch on; those of the epoch under way stay.
+
+        ``actions`` as in the constructor. What was learnt stays, by the kernel: a new action is
+        believed to be as good as what is like it, and one of which nothing is known starts from
+        the prior. Names keep their meaning where actions are names, and a table is read by the
+        schema of the first. Only public data are touched, and no decision that was made changes.
+        """
+        with self._lock:
+            latest = self._problem if self._next is None else self._next
+            renewed = with_actions(latest, successor(latest.actions, actions))
+            self._course.learner.accepts(renewed)
+            self._next = renewed
+
+    def _renew_actions(self) -> None:
+        """Before an epoch is planned: take over the actions that were asked for."""
+        if self._next is not None:
+            self._course.adopt(self._next)
+            self._problem, self._next = self._next, None
+
+    @property
+    def contexts(self) -> Contexts:
+        """The public law of the contexts, and their schema."""
+        return self._problem.contexts
+
+    @property
+    def budget(self) -> Budget | None:
+        """What each user is promised; None without privacy."""
+        return self._problem.budget
+
+    def on_release(self, function: ReleaseFunction) -> ReleaseFunction:
+        """Call this function with the public :class:`EpochRecord` of every release from now on.
+
+        It is called once a release is complete and learnt from, by the thread that closed the
+        epoch, while others wait: keep it short. It may read the policy. What it raises is logged
+        under ``capri.hooks`` and changes nothing. Not kept in files: register again after a load.
+        Returns the function, so ``@policy.on_release`` stands before a definition.
+        """
+        with self._lock:
+            self._course.hooks.add(function)
+        return function
 
     @property
     def epochs(self) -> Epochs:
@@ -156,7 +237,8 @@ class PublicFace(ABC):
         return self._horizon
 
     def _rows(self, contexts: object) -> FloatArray:
-        return as_contexts(contexts, self._problem.contexts.dimension)
+        public = self._problem.contexts
+        return as_contexts(public.encoded(contexts), public.dimension)
 
     def estimate(self, contexts: object) -> FloatArray:
         """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
@@ -186,11 +268,17 @@ class PublicFace(ABC):
         anybody.
         """
         with self._lock:
-            digests = {
+            digests: dict[str, Any] = {
                 "configuration": configuration_digest(*self._configuration()),
                 "plans": self._course.plans,
             }
+            if (standing := self._standing()) is not None:
+                digests["store"] = standing
             return self._certify(declaration=declaration, audit=audit, digests=digests)
+
+    def _standing(self) -> dict[str, Any] | None:
+        """How far the store of this policy has come; None without one."""
+        return None
 
     @abstractmethod
     def _certify(self, **wanted: Any) -> Certificate:

@@ -40,11 +40,12 @@ class Decision:
     status: VisitStatus = field(repr=False, default=VisitStatus.SERVED)
     number: int = field(repr=False, compare=False, default=NOBODY)
     ids: DecisionIds | None = field(repr=False, compare=False, default=None)
+    action_name: str | None = field(repr=False, compare=False, default=None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Outside of its process a decision is known by its id alone."""
         shown = (self.id, self.epoch, self.action_index, self.action, self.propensity, self.status)
-        return Decision, shown
+        return Decision, (*shown, NOBODY, None, self.action_name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,24 @@ class Decisions:
     propensity: FloatArray = field(repr=False)
     status: IntArray = field(repr=False)
     ids: DecisionIds = field(repr=False)
+    names: tuple[str, ...] | None = field(repr=False, default=None)
+    # Where some were made in earlier epochs and are known by their key; else None.
+    epochs: IntArray | None = field(repr=False, default=None)
+    # What each is called, where some were made before the actions were replaced.
+    called: tuple[str | None, ...] | None = field(repr=False, default=None)
+
+    @property
+    def action_name(self) -> NDArray[np.str_] | None:
+        """What the actions are called; None where they have no names."""
+        if self.called is not None:
+            return np.array(self.called)
+        return None if self.names is None else np.array(self.names)[self.action_index]
+
+    def name_of(self, position: int) -> str | None:
+        """What one of the actions is called."""
+        if self.called is not None:
+            return self.called[position]
+        return None if self.names is None else self.names[int(self.action_index[position])]
 
     @classmethod
     def simulated(
@@ -70,10 +89,11 @@ class Decisions:
         action_index: IntArray,
         action: FloatArray,
         propensity: FloatArray,
+        names: tuple[str, ...] | None = None,
     ) -> "Decisions":
         """Decisions of a policy that serves nobody but simulated users, all alike."""
         served = np.zeros(len(number), dtype=np.int64)
-        return cls(number, epoch, action_index, action, propensity, served, SIMULATED)
+        return cls(number, epoch, action_index, action, propensity, served, SIMULATED, names)
 
     @property
     def id(self) -> NDArray[np.str_]:
@@ -99,17 +119,21 @@ class Decisions:
                 self.propensity[position],
                 self.status[position],
                 self.ids,
+                self.names,
+                None if self.epochs is None else self.epochs[position],
+                None if self.called is None else self.called[position],
             )
         number = int(self.number[position])
         return Decision(
             self.ids.text(number),
-            self.epoch,
+            self.epoch if self.epochs is None else int(self.epochs[position]),
             int(self.action_index[position]),
             self.action[position],
             float(self.propensity[position]),
             _VISITS[self.status[position]],
             number,
             self.ids,
+            self.name_of(position),
         )
 
     def __iter__(self) -> Iterator[Decision]:

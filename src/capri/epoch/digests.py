@@ -7,15 +7,16 @@ from capri.epoch.plan import EpochPlan
 from capri.epoch.storage import plan_state
 from capri.privacy.certificate.digests import digest_of
 
-_VALUES = ("problem", "horizon", "preset", "options")
+_VALUES = ("problem", "horizon", "preset", "options", "terms")
 _ARRAYS = ("actions", "contexts", "weights")
 
 
 def configuration_digest(values: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
     """Of what a policy was built from, given as its saved file says it.
 
-    Kernel, reward bound, budget, model, limits, horizon, preset, options, actions and context pool.
-    A sampler of contexts is code and has no digest: its number of columns stands for it.
+    Kernel, reward bound, budget, model, limits, horizon, preset, options, terms of devices, actions
+    and context pool. A sampler of contexts is code and has no digest: its number of columns stands
+    for it.
     """
     return digest_of(
         {name: values[name] for name in _VALUES if name in values},

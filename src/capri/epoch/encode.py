@@ -4,15 +4,18 @@ Contributions live on an integer grid, so sums are exact, independent of order a
 noise at the gate is integer too. A floating-point sum with floating-point noise is not private.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from math import isfinite, sqrt
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.plan import EpochPlan
+from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.privacy.grid import Grid, within_norm
+from capri.privacy.message import MessageGrid, RoundedRows
 from capri.spaces import ContextPool, context_chunks
 
 # Features of all pairs of a pool are kept up to this many pairs and numbers (128 MB), else computed
@@ -67,30 +70,60 @@ def encode(
     return within_norm(np.rint(scaled, out=scaled), grid.norm_limit)
 
 
-def features_and_baseline(plan: EpochPlan, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
+def features_and_baseline(
+    plan: EpochPlan, segment: Segment, pairs: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """``psi(w)`` and what is subtracted from the reward, for each pair by itself."""
     with np.errstate(all="ignore"):  # a warning for some users only would tell of them
-        values = np.zeros(len(pairs)) if plan.baseline is None else plan.baseline(pairs)
+        values = np.zeros(len(pairs)) if segment.baseline is None else segment.baseline(pairs)
         return plan.features.whitened(pairs), values
 
 
 def contributions(
     plan: EpochPlan,
+    segment: Segment,
     whitened: FloatArray,
     baseline: FloatArray,
     rewards: FloatArray,
     *,
     reward_bound: float,
 ) -> IntArray:
-    """Each decision's contribution: reward clipped, last estimate subtracted, encoded."""
+    """Each decision's contribution: reward clipped, last estimate subtracted, encoded.
+
+    A segment with a bound ``B_s`` of its own sends ``t = z / B_s``: in units of the epoch's grid
+    that is a step of ``B_s / V`` times its own.
+    """
+    residuals = np.minimum(np.maximum(rewards, -reward_bound), reward_bound) - baseline
+    if plan.message is not None:
+        return plan.message.messages(
+            _rounded(plan.message, plan, segment, whitened, residuals, reward_bound)
+        )
     return encode(
         whitened,
-        np.minimum(np.maximum(rewards, -reward_bound), reward_bound) - baseline,
-        value_bound=plan.value_bound,
+        residuals,
+        value_bound=segment.value_bound,
         clip_norm=plan.clip_norm,
-        grid=plan.grid,
+        grid=replace(plan.grid, step=plan.grid.step * (segment.value_bound / plan.value_bound)),
         moment_share=plan.moment_share,
         tail_share=plan.tail_share,
+        tail_bound=reward_bound,
+    )
+
+
+def _rounded(
+    message: MessageGrid,
+    plan: EpochPlan,
+    segment: Segment,
+    whitened: FloatArray,
+    residuals: FloatArray,
+    reward_bound: float,
+) -> RoundedRows:
+    """Rows of the message with a form for missing rewards, whose residual is NaN."""
+    return message.rounded(
+        whitened,
+        residuals,
+        clip_norm=plan.clip_norm,
+        value_bound=segment.value_bound,
         tail_bound=reward_bound,
     )
 
@@ -106,62 +139,95 @@ class Encoder:
         self._plan = plan
         self._problem = problem
         self._dimension = plan.dimension
+        self._baselines: dict[int, FloatArray] = {}
 
     def total(
         self,
-        contexts: FloatArray,
+        segment: Segment,
+        pairs: FloatArray,
         pool_index: IntArray,
         action_index: IntArray,
         rewards: FloatArray,
     ) -> IntArray:
-        """Sum of the contributions of these decisions."""
+        """Sum of the contributions of these decisions of a segment; a missing reward is NaN.
+
+        ``pairs`` are what was played, one row each; ``pool_index`` is -1 outside of a pool.
+        """
         total = np.zeros(self._dimension, dtype=np.int64)
         step = max(1, _BATCH_ELEMENTS // self._dimension)
         for start in range(0, len(rewards), step):
             part = slice(start, start + step)
             with np.errstate(all="ignore"):  # whatever the caller set, no value may raise
-                features = self._features(contexts[part], pool_index[part], action_index[part])
-                units = contributions(
-                    self._plan, *features, rewards[part], reward_bound=self._problem.reward_bound
+                features = self._features(
+                    segment, pairs[part], pool_index[part], action_index[part]
                 )
+                units = self._units(segment, *features, rewards[part])
             if len(rewards) == 1:  # the usual call of a service
-                return np.asarray(units[0])
-            total += units.sum(axis=0)
+                return units
+            total += units
         return total
 
+    def _units(
+        self, segment: Segment, whitened: FloatArray, baseline: FloatArray, rewards: FloatArray
+    ) -> IntArray:
+        """The sum of some contributions."""
+        plan, bound = self._plan, self._problem.reward_bound
+        if plan.message is not None:
+            residuals = np.minimum(np.maximum(rewards, -bound), bound) - baseline
+            rows = _rounded(plan.message, plan, segment, whitened, residuals, bound)
+            return plan.message.total(rows)
+        units = contributions(plan, segment, whitened, baseline, rewards, reward_bound=bound)
+        return units[0] if len(units) == 1 else np.asarray(units.sum(axis=0))
+
     def _features(
-        self, contexts: FloatArray, pool_index: IntArray, action_index: IntArray
+        self, segment: Segment, pairs: FloatArray, pool_index: IntArray, action_index: IntArray
     ) -> tuple[FloatArray, FloatArray]:
         """Whitened features and baseline of each decision."""
-        if len(pool_index) == 1 and (place := int(pool_index[0])) >= 0 and self._table is not None:
+        table = self._table
+        if len(pool_index) == 1 and (place := int(pool_index[0])) >= 0 and table is not None:
             row = place * self._problem.actions.count + int(action_index[0])
-            return self._table[0][row : row + 1], self._table[1][row : row + 1]
+            return table[row : row + 1], self._baseline(segment)[row : row + 1]
         outside = pool_index < 0
-        if outside.all() or self._table is None:
-            pairs = self._problem.actions.chosen(contexts, action_index)
-            return features_and_baseline(self._plan, pairs)
+        if outside.all() or table is None:
+            return features_and_baseline(self._plan, segment, pairs)
         rows = pool_index * self._problem.actions.count + action_index
-        whitened, baseline = self._table[0][rows], self._table[1][rows]
+        whitened, baseline = table[rows], self._baseline(segment)[rows]
         if outside.any():
-            pairs = self._problem.actions.chosen(contexts[outside], action_index[outside])
-            whitened[outside], baseline[outside] = features_and_baseline(self._plan, pairs)
+            whitened[outside], baseline[outside] = features_and_baseline(
+                self._plan, segment, pairs[outside]
+            )
         return whitened, baseline
 
     @cached_property
-    def _table(self) -> tuple[FloatArray, FloatArray] | None:
-        """Features and baselines of all pairs of a small pool: public, hence free to keep."""
+    def _table(self) -> FloatArray | None:
+        """Features of all pairs of a small pool: public, hence free to keep."""
         pool, actions = self._problem.contexts, self._problem.actions
         if not isinstance(pool, ContextPool):
             return None
         rows = pool.size * actions.count
         if rows > _TABLE_PAIRS or rows * self._plan.features.rank > _TABLE_ELEMENTS:
             return None
-        whitened, baseline = np.empty((rows, self._plan.features.rank)), np.zeros(rows)
-        for part in context_chunks(pool.size, actions.count):
-            pairs = actions.pairs(pool.rows[part])
-            block = slice(part.start * actions.count, part.stop * actions.count)
-            flat = pairs.reshape(-1, pairs.shape[-1])
+        whitened = np.empty((rows, self._plan.features.rank))
+        for block, flat in self._pool_pairs(pool):
             whitened[block] = self._plan.features.whitened_block(flat)
-            if self._plan.baseline is not None:
-                baseline[block] = self._plan.baseline(flat)
-        return whitened, baseline
+        return whitened
+
+    def _baseline(self, segment: Segment) -> FloatArray:
+        """What is subtracted at all pairs of a small pool, once a segment."""
+        found = self._baselines.get(segment.number)
+        if found is None:
+            pool = self._problem.contexts
+            assert isinstance(pool, ContextPool)
+            found = np.zeros(pool.size * self._problem.actions.count)
+            if segment.baseline is not None:
+                for block, flat in self._pool_pairs(pool):
+                    found[block] = segment.baseline(flat)
+            self._baselines[segment.number] = found
+        return found
+
+    def _pool_pairs(self, pool: ContextPool) -> Iterator[tuple[slice, FloatArray]]:
+        """All pairs of a pool in chunks, each with its place in a table."""
+        count = self._problem.actions.count
+        for part in context_chunks(pool.size, count):
+            pairs = self._problem.actions.pairs(pool.rows[part])
+            yield slice(part.start * count, part.stop * count), pairs.reshape(-1, pairs.shape[-1])

@@ -10,6 +10,7 @@ one process or in two, until the second of them saves. Give a policy one process
 """
 
 import secrets
+import warnings
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from os import PathLike
@@ -49,20 +50,29 @@ class History:
         return replace(self, generation=self.generation + 1)
 
 
-def check_replaceable(
+def make_room(
     path: str | PathLike[str], stored: dict[str, Any] | None, own: History | None
 ) -> None:
-    """Refuse to write over a file of another line of history, or over a newer one.
+    """Refuse to write over a newer file of this line; keep one of another line under a new name.
 
     ``stored`` are the values of the file that is there, None where there is none.
     """
     if stored is None or (found := History.of(stored)) is None:
         return
     if own is None or own.line != found.line:
-        raise StorageError(
-            f"{path} holds another private policy, with its users and its ledger: save elsewhere, "
-            "or move that file away if it is of no use any more"
+        kept = Path(f"{path}.{found.line[:8]}-{found.generation}")
+        if kept.exists():
+            raise StorageError(
+                f"{path} holds another private policy, with its users and its ledger, and {kept} "
+                "is there already: save elsewhere, or move one of them away"
+            )
+        Path(path).rename(kept)
+        warnings.warn(
+            f"{path} held another private policy, with its users and its ledger: it is kept as "
+            f"{kept}",
+            stacklevel=4,
         )
+        return
     if own.generation != found.generation:
         raise StorageError(
             f"{path} has generation {found.generation} of this policy, and this copy goes on from "

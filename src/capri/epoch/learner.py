@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
-from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.plan import EpochPlan, Release, Segment
+from capri.epoch.problem import Problem
+from capri.errors import ConfigurationError
 
 State = tuple[dict[str, Any], dict[str, FloatArray]]
 
@@ -20,6 +22,7 @@ class Lesson:
     active_share: float
     predicted_error: float | None = None
     noise_share: float | None = None
+    response_rate: float | None = None
 
 
 class Learner(ABC):
@@ -28,6 +31,30 @@ class Learner(ABC):
     @abstractmethod
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Decide an epoch before its first decision, from earlier releases and public draws."""
+
+    def turn(self, generator: np.random.Generator) -> Segment | None:
+        """The segment with which the newest epoch goes on after a release of an earlier one.
+
+        None where an epoch keeps to the law it was planned with.
+        """
+        return None
+
+    def drop(self, epoch: int) -> None:  # noqa: B027 - most learners keep nothing of an epoch
+        """An epoch will never be released."""
+
+    def accepts(self, problem: Problem) -> None:
+        """Refuse a problem with other actions that this learner could not go on with."""
+        raise ConfigurationError(
+            "the paper's algorithm rules actions out for good and learns nothing across epochs: "
+            "only preset 'practical' replaces actions. Build a new policy"
+        )
+
+    def adopt(self, problem: Problem, generator: np.random.Generator) -> None:
+        """Go on with other actions from the next plan: what was learnt stays by the kernel."""
+        self.accepts(problem)
+
+    def keep(self, epoch: int | None) -> None:  # noqa: B027 - most learners keep nothing
+        """Of epochs that were under way only this one is left, and its data so far are lost."""
 
     @abstractmethod
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:

@@ -3,12 +3,32 @@
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
+import numpy as np
+
 from capri.arrays import FloatArray
 from capri.features import Predictor, ProjectedFeatures
 from capri.notebook import html_table, text_table
 from capri.privacy.grid import Grid
 from capri.privacy.ledger import ReleaseEvent
+from capri.privacy.message import MessageGrid
 from capri.privacy.sphere import Sphere
+
+# An epoch may go on beyond its planned length, while the next plan is being made, up to so often.
+_CAPACITY = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Segment:
+    """Consecutive decisions of an epoch that share a public law, baseline and bound.
+
+    A user's message is bounded whatever these are, so they may change within an epoch, as long as
+    they are fixed by earlier releases before the segment's first decision. ``number`` counts from 1
+    within the epoch.
+    """
+
+    number: int
+    value_bound: float
+    baseline: Predictor | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +47,12 @@ class EpochPlan:
     ``q = tail_share`` for one of what clipping them cuts off (``e``, see
     :func:`capri.epoch.encode.encode`); both are 0 in the paper, and the coordinates absent.
     ``sphere`` is set where reports are made private by that randomizer instead of integer Gaussian
-    noise.
+    noise. ``message`` is set where users without a reward send a form of their own: the message of
+    :mod:`capri.privacy.layout` then takes the place of the one above.
+
+    Only the shape ``psi`` and the grid hold for the whole epoch. ``value_bound`` and ``baseline``
+    are those of its opening segment; later ones measure residuals by their own bound ``B_s``, so
+    ``V t = V z / B_s`` is what is summed.
     """
 
     epoch: int
@@ -43,10 +68,23 @@ class EpochPlan:
     moment_share: float = 0.0
     tail_share: float = 0.0
     sphere: Sphere | None = None
+    message: MessageGrid | None = None
+
+    @property
+    def opening(self) -> Segment:
+        """The segment it begins with."""
+        return Segment(number=1, value_bound=self.value_bound, baseline=self.baseline)
+
+    @property
+    def capacity(self) -> int:
+        """Decisions that its sums have room for."""
+        return _CAPACITY * self.length
 
     @property
     def dimension(self) -> int:
         """Length of the released vector."""
+        if self.message is not None:
+            return self.message.layout.coordinates
         return self.features.rank + (self.moment_share > 0) + (self.tail_share > 0)
 
     @property
@@ -54,27 +92,61 @@ class EpochPlan:
         """Standard deviation of the noise on the released vector, or on each local report."""
         if self.sphere is not None:
             return self.sphere.deviation * self.value_bound * self.clip_norm
+        if self.message is not None:
+            return self.message.deviation("main") * self.value_bound * self.clip_norm
         return self.grid.noise_units * self.grid.step
+
+    @property
+    def deviations(self) -> FloatArray:
+        """Standard deviation of the noise on each number of the released vector."""
+        if self.message is None:
+            return np.full(self.dimension, self.noise_scale)
+        blocks = self.message.layout.blocks.items()
+        return np.concatenate(
+            [np.full(block.size, self.message.deviation(name)) for name, block in blocks]
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
-    """What left the gate: the noisy vector of a closed epoch. ``event`` is None without privacy."""
+    """What left the gate: the noisy vector of a closed epoch. ``event`` is None without privacy.
+
+    ``counts``: how many decisions were really made in each of its ``segments``. ``last``: nothing
+    more comes of this epoch. Only reports that are private by themselves may be read in parts.
+    """
 
     plan: EpochPlan
     vector: FloatArray
     event: ReleaseEvent | None
+    segments: tuple[Segment, ...]
+    counts: tuple[int, ...]
+    last: bool = True
+
+    @classmethod
+    def as_planned(
+        cls, plan: EpochPlan, vector: FloatArray, event: ReleaseEvent | None = None
+    ) -> "Release":
+        """Of an epoch of one segment and of the planned length."""
+        segments, counts = (plan.opening,), (plan.length,)
+        return cls(plan=plan, vector=vector, event=event, segments=segments, counts=counts)
+
+    @property
+    def participants(self) -> int:
+        """Decisions that were really made: what is read is scaled by them."""
+        return sum(self.counts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
     """What may be said of a closed epoch. All of it is public.
 
-    ``width`` is ``Delta_r`` (paper) or a typical width over the pairs in play; ``active_share`` the
-    share of pairs that the next epoch may play; ``seconds`` the time spent on planning the epoch
-    and on learning from it, None in a private run. Where the learner predicts it: the
-    root-mean-square error of the estimate over the pairs in play, and the share of privacy noise in
-    the variance of the released vector.
+    ``length`` is the number of decisions that were really made, in so many ``segments`` of one law
+    each. ``width`` is ``Delta_r`` (paper) or a typical width over the pairs in play;
+    ``active_share`` the share of pairs that the next epoch may play; ``seconds`` the time spent on
+    planning the epoch and on learning from it, None in a private run. Where the learner predicts
+    it: the root-mean-square error of the estimate over the pairs in play, and the share of privacy
+    noise in the variance of the released vector. ``response_rate``: the share of decisions whose
+    reward came, as measured in private; None where a missing reward counts as a number.
     """
 
     epoch: int
@@ -88,10 +160,17 @@ class EpochRecord:
     seconds: float | None
     predicted_error: float | None = None
     noise_share: float | None = None
+    segments: int = 1
+    response_rate: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers for JSON."""
-        return asdict(self)
+        """Plain numbers for JSON; what only some epochs have is left out where it says nothing."""
+        values = asdict(self)
+        if self.segments == 1:
+            del values["segments"]
+        if self.response_rate is None:
+            del values["response_rate"]
+        return values
 
 
 # What a table of epochs shows of a record, by the name of the column.

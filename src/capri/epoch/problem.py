@@ -1,11 +1,13 @@
 """What is known before the first round, checked once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.checks import between, one_of, positive
+from capri.choices import as_actions
+from capri.epoch.rewards import RewardTerms
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel, check_bounded
 from capri.privacy.budget import Budget, warn_of_large_delta
@@ -18,7 +20,6 @@ from capri.spaces import (
     Actions,
     ContextPool,
     Contexts,
-    FixedActions,
     context_chunks,
 )
 
@@ -35,6 +36,17 @@ class Problem:
     model: PrivacyModel
     limit: UserLimit | None = None
     randomizer: Randomizer = Randomizer.GAUSSIAN
+    rewards: RewardTerms = field(default_factory=RewardTerms)
+
+    @property
+    def sends_products(self) -> bool:
+        """Whether messages are products of integers (:mod:`capri.privacy.message`).
+
+        They measure the size of residuals, and who did not answer, for nothing. A report that is
+        made private by itself has no such room, and epochs that close at once keep the older form.
+        """
+        terms = self.rewards
+        return self.model is PrivacyModel.JOINT and (terms.measured or terms.overlapping)
 
     @property
     def composition(self) -> float:
@@ -81,6 +93,7 @@ def checked_problem(
     model: str,
     limit: UserLimit | None = None,
     randomizer: str = "gaussian",
+    rewards: RewardTerms | None = None,
 ) -> Problem:
     """Build a :class:`Problem`, or say what is wrong with it."""
     if not isinstance(kernel, Kernel):
@@ -104,21 +117,40 @@ def checked_problem(
         )
     problem = Problem(
         kernel=kernel,
-        actions=actions if isinstance(actions, Actions) else FixedActions(actions),  # type: ignore[arg-type]
+        actions=as_actions(actions),
         contexts=contexts,
         reward_bound=float(reward_bound),
         budget=budget,
         model=PrivacyModel(model),
         limit=limit,
         randomizer=Randomizer(randomizer),
+        rewards=rewards or RewardTerms(),
     )
-    # The farthest contexts that are served: what the kernel refuses is refused now, not to a user.
+    if problem.rewards.measured and problem.model is not PrivacyModel.JOINT:
+        raise ConfigurationError(
+            "missing_reward='as-estimated' needs model='joint': a report made private by itself "
+            "has no room for a second form. Give a number"
+        )
+    _check_reach(problem)
+    if budget is not None:
+        problem.noise_per_bound(2)  # refuses a budget that cannot be kept
+        warn_of_large_delta(budget, stacklevel=3)  # whoever builds the policy
+    return problem
+
+
+def _check_reach(problem: Problem) -> None:
+    """Refuse now what the kernel would refuse to a user."""
+    kernel, contexts = problem.kernel, problem.contexts
+    # The farthest contexts that are served.
     farthest = problem.actions.pairs(np.full((1, contexts.dimension), LARGEST_CONTEXT))[0]
     with np.errstate(all="ignore"):
         kernel(farthest, -farthest)
     if isinstance(contexts, ContextPool) and kernel.constant_diagonal is None:
         problem.check_kernel(contexts.rows)
-    if budget is not None:
-        problem.noise_per_bound(2)  # refuses a budget that cannot be kept
-        warn_of_large_delta(budget, stacklevel=3)  # whoever builds the policy
-    return problem
+
+
+def with_actions(problem: Problem, actions: Actions) -> Problem:
+    """The same problem with other actions, checked like the first."""
+    renewed = replace(problem, actions=actions)
+    _check_reach(renewed)
+    return renewed

@@ -4,7 +4,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
@@ -12,16 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from capri.epoch.plan import EpochPlan
+from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
+from capri.epoch.rewards import RewardTerms
 from capri.errors import BudgetError, StorageError
 from capri.features import Basis, DenseFeatures, LowRankFeatures, Predictor
 from capri.files import plain, write_atomically
 from capri.kernels import Kernel, from_dict
 from capri.privacy.budget import Budget
 from capri.privacy.grid import Grid
+from capri.privacy.layout import MessageLayout
 from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.message import MessageGrid
 from capri.privacy.sphere import Sphere
+from capri.schema import Schema
 from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 
 FORMAT = "capri-policy"
@@ -107,9 +111,14 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         "context_dimension": contexts.dimension,
         "varying_actions": asdict(actions) if isinstance(actions, VaryingActions) else None,
     }
+    if problem.rewards != RewardTerms():  # left out where nothing was asked for, as before it was
+        values["rewards"] = problem.rewards.to_dict()
     arrays: Arrays = {}
     if isinstance(actions, FixedActions):
         arrays["actions"] = actions.rows
+        values |= actions_state(actions)
+    if contexts.schema is not None:
+        values["context_schema"] = contexts.schema.to_dict()
     if isinstance(contexts, ContextPool):
         arrays |= {"contexts": contexts.rows, "weights": contexts.weights}
     return values, arrays
@@ -122,7 +131,8 @@ def problem_arguments(
     if "contexts" in arrays:
         if contexts is not None:
             raise StorageError("this file holds its context pool: load it without contexts")
-        contexts = ContextPool(arrays["contexts"], weights=arrays["weights"])
+        schema = _schema(values.get("context_schema"))
+        contexts = ContextPool(arrays["contexts"], weights=arrays["weights"], schema=schema)
     if contexts is None:
         raise StorageError("this policy samples its contexts: load it with contexts=sampler")
     if contexts.dimension != values["context_dimension"]:
@@ -130,18 +140,64 @@ def problem_arguments(
             f"this policy was saved with contexts of {values['context_dimension']} numbers, "
             f"the sampler gives {contexts.dimension}"
         )
+    if _schema(values.get("context_schema")) != contexts.schema:
+        raise StorageError(
+            "this policy was saved with another schema of its contexts: give the sampler the "
+            "schema that it had"
+        )
     varying, budget = values["varying_actions"], values["budget"]
     limit = values["limit"] or {"total": None, "per_epoch": None}
     return {
         "kernel": from_dict(values["kernel"]),
-        "actions": arrays["actions"] if varying is None else VaryingActions(**varying),
+        "actions": VaryingActions(**varying)
+        if varying is not None
+        else actions_from_state(values, arrays["actions"]),
         "contexts": contexts,
         "reward_bound": values["reward_bound"],
         "budget": None if budget is None else Budget(**budget),
         "model": values["model"],
         "contributions_per_user": limit["total"],
         "contributions_per_epoch": limit["per_epoch"],
+        **(RewardTerms.from_dict(values["rewards"]).arguments() if "rewards" in values else {}),
     }
+
+
+def _schema(description: dict[str, Any] | None) -> Schema | None:
+    return None if description is None else Schema.from_dict(description)
+
+
+def actions_state(actions: FixedActions) -> dict[str, Any]:
+    """What actions are called, beside their rows; nothing of those without names."""
+    values: dict[str, Any] = {}
+    if actions.names is not None:
+        values["action_names"] = list(actions.names)
+    if actions.schema is not None:
+        values["action_schema"] = actions.schema.to_dict()
+    if actions.codes is not None:
+        values["action_codes"] = list(actions.codes)
+    return values
+
+
+def actions_from_state(values: dict[str, Any], rows: Any) -> FixedActions:
+    """The inverse of :func:`actions_state`."""
+    schema = _schema(values.get("action_schema"))
+    return FixedActions(rows, values.get("action_names"), schema, values.get("action_codes"))
+
+
+def next_state(coming: Problem | None) -> tuple[dict[str, Any], Arrays]:
+    """Actions that were asked for and are not in force yet; nothing where there are none."""
+    if coming is None or not isinstance(coming.actions, FixedActions):
+        return {}, {}
+    actions = coming.actions
+    return {"next_actions": actions_state(actions)}, {"next_actions": actions.rows}
+
+
+def next_from_state(values: dict[str, Any], arrays: Arrays, problem: Problem) -> Problem | None:
+    """The inverse of :func:`next_state`."""
+    if "next_actions" not in values:
+        return None
+    actions = actions_from_state(values["next_actions"], arrays["next_actions"])
+    return replace(problem, actions=actions)
 
 
 def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
@@ -164,6 +220,8 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
         },
         "sphere": None if plan.sphere is None else asdict(plan.sphere),
     }
+    if plan.message is not None:
+        values["message"] = message_state(plan.message)
     features, arrays = plan.features, {}
     if plan.baseline is not None:
         arrays["plan.baseline.points"] = plan.baseline.points
@@ -209,7 +267,65 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
         moment_share=values["moment_share"],
         tail_share=values["tail_share"],
         sphere=None if values.get("sphere") is None else Sphere(**values["sphere"]),
+        message=message_from_state(values["message"]) if "message" in values else None,
     )
+
+
+def message_state(grid: MessageGrid) -> dict[str, Any]:
+    """A message grid without second moments as plain values."""
+    layout = grid.layout
+    return {
+        "rank": layout.rank,
+        "missing": layout.missing,
+        "moment_share": layout.moment_share,
+        "tail_share": layout.tail_share,
+        "count_share": layout.count_share,
+        "level": grid.level,
+        "noise_units": grid.noise_units,
+    }
+
+
+def message_from_state(values: dict[str, Any]) -> MessageGrid:
+    """The inverse of :func:`message_state`."""
+    shares = {name: value for name, value in values.items() if name not in ("level", "noise_units")}
+    return MessageGrid(
+        layout=MessageLayout(**shares), level=values["level"], noise_units=values["noise_units"]
+    )
+
+
+def segment_state(segment: Segment) -> tuple[dict[str, Any], Arrays]:
+    """A segment as JSON values and arrays."""
+    values = {
+        "number": segment.number,
+        "value_bound": segment.value_bound,
+        "baseline": segment.baseline is not None,
+    }
+    if segment.baseline is None:
+        return values, {}
+    name = f"segment.{segment.number}"
+    return values, {
+        f"{name}.points": segment.baseline.points,
+        f"{name}.weights": segment.baseline.weights,
+    }
+
+
+def segment_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> Segment:
+    """The inverse of :func:`segment_state`."""
+    baseline, name = None, f"segment.{values['number']}"
+    if values["baseline"]:
+        baseline = Predictor(kernel, arrays[f"{name}.points"], arrays[f"{name}.weights"])
+    return Segment(number=values["number"], value_bound=values["value_bound"], baseline=baseline)
+
+
+def named(name: str, arrays: Arrays) -> Arrays:
+    """Arrays under a common name: ``name.key``."""
+    return {f"{name}.{key}": array for key, array in arrays.items()}
+
+
+def below(name: str, arrays: Arrays) -> Arrays:
+    """The arrays under a common name, without it: the inverse of :func:`named`."""
+    start = f"{name}."
+    return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}
 
 
 def _grid(*, step: float, norm_limit: int, noise_scale: float) -> Grid:

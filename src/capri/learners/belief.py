@@ -39,6 +39,7 @@ class Belief:
 
     ``moment`` and ``moment_precision`` average the measured reward-noise variance over epochs.
     ``heavy_tails``: clipping residuals was seen to cut off so much that it biases the estimate.
+    ``curious``: there are actions that nothing is known of, whose residuals may be large.
     """
 
     information: FloatArray
@@ -47,6 +48,7 @@ class Belief:
     moment_precision: float = 0.0
     epochs: int = 0
     heavy_tails: bool = False
+    curious: bool = False
 
     @classmethod
     def empty(cls, rank: int) -> "Belief":

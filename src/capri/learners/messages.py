@@ -4,7 +4,8 @@ A message ``t psi(w)`` has norm at most 1 whatever its shape, so loudness in one
 for in all others.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -117,6 +118,10 @@ class Design:
     second_moment: FloatArray
     left_out: float
     tau: float | None
+    # Where the epoch was not what its plan expected: how many answered, and the bound by which
+    # squared residuals were divided on average (see learners/reading.py).
+    answers: float | None = None
+    moment_bound: float | None = None
 
 
 def first_epoch_length(problem: Problem) -> int:
@@ -142,32 +147,38 @@ def design_epoch(
     state: Posterior,
     support: Support,
     length: int,
+    rate: float,
+    awaited: Sequence[Observation],
     generator: np.random.Generator,
 ) -> tuple[FloatArray, Design]:
-    """The shape ``A`` of ``psi(w) = A^T v(w)``, and everything the release will be read with."""
+    """The shape ``A`` of ``psi(w) = A^T v(w)``, and everything the release will be read with.
+
+    ``awaited``: what earlier epochs will tell that are not released yet. The shape asks about what
+    will not be known then.
+    ``rate``: the share of decisions whose reward is expected to come, where that is measured.
+    """
     features, weights = support.features, support.weights
     variance = np.sum((features @ state.factor) ** 2, axis=1)
     noise_variance = belief.noise_variance(problem.reward_bound)
-    # B_r: a few predicted standard deviations of the residual, never above the reward bound.
-    value_bound = options.clip_scale * sqrt(float(weights @ variance) + noise_variance)
-    residual = (
-        options.encodes_residuals
-        and belief.epochs > 0
-        and not belief.heavy_tails
-        and value_bound < problem.reward_bound
+    value_bound, residual = bound_of(
+        problem, options, belief, float(weights @ variance) + noise_variance
     )
     if residual:
         baseline, signal = state.mean, variance
     else:
-        value_bound = problem.reward_bound
         baseline, signal = np.zeros(basis.rank), variance + (features @ state.mean) ** 2
     total = signal + noise_variance
     mean_total = float(weights @ total)
-    main_share = sqrt(1 - options.moment_share**2 - residual * options.tail_share**2)
-    noise = _coordinate_noise(problem, basis.rank, value_bound, length) / main_share
-    shape, tau = _shape(options, state, support, length, noise, mean_total)
+    # Later segments may clip residuals even where the first does not.
+    main_share = options.main_share(
+        tail=residual or problem.rewards.overlapping, products=problem.sends_products
+    )
+    length = max(1, int(length * rate))
+    noise = coordinate_noise(problem, basis.rank, value_bound, length) / main_share
+    unsettled = replace(state, factor=awaited_factor(state.factor, awaited))
+    shape, tau = _shape(options, unsettled, support, length, noise, mean_total)
     # What the basis rank allowed for at most is now known: a report of fewer coordinates.
-    noise = _coordinate_noise(problem, shape.shape[1], value_bound, length) / main_share
+    noise = coordinate_noise(problem, shape.shape[1], value_bound, length) / main_share
     psi = features @ shape
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
     expectation = weights
@@ -194,13 +205,48 @@ def design_epoch(
     )
 
 
-def _coordinate_noise(problem: Problem, rank: int, value_bound: float, length: int) -> float:
+def awaited_factor(factor: FloatArray, awaited: Sequence[Observation]) -> FloatArray:
+    """A root of the covariance that will be left when the awaited releases are in.
+
+    ``F (I + F^T sum H^T R^-1 H F)^-1/2``: what data under way will settle need be neither explored
+    nor asked about again. The mean, and hence what is thought best, is that of now.
+    """
+    if not awaited:
+        return factor
+    information = np.zeros((factor.shape[1], factor.shape[1]))
+    for observation in awaited:
+        image = observation.design @ factor
+        information += image.T @ np.linalg.solve(observation.covariance, image)
+    values, vectors = np.linalg.eigh(information)
+    return np.asarray(factor @ (vectors / np.sqrt(1 + np.maximum(values, 0.0))))
+
+
+def bound_of(
+    problem: Problem, options: PracticalOptions, belief: Belief, variance: float
+) -> tuple[float, bool]:
+    """``B_s`` and whether residuals are encoded: a few predicted standard deviations of them.
+
+    Never above the reward bound, where rewards are encoded as they are.
+    """
+    bound = options.clip_scale * sqrt(variance)
+    residual = (
+        options.encodes_residuals
+        and belief.epochs > 0
+        and not belief.heavy_tails
+        and not belief.curious
+        and bound < problem.reward_bound
+    )
+    return (bound if residual else problem.reward_bound), residual
+
+
+def coordinate_noise(problem: Problem, rank: int, value_bound: float, length: int) -> float:
     """Standard deviation of the privacy noise on a coordinate of the release."""
     if problem.budget is None:
         # Not zero: the shape needs some noise to weigh directions against each other.
         return 1e-3 * value_bound * sqrt(length)
-    # The rank, plus the moment and the tail coordinate.
-    return problem.noise_per_bound(rank + 2) * value_bound * sqrt(problem.reports(length))
+    # The rank, plus the moment and the tail coordinate; twice and a count with a missing block.
+    coordinates = 2 * rank + 3 if problem.rewards.measured else rank + 2
+    return problem.noise_per_bound(coordinates) * value_bound * sqrt(problem.reports(length))
 
 
 def _shape(

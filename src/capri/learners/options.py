@@ -1,6 +1,7 @@
 """The choices of the practical preset, each with a name. None of them touches the guarantee."""
 
 from dataclasses import dataclass
+from math import sqrt
 
 from capri.checks import between, one_of, positive, truth, whole
 from capri.errors import ConfigurationError
@@ -88,6 +89,14 @@ class PracticalOptions:
                 "rigorous widths cannot bound what clipping residuals costs: "
                 "leave residual at None or False"
             )
+
+    def main_share(self, *, tail: bool, products: bool) -> float:
+        """Share of a message's norm that carries ``t psi``, beside the coordinates that are there.
+
+        Messages of products measure the size of residuals for nothing.
+        """
+        moment = 0.0 if products else self.moment_share**2
+        return sqrt(1 - moment - tail * self.tail_share**2)
 
     @property
     def encodes_residuals(self) -> bool:

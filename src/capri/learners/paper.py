@@ -5,6 +5,7 @@ until horizons nobody runs, so nothing is eliminated and play stays uniform.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -73,9 +74,14 @@ class PaperLearner(Learner):
         self._horizon = horizon
         self._options = options
         self._releases: list[_Release] = []
+        # Releases that the law in force rests on: an epoch keeps to the law it was planned with,
+        # whatever is released while it plays.
+        self._playing: list[_Release] = []
+        self._planned: frozenset[int] = frozenset()
 
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Draw the copies S and R and fix features, sensitivity and noise."""
+        self._playing = self._releases
         # Alg. 1, lines 4-8 (first epoch) and 21-25 (later ones): S and R of size T_r.
         basis_copy = self._draw_pairs(generator, length)
         covariance_copy = self._draw_pairs(generator, length)
@@ -102,6 +108,7 @@ class PaperLearner(Learner):
             noise_scale=noise_scale,
             composition=problem.composition,
         )
+        self._planned |= {epoch}
         return EpochPlan(
             epoch=epoch,
             length=length,
@@ -117,8 +124,12 @@ class PaperLearner(Learner):
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
         """Decode the release and shrink the active sets."""
         problem, options, plan = self._problem, self._options, release.plan
+        vector = release.vector
+        ratio = plan.length / release.participants
+        if ratio != 1:  # the copies stand for as many as were planned
+            vector = vector * ratio
         # Alg. 1, line 18: mu_r(.) = k_S(.)^T (K_SR K_RS + tau K_SS)^-1/2 g.
-        predictor = Predictor(problem.kernel, *plan.features.decoder(release.vector))
+        predictor = Predictor(problem.kernel, *plan.features.decoder(vector))
         # |W| of the union bound; with a sampler, the pairs that can occur in T rounds.
         pairs = problem.pairs or self._horizon * problem.actions.count
         width = paper_width(
@@ -129,18 +140,34 @@ class PaperLearner(Learner):
             horizon=self._horizon,
             pairs=pairs,
             failure_probability=options.failure_probability,
-            reports=problem.reports(plan.length),
+            reports=problem.reports(release.participants),
         )
+        width *= max(1.0, ratio)  # noise and sampling error are scaled with the vector
         # |psi(w)| <= sqrt(k(w,w) / tau) bounds the range of the estimate by 2 |g| / sqrt(tau).
-        spread = 2 * float(np.linalg.norm(release.vector)) / np.sqrt(plan.tau)
+        spread = 2 * float(np.linalg.norm(vector)) / np.sqrt(plan.tau)
         learnt = _Release(predictor=predictor, width=width, may_eliminate=bool(4 * width < spread))
         self._releases = [*self._releases, learnt]  # not in place: a copy goes its own way
+        self.drop(plan.epoch)
         return Lesson(width=width, active_share=self._active_share(generator))
+
+    def drop(self, epoch: int) -> None:
+        """An epoch is over; when none is under way, the law follows the newest release."""
+        self._planned -= {epoch}
+        if not self._planned:
+            self._playing = self._releases
+
+    def keep(self, epoch: int | None) -> None:
+        """Epochs whose data were lost are over."""
+        for number in self._planned - {epoch}:
+            self.drop(number)
 
     def active(self, contexts: FloatArray) -> BoolArray:
         """``X_{r+1}(c)`` by Eqn prunning_sets, one release after the other (Alg. 1, line 19)."""
+        return self._active(contexts, self._releases)
+
+    def _active(self, contexts: FloatArray, releases: list[_Release]) -> BoolArray:
         active = np.ones((len(contexts), self._problem.actions.count), dtype=np.bool_)
-        eliminating = [release for release in self._releases if release.may_eliminate]
+        eliminating = [release for release in releases if release.may_eliminate]
         if eliminating:
             for part in context_chunks(len(contexts), self._problem.actions.count):
                 pairs = self._problem.actions.pairs(contexts[part])
@@ -152,7 +179,7 @@ class PaperLearner(Learner):
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         """Uniform on the active set (Alg. 1, line 12)."""
-        active = self.active(contexts)
+        active = self._active(contexts, self._playing)
         return np.asarray(active / active.sum(axis=1, keepdims=True))
 
     def pool_law(self) -> FloatArray | None:
@@ -227,7 +254,10 @@ class PaperLearner(Learner):
             values.append({"width": release.width, "may_eliminate": release.may_eliminate})
             arrays[f"release.{number}.points"] = release.predictor.points
             arrays[f"release.{number}.weights"] = release.predictor.weights
-        return {"releases": values}, arrays
+        state: dict[str, Any] = {"releases": values}
+        if self._planned:
+            state |= {"planned": sorted(self._planned), "playing": len(self._playing)}
+        return state, arrays
 
     def restore(self, state: State) -> None:
         """Go on from :meth:`state`."""
@@ -237,3 +267,5 @@ class PaperLearner(Learner):
             points, weights = (arrays[f"release.{number}.{name}"] for name in ("points", "weights"))
             predictor = Predictor(self._problem.kernel, points, weights)
             self._releases.append(_Release(predictor=predictor, **release))
+        self._planned = frozenset(values.get("planned", ()))
+        self._playing = self._releases[: values.get("playing", len(self._releases))]

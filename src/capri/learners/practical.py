@@ -5,56 +5,69 @@ releases and public draws. Each epoch asks about what the belief does not know y
 what the last estimate missed, and plays by the law of the best action under the belief.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
-from math import sqrt
 from typing import Any
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
 from capri.epoch import play
-from capri.epoch.learner import Learner, Lesson, State
-from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.learner import Lesson, State
+from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
-from capri.errors import ConfigurationError, StorageError
+from capri.epoch.storage import below
+from capri.errors import ConfigurationError
 from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Predictor, spectral_basis
 from capri.learners import widths
 from capri.learners.belief import Belief, Observation, Posterior, posterior, prior_variance
-from capri.learners.messages import Design, design_epoch, sigma_max
+from capri.learners.catalogue import Catalogue, typical_error
+from capri.learners.kept import (
+    apart,
+    design_from,
+    flights_from,
+    flights_state,
+    stage_arrays,
+    stage_from,
+)
+from capri.learners.messages import (
+    Design,
+    awaited_factor,
+    bound_of,
+    design_epoch,
+    sigma_max,
+)
 from capri.learners.options import PracticalOptions
-from capri.learners.support import SUPPORT_PAIRS, Stage, predicted, support_of
+from capri.learners.reading import (
+    Expectations,
+    Leg,
+    cuts_off_too_much,
+    measured_noise,
+)
+from capri.learners.response import Response
+from capri.learners.support import Stage, predicted, support_of
 from capri.privacy.grid import make_grid
-from capri.privacy.promise import Randomizer
+from capri.privacy.layout import MessageLayout
+from capri.privacy.message import MessageGrid, make_message_grid
+from capri.privacy.promise import PrivacyModel, Randomizer
 from capri.privacy.sphere import sphere
-from capri.spaces import ContextPool
 
 # Public pairs from which the basis is built, and pairs on which widths are rehearsed.
 _BASIS_SAMPLE = 3000
 _REHEARSAL_PAIRS = 2048
-# Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
-_HEAVY_TAILS = 0.3
+# Laws of up to so many pairs are kept with their leg: 2 MB each.
+_KEPT_LAW = 1 << 18
+# Beside a missing block, measuring the size of residuals costs nothing up to 0.83.
+_FREE_MOMENT_SHARE = 0.7
 
 
-class PracticalLearner(Learner):
+class PracticalLearner(Catalogue):
     """Plans, learns and plays as described above; :class:`PracticalOptions` names the choices."""
 
     def __init__(
         self, problem: Problem, options: PracticalOptions, generator: np.random.Generator
     ) -> None:
-        if options.widths != "calibrated" and problem.contexts.size is None:
-            raise ConfigurationError(
-                f"{options.widths} widths need a finite ContextPool: their union bound counts pairs"
-            )
-        if options.widths == "rigorous" and (problem.pairs or 0) > SUPPORT_PAIRS:
-            raise ConfigurationError(
-                "rigorous widths need exact expectations over the pool: "
-                f"at most {SUPPORT_PAIRS:,} pairs, got {problem.pairs:,}"
-            )
-        if options.widths != "calibrated" and problem.randomizer is Randomizer.SPHERE:
-            raise ConfigurationError(
-                f"{options.widths} widths rest on Gaussian noise: use randomizer='gaussian' with "
-                "them"
-            )
+        widths.check_widths(problem, options)
         self._problem = problem
         self._options = options
         self._norm_bound = options.norm_bound or problem.reward_bound
@@ -66,24 +79,33 @@ class PracticalLearner(Learner):
         self._posterior = self._infer(self._belief)
         self._conduct = play.Conduct(problem.actions, play.UniformLaw())
         self._stage = Stage.draw(problem, generator)
-        self._design: Design | None = None
+        self._response = Response.unknown(self._basis.rank)
+        # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
+        self._flights: dict[int, tuple[Leg, ...]] = {}
+
+    @property
+    def _design(self) -> Design | None:
+        """What the plan of the newest epoch expects; None where none is open."""
+        return self._flights[max(self._flights)][0].design if self._flights else None
 
     def _build_basis(self, generator: np.random.Generator) -> tuple[Basis, FloatArray]:
+        return spectral_basis(
+            self._problem.kernel,
+            self._sample_pairs(generator),
+            tolerance=self._options.rank_tolerance,
+            max_rank=self._options.max_rank,
+        )
+
+    def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:
+        """Public pairs under uniform play."""
         actions = self._problem.actions
         contexts, weights = self._problem.contexts.support(generator, _BASIS_SAMPLE)
         if len(contexts) * actions.count <= _BASIS_SAMPLE:
             pairs = actions.pairs(contexts)
-            sample = pairs.reshape(-1, pairs.shape[-1])
-        else:
-            rows = generator.choice(len(contexts), size=_BASIS_SAMPLE, p=weights)
-            chosen = generator.integers(actions.count, size=_BASIS_SAMPLE)
-            sample = actions.chosen(contexts[rows], chosen)
-        return spectral_basis(
-            self._problem.kernel,
-            sample,
-            tolerance=self._options.rank_tolerance,
-            max_rank=self._options.max_rank,
-        )
+            return np.asarray(pairs.reshape(-1, pairs.shape[-1]))
+        rows = generator.choice(len(contexts), size=_BASIS_SAMPLE, p=weights)
+        chosen = generator.integers(actions.count, size=_BASIS_SAMPLE)
+        return actions.chosen(contexts[rows], chosen)
 
     def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
         """Functions and contexts to calibrate widths on, drawn once."""
@@ -116,15 +138,17 @@ class PracticalLearner(Learner):
             state=self._posterior,
             support=support,
             length=length,
+            rate=self._response.rate if problem.rewards.measured else 1.0,
+            awaited=self._awaited(number for number in self._flights if number != epoch),
             generator=generator,
         )
-        self._design = design
         tau = design.tau or self._ridge(design.residual_variance)
-        coordinates = shape.shape[1] + 1 + design.residual  # with moment and tail
+        tail_share = options.tail_share * (design.residual or problem.rewards.overlapping)
+        coordinates = shape.shape[1] + 1 + (tail_share > 0)  # with moment and tail
         budget, on_sphere = problem.budget, None
         if budget is not None and problem.randomizer is Randomizer.SPHERE:
             on_sphere, budget = sphere(budget.epsilon, coordinates), None
-        return EpochPlan(
+        plan = EpochPlan(
             epoch=epoch,
             length=length,
             features=LowRankFeatures(self._basis, shape, tau),
@@ -142,9 +166,80 @@ class PracticalLearner(Learner):
             calibration="analytic",
             baseline=self._predictor(design.observation.baseline) if design.residual else None,
             moment_share=options.moment_share,
-            tail_share=options.tail_share if design.residual else 0.0,
+            tail_share=tail_share,
             sphere=on_sphere,
+            message=self._message(shape.shape[1], length, tail_share),
         )
+        leg = self._leg(design.observation.baseline, design.value_bound)
+        self._flights = {**self._flights, epoch: (replace(leg, design=design),)}
+        return plan
+
+    def _message(self, rank: int, length: int, tail_share: float) -> MessageGrid | None:
+        """The message of products, with a form for missing rewards where they are measured."""
+        problem = self._problem
+        if not problem.sends_products:
+            return None
+        layout = MessageLayout(
+            rank=rank,
+            missing=problem.rewards.measured,
+            tail_share=tail_share,
+            moment_share=_FREE_MOMENT_SHARE,
+        )
+        if layout.missing:
+            layout = replace(layout, count_share=layout.largest_count_share)
+        return make_message_grid(
+            layout,
+            length=4 * length,
+            budget=problem.budget,
+            composition=problem.composition,
+        )
+
+    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
+        """A segment that plays the law of now."""
+        law, stage = self._stage_law(), self._stage
+        if law.size > _KEPT_LAW:
+            stage = replace(stage, law=None)  # computed again when the release is read
+        return Leg(self._conduct, stage, baseline, value_bound, self._belief.epochs)
+
+    def turn(self, generator: np.random.Generator) -> Segment | None:
+        """The newest law, baseline and bound for the rest of the newest epoch.
+
+        Its shape stays: coordinates of one sum cannot change.
+        """
+        if not self._flights:
+            return None
+        epoch = max(self._flights)
+        support = support_of(self._problem, self._basis, self._stage, self._stage_law(), generator)
+        variance = np.sum((support.features @ self._posterior.factor) ** 2, axis=1)
+        bound, residual = bound_of(
+            self._problem,
+            self._options,
+            self._belief,
+            float(support.weights @ variance)
+            + self._belief.noise_variance(self._problem.reward_bound),
+        )
+        baseline = self._posterior.mean if residual else np.zeros(self._basis.rank)
+        legs = (*self._flights[epoch], self._leg(baseline, bound))
+        self._flights = {**self._flights, epoch: legs}
+        return Segment(
+            number=len(legs),
+            value_bound=bound,
+            baseline=self._predictor(baseline) if residual else None,
+        )
+
+    def accepts(self, problem: Problem) -> None:
+        """Refuse what the constructor would refuse."""
+        widths.check_widths(problem, self._options)
+
+    def keep(self, epoch: int | None) -> None:
+        """Await nothing of epochs that are lost, and of this one only what is still to come."""
+        legs = self._flights.get(epoch or 0, ())
+        lost = tuple(replace(leg, design=None) for leg in legs)
+        self._flights = {epoch: lost} if epoch is not None and lost else {}
+
+    def drop(self, epoch: int) -> None:
+        """Forget the legs of an epoch that will never be released."""
+        self._flights = {number: legs for number, legs in self._flights.items() if number != epoch}
 
     def _ridge(self, residual_variance: float) -> float:
         """The ``tau`` of kernel ridge regression that the prior amounts to: noise over prior."""
@@ -155,29 +250,46 @@ class PracticalLearner(Learner):
 
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
         """Update the belief, the law and the tests that rule actions out."""
-        options, design = self._options, self._design
-        if design is None:
+        options, plan = self._options, release.plan
+        if plan.epoch not in self._flights:
             raise ConfigurationError("a release needs the plan it was made with")
         before = self._belief
         if not options.pooling:
             nothing = Belief.empty(self._basis.rank)
             before = replace(before, information=nothing.information, vector=nothing.vector)
-        rank = release.plan.features.rank
-        released = release.vector[:rank] / design.main_share
-        if self._cuts_off_too_much(release, design):
+        design, released, response = self._read(release, before, generator)
+        if cuts_off_too_much(release, design, self._problem.reward_bound):
             belief = before.start_again()
         else:
-            moment = self._measured_noise(release.plan, float(release.vector[rank]), design)
+            moment = measured_noise(release, design)
             belief = before.observe(design.observation, released, moment)
+        if not self._flights[plan.epoch][0].moved:
+            belief = replace(belief, curious=False)
         state = self._infer(belief)
-        expected = sqrt(float(np.trace(state.factor.T @ design.spread @ state.factor)))
-        tests = self._next_tests(release.plan, design, released, belief, state, generator)
-        law = self._next_law(state, expected, generator)
+        expected = typical_error(state, design.spread)
+        tests = widths.next_tests(
+            self._conduct.tests,
+            problem=self._problem,
+            options=options,
+            basis=self._basis,
+            rehearsal=self._rehearsal,
+            spectrum=self._spectrum,
+            norm_bound=self._norm_bound,
+            release=release,
+            design=design,
+            released=released,
+            belief=belief,
+            state=state,
+            generator=generator,
+        )
+        law = self._next_law(state, expected, generator, read=plan.epoch)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
-        self._belief, self._posterior = belief, state
+        self._belief, self._posterior, self._response = belief, state, response
         self._conduct = play.Conduct(self._problem.actions, law, tests)
-        self._stage, self._design = stage, None
+        self._stage = stage
+        if release.last:
+            self.drop(plan.epoch)
         covariance = design.observation.covariance
         return Lesson(
             width=tests[-1].width,
@@ -186,39 +298,62 @@ class PracticalLearner(Learner):
             noise_share=0.0
             if self._problem.budget is None
             else design.noise**2 * len(covariance) / float(np.trace(covariance)),
+            response_rate=response.rate if self._problem.rewards.measured else None,
         )
 
-    def _measured_noise(
-        self, plan: EpochPlan, moment: float, design: Design
-    ) -> tuple[float, float]:
-        """Variance of the reward noise from the moment coordinate, and its precision.
+    def _read(
+        self, release: Release, belief: Belief, generator: np.random.Generator
+    ) -> tuple[Design, FloatArray, Response]:
+        """What the release observed, the vector it observed, and who answered.
 
-        ``E[z^2] = B_r^2 (coordinate / (B_r s n) + 1) / 2`` minus what the belief expected of ``f``.
-        The privacy noise gives it the deviation ``B_r sigma / (2 s n)``; the belief's expectation
-        is trusted to 70 %, so that early, rough ones weigh little.
+        As planned, where the epoch went as planned; else by its segments and real counts.
         """
-        share, bound, length = self._options.moment_share, plan.value_bound, plan.length
-        square = bound**2 * (moment / (bound * share * length) + 1) / 2
-        deviation = bound * design.noise * design.main_share / (2 * share * length)
-        variance = deviation**2 + (0.7 * design.signal_variance) ** 2
-        return square - design.signal_variance, 1 / variance
+        plan, response = release.plan, self._response
+        legs = self._flights[plan.epoch]
+        rank, planned = plan.features.rank, legs[0].design
+        vector = release.vector[:rank]
+        as_planned = (
+            len(legs) == 1
+            and planned is not None
+            and release.participants == plan.length
+            and legs[0].learnt == self._belief.epochs
+        )
+        if as_planned and plan.message is None:
+            assert planned is not None
+            return planned, vector / planned.main_share, response
+        expected = Expectations.of(
+            self._problem, self._basis, plan, legs, release.counts, generator
+        )
+        if plan.message is None:
+            main_share = self._options.main_share(tail=plan.tail_share > 0, products=False)
+            design, shift = expected.design(
+                belief, self._posterior, legs[0].baseline, main_share=main_share
+            )
+            return design, vector / main_share - shift, response
+        main_share = self._options.main_share(tail=plan.tail_share > 0, products=True)
+        doubt = None
+        if plan.message.layout.missing:
+            doubt = response = expected.measured(
+                response,
+                release.vector,
+                spectrum=self._spectrum,
+                smoothness=self._options.smoothness,
+            )
+            expected = expected.answered(response)
+        design, shift = expected.design(
+            belief, self._posterior, legs[0].baseline, main_share=main_share, response=doubt
+        )
+        return design, plan.value_bound * vector - shift, response
 
-    def _cuts_off_too_much(self, release: Release, design: Design) -> bool:
-        """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
-
-        The tail coordinate measures ``E[(|z| - B_r)_+] = B (coordinate / (B_r q n) + 1) / 2``; the
-        measure must exceed its limit by 2.5 standard deviations of the privacy noise.
-        """
-        plan, share = release.plan, release.plan.tail_share
-        if share == 0:
-            return False
-        bound = self._problem.reward_bound
-        unit = plan.value_bound * share * plan.length
-        cut_off = bound * (float(release.vector[-1]) / unit + 1) / 2
-        deviation = bound * design.noise * design.main_share / (2 * unit)
-        return cut_off > _HEAVY_TAILS * plan.value_bound + 2.5 * deviation
-
-    def _next_law(self, state: Posterior, error: float, generator: np.random.Generator) -> play.Law:
+    def _next_law(
+        self,
+        state: Posterior,
+        error: float,
+        generator: np.random.Generator,
+        *,
+        read: int | None = None,
+    ) -> play.Law:
+        """The law after a belief; ``read``: the epoch whose release it was learnt from."""
         options = self._options
         if options.exploration == "uniform":
             return play.UniformLaw()
@@ -226,57 +361,18 @@ class PracticalLearner(Learner):
             gamma = options.gap_scale * self._problem.actions.count / max(error, 1e-9)
             return play.InverseGapLaw(self._predictor(state.mean), gamma)
         xi = generator.standard_normal((self._basis.rank, options.draws))
-        draws = state.mean[:, None] + options.thompson_scale * (state.factor @ xi)
+        # All but the one that was read just now and the one that has not taken its decisions yet.
+        full = sorted(set(self._flights) - {read})[:-1]
+        factor = awaited_factor(state.factor, self._awaited(full))
+        draws = state.mean[:, None] + options.thompson_scale * (factor @ xi)
         return play.ThompsonLaw(self._basis, draws)
 
-    def _next_tests(
-        self,
-        plan: EpochPlan,
-        design: Design,
-        released: FloatArray,
-        belief: Belief,
-        state: Posterior,
-        generator: np.random.Generator,
-    ) -> tuple[play.EliminationTest, ...]:
-        """The tests in force after this release."""
-        problem, options = self._problem, self._options
-        failure = widths.epoch_failure(options.failure_probability, plan.epoch)
-        if options.widths == "calibrated":
-            quantile = options.width_scale * self._rehearsal.quantile(
-                belief, state, failure, generator
-            )
-            # The pooled belief contains all earlier releases, so one test is enough.
-            return (widths.calibrated_test(self._basis, state, quantile, design.spread),)
-        pairs = problem.pairs or 0
-        test: play.EliminationTest
-        if options.widths == "paper":
-            width = options.width_scale * widths.paper_width(
-                sigma_max=plan.sigma_max,
-                reward_bound=problem.reward_bound,
-                tau=plan.tau,
-                budget=problem.budget,
-                horizon=max(3, plan.length),
-                pairs=pairs,
-                failure_probability=failure,
-                reports=problem.reports(plan.length),
-            )
-            # The lemma is about the estimate of one epoch; on the pooled one it is only a rule.
-            test = play.CommonWidth(self._predictor(state.mean), width)
-        else:
-            test = widths.rigorous_test(
-                basis=self._basis,
-                design=design,
-                released=released,
-                spectrum=self._spectrum,
-                smoothness=options.smoothness,
-                norm_bound=self._norm_bound,
-                problem=problem,
-                length=plan.length,
-                differences=pairs * problem.actions.count,
-                failure=failure,
-                width_scale=options.width_scale,
-            )
-        return (*self._conduct.tests, test)
+    def _awaited(self, epochs: Iterable[int]) -> list[Observation]:
+        """What these epochs will tell, as their plans expect it. Reports are read as they come."""
+        if self._problem.model is PrivacyModel.LOCAL:
+            return []
+        designs = (self._flights[number][0].design for number in epochs)
+        return [design.observation for design in designs if design is not None]
 
     # -- playing ----------------------------------------------------------------------------------
 
@@ -315,27 +411,23 @@ class PracticalLearner(Learner):
     # -- storage ----------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Basis, belief, law, tests, and the design of an open epoch."""
-        plain, belief = _apart("belief", self._belief)
-        values = {"belief": plain, "stage": {"is_pool": self._stage.is_pool}, "design": None}
-        _, rehearsal = _apart("rehearsal", self._rehearsal)
+        """Basis, belief, law, tests, and the legs of epochs that are not read yet."""
+        plain, belief = apart("belief", self._belief)
+        values: dict[str, Any] = {"belief": plain, "stage": {"is_pool": self._stage.is_pool}}
+        _, rehearsal = apart("rehearsal", self._rehearsal)
         conduct_values, conduct = self._conduct.state()
         arrays = {
             "basis.pivots": self._basis.pivots,
             "basis.transform": self._basis.transform,
             "basis.spectrum": self._spectrum,
         }
-        arrays |= rehearsal | belief | conduct
-        if not self._stage.is_pool:
-            arrays["stage.contexts"] = self._stage.contexts
-            arrays["stage.weights"] = self._stage.weights
-        if self._design is not None:
-            values["design"], design = _apart("design", self._design)
-            observation = self._design.observation
-            arrays |= design
-            arrays["design.matrix"] = observation.design
-            arrays["design.covariance"] = observation.covariance
-            arrays["design.baseline"] = observation.baseline
+        arrays |= rehearsal | belief | conduct | stage_arrays(self._stage)
+        values["flights"], flights = flights_state(self._flights)
+        arrays |= flights
+        if self._problem.rewards.measured:
+            values["response"], response = apart("response", self._response)
+            values["silence"], silence = apart("silence", self._response.silence)
+            arrays |= response | silence
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
@@ -344,39 +436,23 @@ class PracticalLearner(Learner):
         problem = self._problem
         self._basis = Basis(problem.kernel, arrays["basis.pivots"], arrays["basis.transform"])
         self._spectrum = arrays["basis.spectrum"]
-        self._rehearsal = widths.Rehearsal(**_below("rehearsal", arrays))
-        self._belief = Belief(**_below("belief", arrays), **values["belief"])
+        self._rehearsal = widths.Rehearsal(**below("rehearsal", arrays))
+        self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._posterior = self._infer(self._belief)
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
-        if not values["stage"]["is_pool"]:
-            self._stage = Stage(**_below("stage", arrays), is_pool=False)
-        elif isinstance(problem.contexts, ContextPool):
-            self._stage = Stage(problem.contexts.rows, problem.contexts.weights, True)
-        else:
-            raise StorageError("this policy was saved with a context pool")
-        self._design = None
-        if values["design"] is not None:
-            parts = _below("design", arrays)
-            observation = Observation(
-                design=parts.pop("matrix"),
-                covariance=parts.pop("covariance"),
-                baseline=parts.pop("baseline"),
+        self._stage = stage_from(problem, values["stage"], arrays)
+        if "flights" in values:
+            self._flights = flights_from(values["flights"], arrays, problem, self._basis)
+        else:  # a file from before epochs overlapped: the design of the one that is open
+            self._flights = {}
+            if values["design"] is not None:
+                design = design_from(values["design"], arrays)
+                leg = self._leg(design.observation.baseline, design.value_bound)
+                self._flights[self._belief.epochs + 1] = (replace(leg, design=design),)
+        if "response" in values:
+            silence = Belief(**below("silence", arrays), **values["silence"])
+            self._response = Response(
+                silence=silence, **below("response", arrays), **values["response"]
             )
-            self._design = Design(observation=observation, **parts, **values["design"])
-
-
-def _apart(name: str, thing: Belief | widths.Rehearsal | Design) -> State:
-    """The fields of a dataclass: plain values, and arrays under ``name.field``."""
-    values, arrays = {}, {}
-    for field, value in vars(thing).items():
-        if isinstance(value, np.ndarray):
-            arrays[f"{name}.{field}"] = value
-        elif not isinstance(value, Observation):
-            values[field] = value
-    return values, arrays
-
-
-def _below(name: str, arrays: dict[str, FloatArray]) -> dict[str, Any]:
-    """The arrays of a dataclass, by field."""
-    start = f"{name}."
-    return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}
+        else:
+            self._response = Response.unknown(self._basis.rank)

@@ -47,6 +47,11 @@ def build(
     if isinstance(options, PaperOptions):
         if horizon is None:
             raise ConfigurationError("preset 'paper' needs a horizon: its constants depend on it")
+        if problem.rewards.measured:
+            raise ConfigurationError(
+                "missing_reward='as-estimated' needs preset='practical': the paper's message has "
+                "no place for it. Give a number"
+            )
         return Schedule.paper(horizon), PaperLearner(problem, horizon, options)
     first = options.first_epoch or first_epoch_length(problem)
     schedule = Schedule(first, options.growth, horizon)

@@ -11,13 +11,18 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtri
 
 from capri.arrays import FloatArray
-from capri.epoch.play import DifferenceTest
+from capri.epoch.plan import Release
+from capri.epoch.play import CommonWidth, DifferenceTest, EliminationTest
 from capri.epoch.problem import Problem
-from capri.features import Basis
+from capri.errors import ConfigurationError
+from capri.features import Basis, Predictor
 from capri.kernels import random_coefficients
 from capri.learners.belief import Belief, Posterior, posterior
 from capri.learners.messages import Design
+from capri.learners.options import PracticalOptions
+from capri.learners.support import SUPPORT_PAIRS
 from capri.privacy.budget import Budget
+from capri.privacy.promise import Randomizer
 
 
 def paper_beta(*, reward_bound: float, tau: float, horizon: int, failure: float) -> float:
@@ -209,3 +214,80 @@ def rigorous_test(
     )
     width = sum(sqrt(float(np.trace(root.T @ design.spread @ root))) for root in roots)
     return DifferenceTest(basis, decoder @ released, roots, width_scale * norm_bound, width)
+
+
+def check_widths(problem: Problem, options: PracticalOptions) -> None:
+    """Refuse widths that cannot be had for this problem."""
+    if options.widths != "calibrated" and problem.rewards.measured:
+        raise ConfigurationError(
+            f"{options.widths} widths have no term for a measured rate of answers: give "
+            "missing_reward a number, or leave widths at 'calibrated'"
+        )
+    if options.widths != "calibrated" and problem.contexts.size is None:
+        raise ConfigurationError(
+            f"{options.widths} widths need a finite ContextPool: their union bound counts pairs"
+        )
+    if options.widths == "rigorous" and (problem.pairs or 0) > SUPPORT_PAIRS:
+        raise ConfigurationError(
+            "rigorous widths need exact expectations over the pool: "
+            f"at most {SUPPORT_PAIRS:,} pairs, got {problem.pairs:,}"
+        )
+    if options.widths != "calibrated" and problem.randomizer is Randomizer.SPHERE:
+        raise ConfigurationError(
+            f"{options.widths} widths rest on Gaussian noise: use randomizer='gaussian' with them"
+        )
+
+
+def next_tests(
+    past: tuple[EliminationTest, ...],
+    *,
+    problem: Problem,
+    options: PracticalOptions,
+    basis: Basis,
+    rehearsal: Rehearsal,
+    spectrum: FloatArray,
+    norm_bound: float,
+    release: Release,
+    design: Design,
+    released: FloatArray,
+    belief: Belief,
+    state: Posterior,
+    generator: np.random.Generator,
+) -> tuple[EliminationTest, ...]:
+    """The tests in force after a release; ``past`` are those before it."""
+    plan, length = release.plan, release.participants
+    # Releases are counted, not epochs: one may be read in parts, and shares must sum to all.
+    failure = epoch_failure(options.failure_probability, belief.epochs)
+    if options.widths == "calibrated":
+        quantile = options.width_scale * rehearsal.quantile(belief, state, failure, generator)
+        # The pooled belief contains all earlier releases, so one test is enough.
+        return (calibrated_test(basis, state, quantile, design.spread),)
+    pairs = problem.pairs or 0
+    if options.widths == "paper":
+        width = options.width_scale * paper_width(
+            sigma_max=plan.sigma_max,
+            reward_bound=problem.reward_bound,
+            tau=plan.tau,
+            budget=problem.budget,
+            horizon=max(3, length),
+            pairs=pairs,
+            failure_probability=failure,
+            reports=problem.reports(length),
+        )
+        # The lemma is about the estimate of one epoch; on the pooled one it is only a rule.
+        predictor = Predictor(problem.kernel, basis.pivots, basis.transform @ state.mean)
+        return (*past, CommonWidth(predictor, width))
+    test = rigorous_test(
+        basis=basis,
+        design=design,
+        released=released,
+        spectrum=spectrum,
+        smoothness=options.smoothness,
+        norm_bound=norm_bound,
+        problem=problem,
+        length=length,
+        differences=pairs * problem.actions.count,
+        failure=failure,
+        width_scale=options.width_scale,
+    )
+    return (*past, test)

@@ -21,7 +21,7 @@ from capri.privacy.calibration import NOISE_UNITS
 from capri.privacy.directions import Words
 from capri.privacy.grid import Grid
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.message import MessageGrid, MessageSums
+from capri.privacy.message import MessageGrid
 from capri.privacy.moments import MomentGrid
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.promise import PrivacyModel
@@ -148,7 +148,7 @@ class MomentMechanism(Mechanism[IntArray, FloatArray]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessageMechanism(Mechanism[IntArray, MessageSums]):
+class MessageMechanism(Mechanism[IntArray, FloatArray]):
     """Discrete Gaussian noise on the integer sum of messages, for each block its own.
 
     ``sigma / share`` on a block is ``sigma`` on the block times its share, and in that norm two
@@ -185,9 +185,13 @@ class MessageMechanism(Mechanism[IntArray, MessageSums]):
             ]
         )
 
-    def noisy(self, secret: IntArray, source: NoiseSource) -> MessageSums:
-        """The noisy sums as numbers."""
-        return self.grid.read(self.noised(secret, source))
+    def noisy(self, secret: IntArray, source: NoiseSource) -> FloatArray:
+        """The noisy sums as numbers, in the order of the layout."""
+        return self.grid.numbers(self.noised(secret, source))
+
+    def exact(self, secret: IntArray) -> FloatArray:
+        """The sums as numbers."""
+        return self.grid.numbers(secret)
 
 
 class ReportDraws(SphereDraws, Randomness, Protocol):

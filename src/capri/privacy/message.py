@@ -256,12 +256,23 @@ class MessageGrid:
         own = {"main": 1, "missing": 1, "diagonal": 2, "products": 2, "projected": 2}.get(name, 0)
         return float(self.feature_units**own * self.level ** (2 - own))
 
+    def numbers(self, units: IntArray) -> FloatArray:
+        """Sums of messages, with noise or without, as numbers in the order of the layout."""
+        return np.asarray(units / self._worth)
+
+    @cached_property
+    def _worth(self) -> FloatArray:
+        """What 1 is worth in each coordinate."""
+        blocks = self.layout.blocks.items()
+        return np.concatenate([np.full(block.size, self._units(name)) for name, block in blocks])
+
     def read(self, units: IntArray) -> MessageSums:
-        """Sums of messages, with noise or without, as numbers. Public noise keeps them unbiased."""
-        found = {
-            name: units[block.part] / self._units(name)
-            for name, block in self.layout.blocks.items()
-        }
+        """Sums of messages, with noise or without, by block. Noise of mean 0 leaves no bias."""
+        return self.sums(self.numbers(units))
+
+    def sums(self, numbers_in_order: FloatArray) -> MessageSums:
+        """The numbers of :meth:`numbers` by block."""
+        found = {name: numbers_in_order[block.part] for name, block in self.layout.blocks.items()}
         numbers = {name: float(found[name][0]) for name in _NUMBERS if name in found}
         matrix = None
         if "diagonal" in found:

@@ -1,0 +1,271 @@
+"""How a release is read when its epoch was not what its plan expected.
+
+An epoch is a list of public segments ``(n_s, law_s, theta_s, B_s)``. With ``t = z / B_s`` and the
+release in units of the opening bound ``V``,
+
+    g = sum_s H_s (theta - theta_s) + error,     H_s = n_s V/B_s  E_s[psi v^T]
+    R = noise^2 I + sum_s n_s (V/B_s)^2 E_s[(v^T P v + (v^T (mean - theta_s))^2 + noise) psi psi^T]
+
+where ``n_s`` counts the decisions that were really made, times the rate of those who answered
+where that is measured. Everything here is a function of public laws, counts and earlier releases.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.play import Conduct
+from capri.epoch.problem import Problem
+from capri.features import Basis, LowRankFeatures
+from capri.learners.belief import Belief, Observation, Posterior
+from capri.learners.messages import Design, coordinate_noise
+from capri.learners.response import Response
+from capri.learners.support import Stage, Support, support_of
+
+# Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
+_HEAVY_TAILS = 0.3
+# Parts of an epoch below one in so many are not asked about tails.
+_TELLING = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Leg:
+    """A segment as the learner needs it again: what was played, subtracted and clipped at.
+
+    ``design`` is what the plan expected of the whole epoch, of use as long as no release came
+    since: ``learnt`` counts those before it. ``moved``: the actions were replaced since it was
+    played, and the basis with them.
+    """
+
+    conduct: Conduct
+    stage: Stage
+    baseline: FloatArray
+    value_bound: float
+    learnt: int
+    design: Design | None = None
+    moved: bool = False
+
+    def support(self, problem: Problem, basis: Basis, generator: np.random.Generator) -> Support:
+        """The pairs it plays."""
+        law = self.stage.law
+        if law is None:
+            law = self.conduct.probabilities(self.stage.contexts)
+        problem = replace(problem, actions=self.conduct.actions)
+        return support_of(problem, basis, self.stage, law, generator)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What is expected of a leg: pairs, ``psi``, and how many answer at each pair."""
+
+    leg: Leg
+    features: FloatArray
+    psi: FloatArray
+    decisions: FloatArray
+    answers: FloatArray
+    left_out: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Expectations:
+    """What is expected of a released epoch, leg by leg."""
+
+    problem: Problem
+    plan: EpochPlan
+    parts: tuple[_Part, ...]
+    participants: int
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        basis: Basis,
+        plan: EpochPlan,
+        legs: Sequence[Leg],
+        counts: Sequence[int],
+        generator: np.random.Generator,
+    ) -> "Expectations":
+        """Before anything is known of who answered."""
+        assert isinstance(plan.features, LowRankFeatures)
+        parts = []
+        for leg, count in zip(legs, counts, strict=True):
+            if count == 0:
+                continue
+            support = leg.support(problem, basis, generator)
+            features, decisions = support.features, count * support.weights
+            if leg.moved:  # the shape is that of the old basis, in its columns
+                columns = plan.features.points.shape[1]
+                psi = plan.features.whitened_block(support.pairs[:, :columns])
+            else:
+                psi = features @ plan.features.whitening
+            psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+            left_out = basis.residual(support.pairs, features)
+            parts.append(_Part(leg, features, psi, decisions, decisions, left_out))
+        return cls(problem, plan, tuple(parts), sum(counts))
+
+    def measured(
+        self,
+        response: Response,
+        vector: FloatArray,
+        *,
+        spectrum: FloatArray,
+        smoothness: float,
+    ) -> Response:
+        """Who answered, from the count and the silent block of the release."""
+        message = self.plan.message
+        assert message is not None
+        sums = message.sums(vector)
+        assert sums.missing is not None
+        assert sums.count is not None
+        counted = response.counted(sums.count, self.participants, message.deviation("count"))
+        rank, full = self.plan.features.rank, self.parts[0].features.shape[1]
+        design, expected = np.zeros((rank, full)), np.zeros(rank)
+        second_moment = np.zeros((rank, rank))
+        for part in self.parts:
+            weighted = part.psi * part.decisions[:, None]
+            design += weighted.T @ part.features
+            expected += weighted.sum(axis=0)
+            second_moment += weighted.T @ part.psi
+        return counted.regressed(
+            sums.missing,
+            message.deviation("missing"),
+            design=design,
+            expected=expected,
+            second_moment=second_moment,
+            spectrum=spectrum,
+            smoothness=smoothness,
+        )
+
+    def answered(self, response: Response) -> "Expectations":
+        """With the measured rate of answers at each pair."""
+        parts = tuple(
+            _Part(p.leg, p.features, p.psi, p.decisions, p.decisions * rates, p.left_out)
+            for p in self.parts
+            for rates in (response.rates(p.features),)
+        )
+        return Expectations(self.problem, self.plan, parts, self.participants)
+
+    def design(
+        self,
+        belief: Belief,
+        state: Posterior,
+        baseline: FloatArray,
+        *,
+        main_share: float,
+        response: Response | None = None,
+    ) -> tuple[Design, FloatArray]:
+        """The observation as if ``baseline`` had been subtracted all along, and what that shifts.
+
+        ``g = H (theta - baseline) + sum_s H_s (baseline - theta_s) + error``: the second term is
+        known, and is to be taken off the release.
+        """
+        plan, bound = self.plan, self.plan.value_bound
+        noise_variance = belief.noise_variance(self.problem.reward_bound)
+        rank, full = plan.features.rank, len(baseline)
+        matrix, shift = np.zeros((rank, full)), np.zeros(rank)
+        sampling, second_moment = np.zeros((rank, rank)), np.zeros((rank, rank))
+        spread = np.zeros((full, full))
+        expected = precision = answers = away = left_out = total_variance = 0.0
+        for part in self.parts:
+            leg, v, psi, weights = part.leg, part.features, part.psi, part.answers
+            scale = bound / leg.value_bound
+            piece = scale * (psi * weights[:, None]).T @ v
+            matrix += piece
+            shift += piece @ (baseline - leg.baseline)
+            signal = np.sum((v @ state.factor) ** 2, axis=1)
+            signal += (v @ (state.mean - leg.baseline)) ** 2
+            residual = weights * (signal + noise_variance)
+            sampling += scale**2 * (psi * residual[:, None]).T @ psi
+            second_moment += scale**2 * (psi * weights[:, None]).T @ psi
+            spread += (v * part.decisions[:, None]).T @ v
+            number = float(weights.sum())
+            answers += number
+            away += number * leg.value_bound
+            expected += float(weights @ signal) / leg.value_bound**2
+            precision += number / leg.value_bound**2
+            total_variance += float(residual.sum())
+            left_out += float(part.decisions @ part.left_out)
+        noise = self._noise(main_share)
+        covariance = noise**2 * np.eye(rank) + sampling
+        if response is not None:
+            # An error of the measured rate: everything expected is off by a common factor.
+            image, offset = matrix @ state.factor, matrix @ (state.mean - baseline) + shift
+            doubt = response.variance / response.rate**2
+            covariance += doubt * (image @ image.T + np.outer(offset, offset))
+        return Design(
+            observation=Observation(design=matrix, covariance=covariance, baseline=baseline),
+            value_bound=away / answers,
+            residual=any(part.leg.value_bound < self.problem.reward_bound for part in self.parts),
+            main_share=main_share,
+            noise=noise,
+            signal_variance=expected / precision,
+            residual_variance=total_variance / answers,
+            spread=spread / self.participants,
+            second_moment=second_moment,
+            left_out=left_out / self.participants,
+            tau=None,
+            answers=answers,
+            moment_bound=sqrt(answers / precision),
+        ), shift
+
+    def _noise(self, main_share: float) -> float:
+        plan = self.plan
+        if plan.message is not None and self.problem.budget is not None:
+            return plan.noise_scale
+        scale = coordinate_noise(
+            self.problem, plan.features.rank, plan.value_bound, self.participants
+        )
+        return scale / main_share
+
+
+def measured_noise(release: Release, design: Design) -> tuple[float, float]:
+    """Variance of the reward noise from the moment coordinate, and its precision.
+
+    ``E[z^2] = B_r^2 (coordinate / (B_r s n) + 1) / 2`` minus what the belief expected of ``f``. The
+    privacy noise gives it the deviation ``B_r sigma / (2 s n)``; the belief's expectation is
+    trusted to 70 %, so that early, rough ones weigh little. With segments, ``B_r^2`` is the mean by
+    which squares were divided.
+    """
+    plan = release.plan
+    answers = release.participants if design.answers is None else design.answers
+    bound = plan.value_bound if design.moment_bound is None else design.moment_bound
+    if plan.message is not None:
+        sums = plan.message.sums(release.vector)
+        assert sums.moment is not None
+        square = bound**2 * (sums.moment / answers + 1) / 2
+        deviation = bound**2 * plan.message.deviation("moment") / (2 * answers)
+    else:
+        share, moment = plan.moment_share, float(release.vector[plan.features.rank])
+        square = bound**2 * (moment / (plan.value_bound * share * answers) + 1) / 2
+        deviation = bound * design.noise * design.main_share / (2 * share * answers)
+        deviation *= bound / plan.value_bound
+    variance = deviation**2 + (0.7 * design.signal_variance) ** 2
+    return square - design.signal_variance, 1 / variance
+
+
+def cuts_off_too_much(release: Release, design: Design, reward_bound: float) -> bool:
+    """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
+
+    The tail coordinate measures ``E[(|z| - B_r)_+] = B (coordinate / (B_r q n) + 1) / 2``; the
+    measure must exceed its limit by 2.5 standard deviations of the privacy noise. A few late
+    reports, or an epoch that hardly began, are all noise: many such parts would cry wolf sooner or
+    later, and everything learnt so far would go.
+    """
+    plan, share = release.plan, release.plan.tail_share
+    if share == 0 or _TELLING * release.participants < plan.length:
+        return False
+    answers = release.participants if design.answers is None else design.answers
+    if plan.message is not None:
+        sums = plan.message.sums(release.vector)
+        assert sums.tail is not None
+        mean, noise = sums.tail / answers, plan.message.deviation("tail") / answers
+    else:
+        unit = plan.value_bound * share * answers
+        mean = float(release.vector[-1]) / unit
+        noise = design.noise * design.main_share / unit
+    cut_off = reward_bound * (mean + 1) / 2
+    return cut_off > _HEAVY_TAILS * design.value_bound + 2.5 * (reward_bound * noise / 2)
