@@ -1,9 +1,10 @@
 """The local model on devices: regret, bytes, and what a device and the aggregator cost.
 
-    python benchmarks/local.py [--functions 10] [--only regret|speed]
+    python benchmarks/local.py [--functions 10] [--only regret|speed|late] [--late-rounds 100000]
 
 Regret per round divided by that of uniform play, fresh random functions (seeds 2000, 2001, ...),
-one run each through the real device and aggregator code. Writes results/local.json.
+one run each through the real device and aggregator code. ``--only late`` plays reports that arrive
+some decisions late, with and without a wait for them. Writes results/local.json.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from capri.privacy.sphere import sphere as sphere_for
 FIRST_SEED = 2000
 ROUNDS = 10**6
 KERNELS = {"matern": M52, "rbf 0.6": SMOOTH_WIDE}
+# Decisions by which reports are late.
+DELAYS = (0, 1000, 10_000)
 # Epsilon and the regret to stay below on each problem.
 BARS = {1.0: (0.45, 0.30), 4.0: (0.20, 0.12), 8.0: (0.14, 0.09)}
 
@@ -58,6 +61,46 @@ def regret(kernel: str, epsilon: float, randomizer: str, seed: int) -> dict[str,
     return {"ratio": result.ratio, "seconds": result.seconds, "bundle": largest}
 
 
+def late(delay: int, wait: int, rounds: int, seed: int) -> dict[str, float]:
+    """Matern at epsilon 1, where every report arrives ``delay`` decisions late."""
+    kernel = KERNELS["matern"]
+    environment = capri.environments.random_rkhs(kernel, seed=seed)
+    fleet = Fleet.build(
+        budget=capri.Budget(epsilon=1.0),
+        simulation_seed=seed,
+        delay=delay,
+        kernel=kernel,
+        actions=environment.actions,
+        contexts=capri.ContextPool(environment.contexts, weights=environment.weights),
+        horizon=rounds,
+        reward_wait=wait,
+    )
+    result = capri.simulate(fleet, environment, rounds, seed=seed)
+    return {"ratio": result.ratio, "stale": fleet.statuses[capri.ReportStatus.STALE] / rounds}
+
+
+def late_reports(rounds: int, functions: int) -> list[dict[str, float]]:
+    rows = []
+    for delay, wait in [(each, wait) for each in DELAYS for wait in sorted({0, each})]:
+        seeds = range(FIRST_SEED, FIRST_SEED + functions)
+        runs = common.in_parallel(late, [(delay, wait, rounds, seed) for seed in seeds])
+        ratios = np.array([run["ratio"] for run in runs])
+        rows.append(
+            {
+                "delay": delay,
+                "wait": wait,
+                "rounds": rounds,
+                "mean": float(ratios.mean()),
+                "error": float(ratios.std(ddof=1) / np.sqrt(len(ratios))),
+                "worst": float(ratios.max()),
+                "stale": float(np.mean([run["stale"] for run in runs])),
+                "functions": functions,
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
 def product() -> float:
     """Seconds of a 4000^3 float64 product on all cores: the unit of the speed figures."""
     from threadpoolctl import threadpool_limits
@@ -79,8 +122,9 @@ def aggregation(dimension: int = 200, reports: int = 10**6) -> float:
     sphere = sphere_for(4.0, dimension)
     from dataclasses import replace
 
-    plan = replace(aggregator._plan, sphere=sphere, length=10 * reports)
-    aggregator._plan, aggregator._sum = plan, np.zeros(dimension, dtype=np.int64)
+    newest = aggregator._newest
+    newest.plan = replace(newest.plan, sphere=sphere, length=10 * reports)
+    newest.total = np.zeros(dimension, dtype=np.int64)
     tokens = rng.integers(0, 2**64, size=(reports, 2), dtype=np.uint64)
     numbers = rng.integers(0, sphere.candidates, size=reports)
     messages = pack(Randomizer.SPHERE, aggregator.digest, tokens, numbers)
@@ -116,11 +160,14 @@ def client(epsilon: float, repeats: int = 300) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--functions", type=int, default=10)
-    parser.add_argument("--only", choices=("regret", "speed"))
+    parser.add_argument("--only", choices=("regret", "speed", "late"))
+    parser.add_argument("--late-rounds", type=int, default=100_000)
     arguments = parser.parse_args()
     target = common.RESULTS / "local.json"
     results = json.loads(target.read_text()) if target.exists() else {}
-    if arguments.only != "regret":
+    if arguments.only == "late":
+        results["late"] = late_reports(arguments.late_rounds, arguments.functions)
+    if arguments.only in (None, "speed"):
         unit = product()
         seconds = aggregation()
         results["speed"] = {
@@ -130,7 +177,7 @@ def main() -> None:
             "client ms": {f"{epsilon:g}": client(epsilon) for epsilon in (1.0, 4.0, 8.0)},
         }
         print(json.dumps(results["speed"], indent=1))
-    if arguments.only != "speed":
+    if arguments.only in (None, "regret"):
         seeds = range(FIRST_SEED, FIRST_SEED + arguments.functions)
         rows = [
             (kernel, epsilon, randomizer)

@@ -59,9 +59,28 @@ def speed_text(speed: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def late_table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| late by | without a wait | std. error | stale | `reward_wait` = delay | std. error |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    found = {(row["delay"], row["wait"]): row for row in rows}
+    for delay in sorted({delay for delay, _ in found}):
+        before, after = found[delay, 0], found[delay, delay]
+        waited = f"**{after['mean']:.3f}** | {after['error']:.3f}" if delay else "|"
+        lines.append(
+            f"| {delay:,} | {before['mean']:.3f} | {before['error']:.3f} | {before['stale']:.0%} | "
+            f"{waited} |"
+        )
+    functions, rounds = rows[0]["functions"], rows[0]["rounds"]
+    return "\n".join(lines) + f"\n\nMeans over {functions} functions, {rounds:,} users.\n"
+
+
 def publish(results: dict[str, Any]) -> None:
     if results.get("regret"):
         common.publish("local.md", "regret", regret_table(results["regret"]))
+    if results.get("late"):
+        common.publish("local.md", "late", late_table(results["late"]))
     if results.get("speed"):
         common.publish("local.md", "speed", speed_text(results["speed"]))
 

@@ -23,6 +23,7 @@ import capri
 from builders import small_policy
 from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.local import wire
+from capri.local.gathering import Gathering
 from capri.privacy.directions import DIRECTION_UNITS
 
 ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus
@@ -37,11 +38,21 @@ def estimates(aggregator: capri.LocalCapri) -> bytes:
     return aggregator.estimate(CONTEXTS).tobytes()
 
 
+def newest(aggregator: capri.LocalCapri) -> Gathering:
+    """The reports to the newest bundle."""
+    assert aggregator._newest is not None
+    return aggregator._newest
+
+
+def sums(aggregator: capri.LocalCapri) -> np.ndarray:
+    return newest(aggregator).total.copy()
+
+
 def inner(aggregator: capri.LocalCapri) -> tuple[object, ...]:
     """All that a report could move, without a file."""
     return (
-        aggregator._sum.tobytes(),
-        frozenset(aggregator._tokens),
+        sums(aggregator).tobytes(),
+        frozenset(newest(aggregator).tokens),
         aggregator._received,
         aggregator.remaining,
         len(aggregator.epochs),
@@ -124,8 +135,7 @@ def test_payloads_that_no_device_sends(randomizer: str) -> None:
     """With a valid checksum: a direction that is not there, a vector far outside of its noise."""
     aggregator = small_aggregator(randomizer)
     report = honest_reports(aggregator, randomizer, 1)[0]
-    plan = aggregator._plan
-    assert plan is not None
+    plan = newest(aggregator).plan
     bad: list[bytes] = []
     if plan.sphere is not None:
         bad = [n.to_bytes(2, "little") for n in (plan.sphere.candidates, 4096, 65535)]
@@ -233,7 +243,7 @@ def test_one_report_moves_the_sum_by_one_unit_vector() -> None:
     """Any accepted sphere message, however it was made up."""
     aggregator = small_aggregator(first_epoch=2000, horizon=5000)
     report = honest_reports(aggregator, "sphere", 1)[0]
-    sphere = aggregator._plan.sphere  # type: ignore[union-attr]
+    sphere = newest(aggregator).plan.sphere
     assert sphere is not None
     chooser = random.Random(2)
     tokens = [bytes(16), b"\xff" * 16, *(chooser.randbytes(16) for _ in range(1000))]
@@ -241,30 +251,28 @@ def test_one_report_moves_the_sum_by_one_unit_vector() -> None:
     tokens.append((0x1196F20).to_bytes(8, "little") + (0x1890D796264F1756).to_bytes(8, "little"))
     for token in tokens:
         number = chooser.randrange(sphere.candidates) if token != tokens[-1] else 0
-        before = aggregator._sum.copy()
+        before = sums(aggregator)
         message = sealed(report[:10] + token + number.to_bytes(2, "little"))
         assert aggregator.receive(message) is ACCEPTED
-        moved = np.linalg.norm((aggregator._sum - before) / DIRECTION_UNITS)
+        moved = np.linalg.norm((sums(aggregator) - before) / DIRECTION_UNITS)
         assert moved == pytest.approx(1, abs=1e-6)
 
 
 def test_crooked_seed_in_few_dimensions() -> None:
     """With at most four coordinates one chosen token must not wreck the sum."""
     aggregator = small_aggregator(kernel=capri.kernels.RBF(lengthscale=0.6))
-    plan = aggregator._plan
-    assert plan is not None
+    plan = newest(aggregator).plan
     assert plan.dimension <= 4
     report = honest_reports(aggregator, "sphere", 1)[0]
     token = (0x1196F20).to_bytes(8, "little") + (0x1890D796264F1756).to_bytes(8, "little")
     assert aggregator.receive(sealed(report[:10] + token + bytes(2))) is ACCEPTED
-    assert np.linalg.norm(aggregator._sum / DIRECTION_UNITS) == pytest.approx(1, abs=1e-6)
+    assert np.linalg.norm(sums(aggregator) / DIRECTION_UNITS) == pytest.approx(1, abs=1e-6)
 
 
 def test_one_gaussian_report_is_bounded() -> None:
     """What is accepted lies within the noise that an honest device could have drawn."""
     aggregator = small_aggregator("gaussian", first_epoch=2000, horizon=5000)
-    plan = aggregator._plan
-    assert plan is not None
+    plan = newest(aggregator).plan
     report = honest_reports(aggregator, "gaussian", 1)[0]
     grid = plan.grid
     reach = grid.norm_limit + grid.noise_units * (sqrt(plan.dimension) + 40)
@@ -275,9 +283,9 @@ def test_one_gaussian_report_is_bounded() -> None:
         row *= reach * generator.uniform(0.5, 1.5) / np.linalg.norm(row)
         payload = np.rint(row).astype("<i8")
         token = number.to_bytes(16, "little")
-        before = aggregator._sum.copy()
+        before = sums(aggregator)
         status = aggregator.receive(sealed(report[:10] + token + payload.tobytes()))
-        moved = float(np.linalg.norm((aggregator._sum - before).astype(np.float64)))
+        moved = float(np.linalg.norm((sums(aggregator) - before).astype(np.float64)))
         assert moved <= reach * (1 + 1e-9)
         assert (status is ACCEPTED) == (moved > 0)
         largest = max(largest, moved)
@@ -521,8 +529,7 @@ def test_every_width_works_or_is_refused_at_once(randomizer: str, widths: str) -
 def test_report_sizes() -> None:
     for randomizer in RANDOMIZERS:
         aggregator = small_aggregator(randomizer)
-        plan = aggregator._plan
-        assert plan is not None
+        plan = newest(aggregator).plan
         report = honest_reports(aggregator, randomizer, 1)[0]
         kind = wire.Randomizer(randomizer)
         assert len(report) == wire.report_size(kind, plan.dimension)

@@ -69,8 +69,8 @@ def test_round_trip(randomizer: str, exploration: str) -> None:
     """What a device reads is what the aggregator planned, to the bit."""
     aggregator = late_aggregator(randomizer, exploration=exploration)
     bundle = open_bundle(aggregator.bundle(), aggregator.digest)
-    plan = aggregator._plan
-    assert plan is not None
+    assert aggregator._newest is not None
+    plan = aggregator._newest.plan
     assert bundle.digest == aggregator.digest
     assert bundle.randomizer == randomizer
     assert bundle.reward_bound == 1.0

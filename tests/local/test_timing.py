@@ -20,7 +20,17 @@ from capri.epoch.encode import contributions
 from capri.epoch.play import InverseGapLaw
 from capri.errors import BundleError
 from capri.features import Predictor
-from capri.kernels import RBF, ContextAction, Kernel, Linear, Matern, RationalQuadratic
+from capri.kernels import (
+    RBF,
+    Categories,
+    Columns,
+    Constant,
+    ContextAction,
+    Kernel,
+    Linear,
+    Matern,
+    RationalQuadratic,
+)
 from capri.kernels.steady import LEAST, MOST, steady
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.device import _steady_rows
@@ -51,6 +61,7 @@ def play(bundle: Bundle, context: np.ndarray, reward: float | None) -> None:
         value = 0.0 if reward is None or not np.isfinite(reward) else reward
         contributions(
             plan,
+            plan.opening,
             psi,
             settled(baseline),
             settled(np.array([value])),
@@ -174,6 +185,10 @@ KERNELS: list[Kernel] = [
     Linear(variance=0.5, bias=0.25),
     RBF() * Matern() + Linear(variance=0.1),
     ContextAction(RBF(lengthscale=0.1), Matern(nu=0.5), 1),
+    Constant(0.3),
+    Categories(similarity=0.2, variance=0.7),
+    Columns(Matern(nu=1.5), (1,)),
+    ContextAction(Columns(RBF(lengthscale=0.1), (0,)), Categories(0.1), 1),
 ]
 
 

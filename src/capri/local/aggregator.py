@@ -2,33 +2,30 @@
 
 Nothing here could see a raw datum: it imports neither the device nor the encoder, and a contract in
 pyproject.toml keeps it so.
+
+Reports are all it sees of time. A *reading* is due after a scheduled number of reports, whichever
+bundles they answer: every sum is read with its own plan and its real count, and the next bundle is
+planned from all of them. Reports that are under way meanwhile answer an earlier bundle; they count
+for its epoch in the next reading, until ``reward_wait`` is over.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from enum import IntEnum
-from math import sqrt
-from os import PathLike
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
 from threading import RLock
 from typing import Any
 
 import numpy as np
 
-from capri.arrays import BoolArray, IntArray
+from capri.arrays import IntArray
 from capri.blas import one_blas_thread
 from capri.checks import whole
-from capri.epoch.course import Course, PublicFace
-from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.course import Course
+from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
-from capri.epoch.storage import (
-    damage_as_storage_error,
-    plan_from_state,
-    plan_state,
-    problem_arguments,
-    problem_state,
-    read_policy_file,
-    write_policy_file,
-)
+from capri.epoch.rewards import RewardTerms, checked_terms
+from capri.epoch.storage import problem_state
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
 from capri.learners.messages import first_epoch_length
@@ -37,35 +34,21 @@ from capri.learners.practical import PracticalLearner
 from capri.learners.presets import checked_horizon, checked_options
 from capri.local import wire
 from capri.local.bundle import make_bundle
+from capri.local.gathering import Gathering, ReportStatus
+from capri.local.intake import are_reports, by_size, judge
+from capri.local.saved import Draws, SavedAggregator
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, certify_devices
-from capri.privacy.directions import DIRECTION_UNITS, direction_sum
 from capri.privacy.promise import Promise, Randomizer
 from capri.schedule import Schedule
 from capri.spaces import Contexts
 
-# Honest Gaussian reports lie farther out than this many deviations with probability e^-800.
-_FAR_OUT = 40.0
 
-
-class ReportStatus(IntEnum):
-    """What became of a report."""
-
-    ACCEPTED = 0
-    STALE = 1  # answers the bundle of an epoch that is closed
-    UNKNOWN = 2  # answers a bundle that this aggregator never gave out
-    REPLAYED = 3  # carries a token that was seen before
-    MALFORMED = 4  # is not a report of this kind and size, or was damaged
-
-    def __str__(self) -> str:
-        return self.name.lower()
-
-
-class LocalCapri(PublicFace):
+class LocalCapri(SavedAggregator):
     """A contextual kernel bandit in the local model: the server that nobody has to trust.
 
     Devices fetch :meth:`bundle`, decide with :class:`~capri.LocalClient` and upload one report
-    each; an epoch closes by itself after its number of reports.
+    each; after its number of reports an epoch ends by itself, and there is a new bundle.
 
     Parameters
     ----------
@@ -76,6 +59,15 @@ class LocalCapri(PublicFace):
         What each user is promised. The sphere randomizer keeps ``delta = 0``.
     randomizer:
         "sphere": pure epsilon, reports of 32 bytes. "gaussian": as in the paper.
+    reward_wait:
+        How long reports to an earlier bundle still count once there is a newer one: a number of
+        reports, to whichever bundle, or a :class:`datetime.timedelta`. Later ones are stale.
+    missing_reward:
+        What a device reports that has seen no reward: a number within the bound.
+    epoch_time:
+        An epoch also ends when this much time has passed since the first report in it.
+    clock:
+        The public clock, a function without arguments that gives a :class:`datetime.datetime`.
     public_seed:
         Seed of the public draws (basis, Thompson draws), for reproducible runs. These draws are
         published in the bundle, so privacy does not rest on them.
@@ -91,6 +83,10 @@ class LocalCapri(PublicFace):
         horizon: int | None = None,
         reward_bound: float = 1.0,
         randomizer: str = "sphere",
+        reward_wait: int | timedelta = 0,
+        missing_reward: float | str = 0.0,
+        epoch_time: timedelta | None = None,
+        clock: Callable[[], datetime] | None = None,
         public_seed: int | None = None,
         **options: Any,
     ) -> None:
@@ -98,7 +94,19 @@ class LocalCapri(PublicFace):
             raise ConfigurationError(
                 f"the local model needs a capri.Budget, got {type(budget).__name__}"
             )
+        if "reward_rule" in options:
+            raise ConfigurationError(
+                "reward_rule is for a curator who sees rewards: a device reports once, so the app "
+                "combines several rewards to one before it calls report"
+            )
         self._budget = budget
+        self._terms = checked_terms(
+            reward_wait=reward_wait,
+            missing_reward=missing_reward,
+            reward_rule="first",
+            epoch_time=epoch_time,
+            reward_bound=reward_bound,
+        )
         self._problem = checked_problem(
             kernel=kernel,
             actions=actions,
@@ -107,12 +115,20 @@ class LocalCapri(PublicFace):
             budget=budget,
             model="local",
             randomizer=randomizer,
+            # A bundle is one law from its first device to its last: plans need not know of waits.
+            rewards=RewardTerms(missing=self._terms.missing),
         )
+        self._clock = clock
         self._horizon = checked_horizon(horizon)
         checked = checked_options("practical", options)
         assert isinstance(checked, PracticalOptions)
+        if self._terms.overlapping and not checked.pooling:
+            raise ConfigurationError(
+                "pooling=False learns from the last reading alone, and with reward_wait that may "
+                "be a handful of late reports: leave pooling on"
+            )
         self._options = checked
-        self._draws = _Draws(_generator(public_seed))
+        self._draws = Draws(_generator(public_seed))
         with one_blas_thread():
             self._learner = PracticalLearner(self._problem, checked, self._draws.public)
         first = checked.first_epoch or first_epoch_length(self._problem)
@@ -121,11 +137,20 @@ class LocalCapri(PublicFace):
         self._releases: list[dict[str, Any]] = []
         self._digests: list[bytes] = []
         self._lock = RLock()
-        self._plan: EpochPlan | None = None
+        self._bundle = b""
+        self._opened = 0
+        # The reports to the newest bundle, and to those before it that still count, oldest first.
+        self._newest: Gathering | None = None
+        self._waiting: list[Gathering] = []
+        self._accepted = 0  # reports in all
+        self._received = 0  # since the last reading
+        self._due = 0  # after so many of those the next one is due, as scheduled
+        self._began: float | None = None  # when the first of those came
+        self._ending = False  # whether a reading was asked for before it was due
         self._open_epoch()
 
     def __repr__(self) -> str:
-        return f"LocalCapri({self.guarantee}; epoch {self._course.closed + 1})"
+        return f"LocalCapri({self.guarantee}; epoch {self._opened})"
 
     # -- what is public ---------------------------------------------------------------------------
 
@@ -149,14 +174,15 @@ class LocalCapri(PublicFace):
 
     @property
     def remaining(self) -> int:
-        """Reports that the open epoch still takes; 0 at the horizon."""
+        """Reports until the next reading, after which there is a new bundle; 0 at the horizon."""
         with self._lock:
-            return 0 if self._plan is None else self._plan.length - self._received
+            return 0 if self._newest is None else max(0, self._due - self._received)
 
     def bundle(self) -> bytes:
-        """The public bundle of the open epoch, for every device the same."""
+        """The newest public bundle, for every device the same."""
         with self._lock:
-            if self._plan is None:
+            self._settle(self._now())
+            if self._newest is None:
                 raise HorizonError(
                     f"all {self._horizon} reports of the horizon are in: build a new aggregator, "
                     "for new users, to go on"
@@ -165,7 +191,7 @@ class LocalCapri(PublicFace):
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the open epoch's bundle, to be published where devices can compare it."""
+        """SHA-256 of the newest bundle, to be published where devices can compare it."""
         return self.bundle()[-32:]
 
     def terms(self) -> dict[str, Any]:
@@ -178,7 +204,7 @@ class LocalCapri(PublicFace):
             self._problem.randomizer,
             self._budget,
             tuple(self._releases),
-            reported=bool(self._received or self._releases),
+            reported=self._accepted > 0,
             **wanted,
         )
 
@@ -186,7 +212,10 @@ class LocalCapri(PublicFace):
         """What it was built from, as its file says it."""
         values, arrays = problem_state(self._problem)
         options = asdict(self._options)
-        return {"problem": values, "horizon": self._horizon, "options": options}, arrays
+        configuration = {"problem": values, "horizon": self._horizon, "options": options}
+        if self._terms != RewardTerms():  # left out where nothing was asked for, as before it was
+            configuration["terms"] = self._terms.to_dict()
+        return configuration, arrays
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -200,238 +229,153 @@ class LocalCapri(PublicFace):
         Also takes rows of bytes, ``(n, size)`` of ``uint8``.
         """
         with self._lock:
-            if isinstance(reports, np.ndarray) and reports.ndim == 2:
-                rows = np.ascontiguousarray(reports, dtype=np.uint8)
-                if rows.shape[1] == self._size > 0:
-                    return self._receive(rows)
-                reports = [row.tobytes() for row in rows]
-            reports = [
-                bytes(each) if isinstance(each, bytearray | memoryview) else each
-                for each in reports
-            ]
-            statuses = np.full(len(reports), int(ReportStatus.MALFORMED), dtype=np.int64)
-            start = 0
-            while start < len(reports):
-                # A run of reports of the size that the open epoch expects, then whatever else.
-                end = start
-                while end < len(reports) and self._fits(reports[end]):
-                    end += 1
-                if end > start:
-                    size, joined = self._size, b"".join(reports[start:end])
-                    rows = np.frombuffer(joined, dtype=np.uint8).reshape(-1, size)
-                    statuses[start:end] = self._receive(rows)
-                    start = end
-                else:
-                    statuses[start] = self._of_other_size(reports[start])
-                    start += 1
-            return statuses
-
-    def _fits(self, report: object) -> bool:
-        return isinstance(report, bytes) and len(report) == self._size > 0
-
-    def _of_other_size(self, report: object) -> int:
-        """Reports of closed epochs may have another size; anything else is malformed."""
-        if isinstance(report, bytes) and 30 <= len(report) <= 1 << 20:
-            row = np.frombuffer(report, dtype=np.uint8)[None]
-            if self._is_report(row)[0] and report[wire.DIGEST] in self._digests:
-                return int(ReportStatus.STALE)
-        return int(ReportStatus.MALFORMED)
-
-    def _is_report(self, rows: wire.Messages) -> BoolArray:
-        kind = wire.VERSION << 4 | wire.KINDS[self._problem.randomizer]
-        return np.asarray((rows[:, 0] == wire.MAGIC) & (rows[:, 1] == kind) & wire.sound(rows))
+            return by_size(reports, self._receive)
 
     def _receive(self, rows: wire.Messages) -> IntArray:
-        """Reports of the expected size: check, add those that count, close the epoch when full."""
-        self._close()
+        """Reports of one size: add those that count, and do what is due on the way.
+
+        What is due is due after a number of accepted reports, so batches do not matter.
+        """
+        now = self._now()
+        self._settle(now)
+        undamaged = are_reports(rows, self._problem.randomizer)
         statuses = np.empty(len(rows), dtype=np.int64)
         start = 0
         while start < len(rows):
-            found, new = self._judge(rows[start:])
-            accepted = np.flatnonzero(found == ReportStatus.ACCEPTED)
-            end = len(found)
-            full = self._plan is not None and 0 < self.remaining <= len(accepted)
-            if full:
-                accepted = accepted[: self.remaining]
-                end = int(accepted[-1]) + 1
-            statuses[start : start + end] = found[:end]
-            if len(accepted):
-                self._add(rows[start:][accepted])
-                self._tokens.update(new[place] for place in accepted)
-                self._received += len(accepted)
-            if full:
-                self._close()
-                if start + end < len(rows) and rows.shape[1] != self._size:
-                    rest = [row.tobytes() for row in rows[start + end :]]
-                    statuses[start + end :] = [self._of_other_size(report) for report in rest]
-                    break
+            part, flights, room = slice(start, None), self._flights, self._room()
+            verdict = judge(rows[part], undamaged[part], flights, self._digests)
+            accepted = np.flatnonzero(verdict.status == ReportStatus.ACCEPTED)[:room]
+            end = int(accepted[-1]) + 1 if len(accepted) == room else len(verdict.status)
+            statuses[start : start + end] = verdict.status[:end]
+            for number, gathering in enumerate(flights):
+                mine = accepted[verdict.place[accepted] == number]
+                if len(mine):
+                    gathering.add(rows[part][mine])
+            if len(accepted) and self._began is None and self._terms.timed:
+                self._began = now
+            self._received += len(accepted)
+            self._accepted += len(accepted)
+            self._settle(now)
             start += end
         return statuses
 
-    def _judge(self, rows: wire.Messages) -> tuple[IntArray, list[bytes]]:
-        """The status of each report in the open epoch, and the tokens."""
-        statuses = np.where(
-            self._is_report(rows), int(ReportStatus.ACCEPTED), int(ReportStatus.MALFORMED)
-        )
-        digests = [digest.tobytes() for digest in rows[:, wire.DIGEST]]
-        tokens = [token.tobytes() for token in rows[:, wire.TOKEN]]
-        present = None if self._plan is None else self._digests[-1]
-        past = set(self._digests) - {present}
-        sensible = self._sensible(rows)
-        fresh: set[bytes] = set()
-        for place in np.flatnonzero(statuses == ReportStatus.ACCEPTED):
-            if digests[place] in past:
-                statuses[place] = ReportStatus.STALE
-            elif digests[place] != present:
-                statuses[place] = ReportStatus.UNKNOWN
-            elif not sensible[place]:
-                statuses[place] = ReportStatus.MALFORMED
-            elif tokens[place] in self._tokens or tokens[place] in fresh:
-                statuses[place] = ReportStatus.REPLAYED
-            else:
-                fresh.add(tokens[place])
-        return statuses, tokens
-
-    def _sensible(self, rows: wire.Messages) -> BoolArray:
-        """Whether the payload is one that a device could have sent.
-
-        A sphere report names a direction, so it moves the sum by one unit vector of the known
-        length and no more. A Gaussian report is refused when it lies far outside of its noise.
-        """
-        payload = wire.payload_of(rows, self._problem.randomizer)
-        if self._plan is None:
-            return np.zeros(len(rows), dtype=np.bool_)
-        if self._plan.sphere is not None:
-            return np.asarray(payload[:, 0] < self._plan.sphere.candidates)
-        grid = self._plan.grid
-        reach = grid.norm_limit + grid.noise_units * (sqrt(payload.shape[1]) + _FAR_OUT)
-        numbers = payload.astype(np.float64)
-        return np.asarray(np.einsum("ij,ij->i", numbers, numbers) <= reach**2)
-
-    def _add(self, rows: wire.Messages) -> None:
-        """Alg. 1, line 15, in exact integers."""
-        payload = wire.payload_of(rows, self._problem.randomizer)
-        if self._plan is not None and self._plan.sphere is not None:
-            number = payload[:, 0]
-            self._sum += direction_sum(
-                wire.tokens_of(rows), number // 2, 1 - 2 * (number % 2), len(self._sum)
-            )
-        else:
-            self._sum += payload.sum(axis=0)
-
     # -- epochs -----------------------------------------------------------------------------------
 
-    def _open_epoch(self) -> None:
-        """Plan the next epoch and write its bundle; at the horizon there is none."""
-        plan = self._course.plan()
-        self._plan, self._bundle, self._size = None, b"", 0
-        self._tokens: set[bytes] = set()
-        self._received = 0
-        if plan is not None:
-            self._enter(plan, np.zeros(plan.dimension, dtype=np.int64))
-            self._digests.append(self._bundle[-32:][:8])
+    @property
+    def _flights(self) -> list[Gathering]:
+        """What takes reports now."""
+        newest = [] if self._newest is None else [self._newest]
+        return [gathering for gathering in self._waiting if not gathering.closed] + newest
 
-    def _enter(self, plan: EpochPlan, total: IntArray) -> None:
-        self._plan, self._sum = plan, total
-        self._bundle = make_bundle(self._problem, plan, self._learner.conduct())
-        self._size = wire.report_size(self._problem.randomizer, plan.dimension)
+    def _room(self) -> int:
+        """Reports before something is due: a reading, or the end of a wait."""
+        ends = [
+            each.closes for each in self._waiting if each.closes is not None and not each.closed
+        ]
+        return max(1, min([self.remaining, *(closes - self._accepted for closes in ends)]))
 
-    def _close(self) -> None:
-        """Learn from a full epoch and plan the next. If interrupted, the next call makes up."""
-        plan = self._plan
-        if plan is None or self._received < plan.length:
-            return
-        if self._course.closed < plan.epoch:
-            self._learn(plan)
-        self._open_epoch()
+    def _now(self) -> float:
+        """Seconds on the public clock, where one is needed."""
+        if not self._terms.timed:
+            return 0.0
+        return time.time() if self._clock is None else self._clock().timestamp()
 
-    def _learn(self, plan: EpochPlan) -> None:
-        """Read the sum (Alg. 1, lines 18-20). Reports were private already."""
-        self._releases.append(
-            {
-                "epoch": plan.epoch,
-                "reports": plan.length,
-                "coordinates": plan.dimension,
-                "bytes": self._size,
-                "noise": plan.noise_scale,
-                "epsilon": self._budget.epsilon,
-            }
-        )
-        vector = np.asarray(self._sum * self._unit(plan))
-        self._course.close(Release(plan=plan, vector=vector, event=None))
+    def close_epoch(self, *, early: bool = False) -> None:
+        """Read what has come in, now, and hand out a new bundle; earlier ones go on waiting.
 
-    @staticmethod
-    def _unit(plan: EpochPlan) -> float:
-        """What one unit of the sum is worth: a report is unbiased after division by shrinkage."""
-        if plan.sphere is None:
-            return plan.grid.step
-        return plan.grid.norm_limit * plan.grid.step / (plan.sphere.shrinkage * DIRECTION_UNITS)
-
-    # -- storage ----------------------------------------------------------------------------------
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the aggregator to one file, reports of the open epoch included: they are private.
-
-        A loaded aggregator continues bit for bit.
+        An epoch ends by itself after its number of reports, so this needs ``early``. Nothing
+        happens where no report has come since the last reading.
         """
         with self._lock:
-            configuration, problem_arrays = self._configuration()
-            course_values, course_arrays = self._course.state()
-            values: dict[str, Any] = {
-                "kind": "aggregator",
-                **configuration,
-                "public": self._draws.public.bit_generator.state,
-                **course_values,
-                "releases": self._releases,
-                "digests": [digest.hex() for digest in self._digests],
-                "plan_seconds": self._course.plan_seconds,
-                "received": self._received,
-                "open": None,
-            }
-            arrays: dict[str, Any] = course_arrays | problem_arrays
-            if self._plan is not None:
-                values["open"], plan_arrays = plan_state(self._plan)
-                arrays |= plan_arrays
-                tokens = np.frombuffer(b"".join(sorted(self._tokens)), dtype=np.uint8)
-                arrays |= {"open.sum": self._sum, "open.tokens": tokens.reshape(-1, 16)}
-            write_policy_file(path, values, arrays)
+            now = self._now()
+            self._settle(now)
+            if self.remaining and not early:
+                raise HorizonError(
+                    f"{self.remaining} reports of this epoch are still to come: an epoch ends by "
+                    "itself after its number of reports. Give early=True to end it now"
+                )
+            self._ending = self._received > 0
+            self._settle(now)
 
-    @classmethod
-    def load(cls, path: str | PathLike[str], *, contexts: Contexts | None = None) -> "LocalCapri":
-        """Read a saved aggregator. A context sampler is code and must be given again."""
-        values, arrays = read_policy_file(path, "aggregator")
-        with damage_as_storage_error(path):
-            arguments = problem_arguments(values["problem"], arrays, contexts)
-            for name in ("model", "contributions_per_user", "contributions_per_epoch"):
-                arguments.pop(name)
-            loaded = cls(
-                **arguments,
-                randomizer=values["problem"]["randomizer"],
-                horizon=values["horizon"],
-                **values["options"],
-            )
-            loaded._restore(values, arrays)
-        return loaded
+    def _settle(self, now: float) -> None:
+        """Everything public that is due. If it is interrupted, the next call makes up for it."""
+        self._course.learn()
+        if self._newest is not None and self._is_over(now):
+            self._read(self._newest, now)
+        for gathering in self._waiting:
+            gathering.close_if_due(self._accepted, now)
+        self._forget()
 
-    def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
-        self._draws.public.bit_generator.state = values["public"]
-        self._releases = values["releases"]
-        self._digests = [bytes.fromhex(digest) for digest in values["digests"]]
-        self._plan, self._bundle, self._size = None, b"", 0
-        self._course.restore(values, arrays, values["plan_seconds"])
-        self._received = values["received"]
-        self._tokens = set()
-        if values["open"] is not None:
-            plan = plan_from_state(values["open"], arrays, self._problem.kernel)
-            self._enter(plan, arrays["open.sum"].astype(np.int64))
-            self._tokens = {token.tobytes() for token in arrays["open.tokens"]}
+    def _is_over(self, now: float) -> bool:
+        """Whether a reading is due: by the number of reports, or by the public clock."""
+        if self._ending or self._received >= self._due:
+            return True
+        limit = self._terms.epoch_time
+        if limit is None or self._began is None:
+            return False
+        return now >= self._began + limit.total_seconds()
 
+    def _read(self, newest: Gathering, now: float) -> None:
+        """Learn from every sum (Alg. 1, lines 18-20), then plan anew. Reports are private already.
 
-@dataclass(frozen=True)
-class _Draws:
-    """The generator of everything in a bundle that is drawn."""
+        Oldest first: what the newest law tells comes last, and is read with the most knowledge.
+        """
+        newest.supersede(self._accepted, now, self._terms.wait)
+        for gathering in (*self._waiting, newest):
+            gathering.close_if_due(self._accepted, now)
+            if gathering.unread:
+                self._releases.append(self._entry(gathering))
+                self._course.close(gathering.release())
+        self._open_epoch()
 
-    public: np.random.Generator
+    def _entry(self, gathering: Gathering) -> dict[str, Any]:
+        """A reading, as the certificate lists it."""
+        plan = gathering.plan
+        return {
+            "epoch": plan.epoch,
+            "reports": gathering.unread,
+            "coordinates": plan.dimension,
+            "bytes": gathering.size,
+            "noise": plan.noise_scale,
+            "epsilon": self._budget.epsilon,
+        }
+
+    def _open_epoch(self) -> None:
+        """Plan the next epoch and write its bundle; at the horizon there is none.
+
+        A bundle is handed out until a reading is due, hence as often as reports come in meanwhile.
+        Only the first is handed out before any report arrives: as many more answer it as are under
+        way at once, and messages for so many are shaped otherwise.
+        """
+        self._renew_actions()
+        wait = self._terms.wait
+        under_way = wait if isinstance(wait, int) and not self._opened else 0
+        plan = self._course.plan(self._opened + 1, self._accepted, more=under_way)
+        if self._newest is not None:
+            self._waiting = [*self._waiting, self._newest]
+        self._newest, self._bundle = None, b""
+        self._received, self._began, self._ending = 0, None, False
+        if plan is None:
+            for gathering in self._waiting:
+                gathering.closed = True
+        else:
+            self._newest = self._enter(plan)
+            self._digests.append(self._newest.digest)
+        self._forget()
+
+    def _enter(self, plan: EpochPlan) -> Gathering:
+        """An epoch whose bundle is handed out from now on."""
+        self._bundle = make_bundle(self._problem, plan, self._learner.conduct())
+        self._opened = plan.epoch
+        self._due = self._course.length(plan.epoch, self._accepted - self._received)
+        return Gathering(plan, self._problem.randomizer, self._bundle[-32:][:8])
+
+    def _forget(self) -> None:
+        """Let go of epochs that take no more reports and were read to the last."""
+        over = [each for each in self._waiting if each.closed and not each.unread]
+        for gathering in over:
+            self._learner.drop(gathering.plan.epoch)
+        self._waiting = [each for each in self._waiting if each not in over]
 
 
 def _generator(seed: int | None) -> np.random.Generator:

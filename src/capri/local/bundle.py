@@ -33,6 +33,7 @@ from capri.local.steady import SteadyBasis, SteadyFeatures, settled
 from capri.privacy.grid import Grid
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere
+from capri.schema import Schema
 from capri.spaces import Actions, FixedActions, VaryingActions
 
 MAGIC = b"CAPRI-BUNDLE"
@@ -75,6 +76,12 @@ class Bundle:
     reward_bound: float
     randomizer: Randomizer
     digest: bytes
+    missing_reward: float = 0.0
+    schema: Schema | None = None
+
+    def encoded(self, values: object, *, single: bool = False) -> object:
+        """Records of users as rows of numbers; what comes as numbers is left as it is."""
+        return values if self.schema is None else self.schema.encoded(values, single=single)
 
     @property
     def actions(self) -> Actions:
@@ -121,7 +128,19 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "conduct": conduct_values,
         "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
     }
+    if problem.rewards.missing:  # said only where it is not the default
+        header["missing_reward"] = problem.rewards.missing
+    # Without names a bundle has the bytes that it always had.
+    if actions.names is not None:
+        header["action_names"] = list(actions.names)
+    if problem.contexts.schema is not None:
+        header["schema"] = problem.contexts.schema.to_dict()
     text = json.dumps(header, separators=(",", ":"), default=plain).encode()
+    if len(text) > _LARGEST_HEADER:
+        raise BundleError(
+            f"the header of a bundle has at most {_LARGEST_HEADER} bytes, got {len(text)}: use "
+            "fewer or shorter names of actions and levels"
+        )
     parts = [_HEAD.pack(MAGIC, VERSION, len(text)), text]
     parts += [np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays.values()]
     body = b"".join(parts)
@@ -174,7 +193,7 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     varying = header["varying_actions"]
     actions: Actions
     if varying is None:
-        actions = FixedActions(arrays["actions"])
+        actions = FixedActions(arrays["actions"], header.get("action_names"))
     else:
         count, features = (_whole(number, "an action count") for number in varying)
         actions = VaryingActions(count, features)
@@ -182,6 +201,10 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     basis = SteadyBasis(kernel, arrays["pivots"], arrays["transform"])
     bound = _number(header["reward_bound"], "reward_bound", 1e-50, 1e50)
     plan = _plan(header, arrays, basis, bound)
+    described = header.get("schema")
+    schema = None if described is None else Schema.from_dict(described)
+    if schema is not None and schema.dimension != context_dimension:
+        raise BundleError("the bundle is malformed: its schema makes rows of another size")
     conduct = Conduct.from_state(_conduct(header["conduct"]), arrays, basis, actions)
     bundle = Bundle(
         plan=plan,
@@ -190,6 +213,8 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
         reward_bound=bound,
         randomizer=Randomizer(header["randomizer"]),
         digest=digest,
+        missing_reward=_number(header.get("missing_reward", 0.0), "missing_reward", -bound, bound),
+        schema=schema,
     )
     _check_shapes(bundle, leaves)
     return bundle
@@ -285,7 +310,8 @@ def _plan(
         grid=Grid(step, limit, _number(noise, "noise_scale", 0, 2.0**62)),
         calibration=str(values["calibration"]),
         baseline=baseline,
-        **share,
+        moment_share=share["moment_share"],
+        tail_share=share["tail_share"],
         sphere=sphere,
     )
 

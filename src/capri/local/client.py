@@ -105,7 +105,9 @@ class LocalClient:
         return self._randomness.private
 
     def act(self, context: object) -> Decision:
-        """Decide on the device. No number is refused, only another type or shape is.
+        """Decide on the device, for a row of numbers or a record of the bundle's schema.
+
+        No number and no cell is refused, only another type or shape is.
 
         Where the context is not a number the action is uniform, and the report will contribute
         nothing while it looks like any other. A second decision replaces one that was not
@@ -114,15 +116,23 @@ class LocalClient:
         """
         with self._lock:
             bundle, device = self._bundle, self._device
-        row = visit_rows(context, bundle.context_dimension, single=True)
+        given = bundle.encoded(context, single=True)
+        row = visit_rows(given, bundle.context_dimension, single=True)
         action, propensity = device.decide(row, self._randomness.action(1))
         features = bundle.actions.features_of(row, action)
         with self._lock:
             if device is self._device and not self._reported:
                 self._pending = device, row, action
         status = VisitStatus.SERVED if usable_rows(row)[0] else VisitStatus.INVALID
+        number, names = int(action[0]), bundle.actions.names
         return Decision(
-            "", bundle.plan.epoch, int(action[0]), features[0], float(propensity[0]), status
+            "",
+            bundle.plan.epoch,
+            number,
+            features[0],
+            float(propensity[0]),
+            status,
+            action_name=None if names is None else names[number],
         )
 
     def report(self, reward: float | None) -> bytes:
@@ -174,11 +184,14 @@ class LocalClient:
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("a client is neither pickled nor copied: two copies would report twice")
 
-    def renew(self, bundle: bytes, *, digest: bytes | None = None) -> bool:
+    def renew(self, bundle: bytes, *, digest: bytes | None = None, keep: bool = False) -> bool:
         """Go on with the bundle of a later epoch; True if a datum had to be dropped for it.
 
         A decision that was made under the old bundle belongs to its epoch: it is dropped rather
-        than encoded anew. A device that has reported decides by the new bundle and stays silent.
+        than encoded anew. With ``keep`` it stays, for a reward that is still to come, until
+        another decision takes its place: its report answers the old bundle, which the aggregator
+        takes for its ``reward_wait``. A device that has reported decides by the new bundle and
+        stays silent.
         """
         renewed = self._checked(bundle, digest)
         with self._lock:
@@ -189,8 +202,9 @@ class LocalClient:
                 )
             if renewed.digest == self._bundle.digest:
                 return False
-            dropped = self._pending is not None
-            self._bundle, self._device, self._pending = renewed, Device(renewed), None
+            dropped = self._pending is not None and not keep
+            self._bundle, self._device = renewed, Device(renewed)
+            self._pending = self._pending if keep else None
             return dropped
 
 

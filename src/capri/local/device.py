@@ -46,12 +46,14 @@ class Device:
         usable, rows = _steady_rows(contexts)
         pairs, place = _distinct(bundle.actions.chosen(rows, actions))
         with np.errstate(all="ignore"):
-            whitened, baseline = features_and_baseline(bundle.plan, pairs)
+            segment = bundle.plan.opening
+            whitened, baseline = features_and_baseline(bundle.plan, segment, pairs)
             units = contributions(
                 bundle.plan,
+                segment,
                 whitened[place],
                 settled(baseline)[place],
-                settled(np.where(np.isfinite(rewards), rewards, 0.0)),
+                settled(np.where(np.isfinite(rewards), rewards, bundle.missing_reward)),
                 reward_bound=bundle.reward_bound,
             )
         return units * usable[:, None]
@@ -65,8 +67,8 @@ class Device:
     ) -> Messages:
         """One private report for each user, as rows of bytes (Alg. 1, line 14).
 
-        A missing reward is a reward of 0, and so is one that is not a number. Only what passed the
-        gate leaves this function.
+        A missing reward is what the bundle says, 0 by default, and so is one that is not a number.
+        Only what passed the gate leaves this function.
         """
         bundle, plan = self._bundle, self._bundle.plan
         units = self.encode(contexts, actions, rewards)

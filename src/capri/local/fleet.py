@@ -1,10 +1,12 @@
 """Many devices at once, for simulations: the same lines as one device, on arrays of users."""
 
+from collections import Counter, deque
 from typing import Any, final
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.checks import whole
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import Epochs
 from capri.errors import DataError
@@ -12,7 +14,9 @@ from capri.local.aggregator import LocalCapri
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.client import check_promise
 from capri.local.device import Device
+from capri.local.gathering import ReportStatus
 from capri.local.randomness import SimulatedRandomness
+from capri.local.wire import Messages
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
@@ -24,10 +28,30 @@ from capri.spaces import as_numbers, visit_rows
 class Fleet:
     """Simulated users of an aggregator, as a policy that :func:`capri.simulate` can play.
 
-    User ``i`` decides and reports exactly like ``LocalClient(..., simulation=(seed, i))``.
+    User ``i`` decides and reports exactly like ``LocalClient(..., simulation=(seed, i))``. With
+    ``delay`` the report of a user arrives when so many later users have decided.
+
+    >>> import capri
+    >>> fleet = Fleet.build(
+    ...     budget=capri.Budget(epsilon=4.0), simulation_seed=1, delay=30, reward_wait=30,
+    ...     kernel=capri.kernels.RBF(lengthscale=0.5), actions=[[0.0], [1.0]],
+    ...     contexts=capri.ContextPool([[0.0], [1.0]]), first_epoch=50,
+    ... )
+    >>> decisions = fleet.act_many([[0.0]] * 80)
+    >>> len(fleet.update_many(decisions, [0.5] * 80))  # thirty reports are under way
+    50
+    >>> [record.length for record in fleet.epochs]
+    [50]
     """
 
-    def __init__(self, aggregator: LocalCapri, budget: Budget, *, simulation_seed: int) -> None:
+    def __init__(
+        self, aggregator: LocalCapri, budget: Budget, *, simulation_seed: int, delay: int = 0
+    ) -> None:
+        self._delay = whole("delay", delay, least=0)
+        # Reports under way, oldest first, and how many they are.
+        self._under_way: deque[Messages] = deque()
+        self._flying = 0
+        self.statuses: Counter[ReportStatus] = Counter()
         self._aggregator = aggregator
         self._budget = budget
         self._seed = simulation_seed
@@ -37,10 +61,12 @@ class Fleet:
         self._waiting: dict[int, tuple[Device, FloatArray, IntArray]] = {}
 
     @classmethod
-    def build(cls, *, budget: Budget, simulation_seed: int, **settings: Any) -> "Fleet":
+    def build(
+        cls, *, budget: Budget, simulation_seed: int, delay: int = 0, **settings: Any
+    ) -> "Fleet":
         """An aggregator and its users from one seed."""
         aggregator = LocalCapri(budget=budget, public_seed=simulation_seed, **settings)
-        return cls(aggregator, budget, simulation_seed=simulation_seed)
+        return cls(aggregator, budget, simulation_seed=simulation_seed, delay=delay)
 
     @property
     def aggregator(self) -> LocalCapri:
@@ -64,8 +90,12 @@ class Fleet:
 
     @property
     def remaining(self) -> int:
-        """Users that the open epoch still takes."""
-        return self._aggregator.remaining
+        """Users who decide before there can be a new bundle; 0 at the horizon.
+
+        Each brings at most one report to the aggregator, once ``delay`` of them are under way.
+        """
+        to_come = self._aggregator.remaining
+        return to_come + self._delay - self._flying if to_come else 0
 
     @property
     def epochs(self) -> Epochs:
@@ -83,7 +113,7 @@ class Fleet:
     def act_many(self, contexts: object) -> Decisions:
         """Each context is a new user who fetches the bundle and decides."""
         bundle = self._open_bundle()
-        rows = visit_rows(contexts, bundle.context_dimension)
+        rows = visit_rows(bundle.encoded(contexts), bundle.context_dimension)
         users = np.arange(self._users, self._users + len(rows))
         draws = SimulatedRandomness(self._seed, users).action(len(rows))
         device = Device(bundle)
@@ -92,7 +122,9 @@ class Fleet:
             self._users += len(rows)
             self._waiting[int(users[0])] = device, rows, actions
         features = bundle.actions.features_of(rows, actions)
-        return Decisions.simulated(users, bundle.plan.epoch, actions, features, propensity)
+        return Decisions.simulated(
+            users, bundle.plan.epoch, actions, features, propensity, bundle.actions.names
+        )
 
     def _open_bundle(self) -> Bundle:
         """The bundle of the open epoch, read and checked once like a device does."""
@@ -103,7 +135,10 @@ class Fleet:
         return self._bundle
 
     def update_many(self, decisions: Decisions, rewards: object) -> IntArray:
-        """Every user of the batch reports; the aggregator's statuses."""
+        """Every user of the batch reports; statuses of the reports that arrive by it.
+
+        Without a delay those are its own.
+        """
         users = decisions.number
         values = as_numbers(rewards, "a reward must be a number or None")
         if not len(users):
@@ -114,4 +149,21 @@ class Fleet:
         device, contexts, actions = self._waiting.pop(int(users[0]))
         gate = Gate(SimulatedRandomness(self._seed, users), Ledger(self._budget, tolerance=0.0))
         reports = device.report(contexts, actions, values, gate)
-        return self._aggregator.receive_many(reports)
+        self._under_way.append(reports)
+        self._flying += len(reports)
+        return self._deliver(self._flying - self._delay)
+
+    def _deliver(self, count: int) -> IntArray:
+        """The oldest reports arrive, in their order."""
+        found = [np.empty(0, dtype=np.int64)]
+        while count > 0:
+            reports = self._under_way.popleft()
+            if len(reports) > count:
+                self._under_way.appendleft(reports[count:])
+                reports = reports[:count]
+            found.append(self._aggregator.receive_many(reports))
+            self._flying -= len(reports)
+            count -= len(reports)
+        statuses = np.concatenate(found)
+        self.statuses.update(ReportStatus(code) for code in statuses.tolist())
+        return statuses

@@ -1,0 +1,202 @@
+"""One bundle and the reports that answer it: a sum of private reports, and how many they are.
+
+A report is private by itself, so adding it up with others is post-processing, in whatever order and
+however often. An epoch of devices therefore needs no single release: what has come in is *read*
+whenever a reading is due, and the sum begins anew at zero. Every report is in exactly one reading
+of the epoch whose bundle it answers, and that bundle says how it was made.
+"""
+
+from datetime import timedelta
+from enum import IntEnum
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import BoolArray, IntArray
+from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.storage import Arrays, plan_from_state, plan_state
+from capri.kernels import Kernel
+from capri.local import wire
+from capri.privacy.directions import DIRECTION_UNITS, direction_sum
+from capri.privacy.promise import Randomizer
+
+# Honest Gaussian reports lie farther out than this many deviations with probability e^-800.
+_FAR_OUT = 40.0
+
+
+class ReportStatus(IntEnum):
+    """What became of a report."""
+
+    ACCEPTED = 0
+    STALE = 1  # answers the bundle of an epoch that is closed
+    UNKNOWN = 2  # answers a bundle that this aggregator never gave out
+    REPLAYED = 3  # carries a token that was seen before
+    MALFORMED = 4  # is not a report of this kind and size, or was damaged
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+# Plain numbers: looking up a member of an enumeration takes long.
+_ACCEPTED, _MALFORMED = int(ReportStatus.ACCEPTED), int(ReportStatus.MALFORMED)
+
+
+class Gathering:
+    """The reports to one bundle. All of it may be published.
+
+    ``closes`` is the number of reports to the aggregator at which it takes no more, ``deadline``
+    the time; None while its bundle is the newest, or where the other one counts. ``unread`` reports
+    are in ``total`` and in no reading yet.
+    """
+
+    def __init__(self, plan: EpochPlan, randomizer: Randomizer, digest: bytes) -> None:
+        """``digest``: the first bytes of the bundle's, as reports carry them."""
+        self.plan = plan
+        self.digest = digest
+        self.size = wire.report_size(randomizer, plan.dimension)
+        self.total = np.zeros(plan.dimension, dtype=np.int64)
+        self.unread = 0
+        self.tokens: set[bytes] = set()
+        self.closes: int | None = None
+        self.deadline: float | None = None
+        self.closed = False
+        self._randomizer = randomizer
+
+    def __repr__(self) -> str:
+        return f"Gathering(epoch={self.plan.epoch}, unread={self.unread}, closed={self.closed})"
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    def judge(self, rows: wire.Messages) -> IntArray:
+        """The status of reports of the right size to this bundle, in their order."""
+        sensible, tokens = self._sensible(rows), _tokens(rows)
+        statuses = np.where(sensible, _ACCEPTED, _MALFORMED)
+        distinct = set(tokens)
+        if len(distinct) == len(tokens) and distinct.isdisjoint(self.tokens):  # nearly always
+            return statuses
+        fresh: set[bytes] = set()
+        for place in np.flatnonzero(sensible).tolist():
+            token = tokens[place]
+            if token in self.tokens or token in fresh:
+                statuses[place] = ReportStatus.REPLAYED
+            fresh.add(token)
+        return statuses
+
+    def _sensible(self, rows: wire.Messages) -> BoolArray:
+        """Whether the payload is one that a device could have sent.
+
+        A sphere report names a direction, so it moves the sum by one unit vector of the known
+        length and no more. A Gaussian report is refused when it lies far outside of its noise.
+        """
+        payload = wire.payload_of(rows, self._randomizer)
+        if self.plan.sphere is not None:
+            return np.asarray(payload[:, 0] < self.plan.sphere.candidates)
+        grid = self.plan.grid
+        reach = grid.norm_limit + grid.noise_units * (sqrt(payload.shape[1]) + _FAR_OUT)
+        numbers = payload.astype(np.float64)
+        return np.asarray(np.einsum("ij,ij->i", numbers, numbers) <= reach**2)
+
+    def add(self, rows: wire.Messages) -> None:
+        """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
+        payload = wire.payload_of(rows, self._randomizer)
+        if self.plan.sphere is not None:
+            number = payload[:, 0]
+            self.total += direction_sum(
+                wire.tokens_of(rows), number // 2, 1 - 2 * (number % 2), len(self.total)
+            )
+        else:
+            self.total += payload.sum(axis=0)
+        self.tokens.update(_tokens(rows))
+        self.unread += len(rows)
+
+    # -- readings ---------------------------------------------------------------------------------
+
+    @property
+    def unit(self) -> float:
+        """What one unit of the sum is worth. One number: a bundle has one plan, hence one grid.
+
+        A contribution ``x`` is rounded to ``q = x / step``, ``|q| <= L``. Gaussian: a report is
+        ``q`` plus noise of mean 0, so the unit is ``step``. Sphere: ``z = q / L`` is rounded to a
+        unit vector of mean ``z``, and a reported direction has mean ``c z``, in integers
+        ``U c q / L``: the unit is ``L step / (c U)``. Reports to different bundles have different
+        units and are never added to each other.
+        """
+        plan = self.plan
+        if plan.sphere is None:
+            return plan.grid.step
+        return plan.grid.norm_limit * plan.grid.step / (plan.sphere.shrinkage * DIRECTION_UNITS)
+
+    def release(self) -> Release:
+        """What has come in since the last reading, with its real count; the sum begins anew."""
+        release = Release(
+            plan=self.plan,
+            vector=np.asarray(self.total * self.unit),
+            event=None,
+            segments=(self.plan.opening,),
+            counts=(self.unread,),
+            last=self.closed,
+        )
+        self.total, self.unread = np.zeros_like(self.total), 0
+        return release
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def supersede(self, received: int, now: float, wait: int | timedelta) -> None:
+        """A newer bundle takes its place; its own reports still count for so long."""
+        if isinstance(wait, timedelta):
+            self.deadline = now + wait.total_seconds()
+        else:
+            self.closes = received + wait
+        self.close_if_due(received, now)
+
+    def close_if_due(self, received: int, now: float) -> None:
+        """Take no more reports once it has waited: a public number of reports, or a time."""
+        by_number = self.closes is not None and received >= self.closes
+        if by_number or (self.deadline is not None and now >= self.deadline):
+            self.closed = True
+            self.tokens = set()  # what comes from here on is stale, seen before or not
+
+    # -- storage ----------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], Arrays]:
+        """As JSON values and arrays."""
+        plan, arrays = plan_state(self.plan)
+        values = {
+            "plan": plan,
+            "digest": self.digest.hex(),
+            "unread": self.unread,
+            "closes": self.closes,
+            "deadline": self.deadline,
+            "closed": self.closed,
+        }
+        return values, arrays | self.sums()
+
+    def sums(self) -> Arrays:
+        """What was reported."""
+        tokens = np.frombuffer(b"".join(sorted(self.tokens)), dtype=np.uint8)
+        return {"sum": self.total, "tokens": tokens.reshape(-1, 16)}
+
+    def restore_sums(self, arrays: Arrays, unread: int) -> None:
+        """The inverse of :meth:`sums`."""
+        self.total = arrays["sum"].astype(np.int64)
+        self.tokens = {token.tobytes() for token in arrays["tokens"]}
+        self.unread = unread
+
+    @classmethod
+    def from_state(
+        cls, values: dict[str, Any], arrays: Arrays, kernel: Kernel, randomizer: Randomizer
+    ) -> "Gathering":
+        """The inverse of :meth:`state`."""
+        plan = plan_from_state(values["plan"], arrays, kernel)
+        gathering = cls(plan, randomizer, bytes.fromhex(values["digest"]))
+        gathering.restore_sums(arrays, values["unread"])
+        for name in ("closes", "deadline", "closed"):
+            setattr(gathering, name, values[name])
+        return gathering
+
+
+def _tokens(rows: wire.Messages) -> list[bytes]:
+    """The one-time tokens as bytes."""
+    data = np.ascontiguousarray(rows[:, wire.TOKEN]).tobytes()
+    return [data[start : start + 16] for start in range(0, len(data), 16)]

@@ -1,0 +1,148 @@
+"""A saved aggregator: one file, with the reports of open epochs, which are private already."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+
+from capri.epoch.course import PublicFace
+from capri.epoch.plan import EpochPlan
+from capri.epoch.rewards import RewardTerms
+from capri.epoch.storage import (
+    below,
+    damage_as_storage_error,
+    named,
+    next_from_state,
+    next_state,
+    plan_from_state,
+    plan_state,
+    problem_arguments,
+    read_policy_file,
+    write_policy_file,
+)
+from capri.local.gathering import Gathering
+from capri.spaces import Contexts
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The generator of everything in a bundle that is drawn."""
+
+    public: np.random.Generator
+
+
+class SavedAggregator(PublicFace):
+    """What :class:`~capri.LocalCapri` keeps, and how it is written and read."""
+
+    _terms: RewardTerms
+    _draws: Draws
+    _releases: list[dict[str, Any]]
+    _digests: list[bytes]
+    _bundle: bytes
+    _opened: int
+    _newest: Gathering | None
+    _waiting: list[Gathering]
+    _accepted: int
+    _received: int
+    _began: float | None
+
+    @abstractmethod
+    def __init__(self, **settings: Any) -> None:
+        """See :class:`capri.LocalCapri`."""
+
+    @abstractmethod
+    def _enter(self, plan: EpochPlan) -> Gathering:
+        """An epoch whose bundle is handed out from now on."""
+
+    @abstractmethod
+    def _now(self) -> float:
+        """Seconds on the public clock."""
+
+    @abstractmethod
+    def _settle(self, now: float) -> None:
+        """Everything public that is due."""
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the aggregator to one file, reports of open epochs included: they are private.
+
+        A loaded aggregator continues bit for bit.
+        """
+        with self._lock:
+            self._settle(self._now())
+            configuration, problem_arrays = self._configuration()
+            course_values, course_arrays = self._course.state()
+            values: dict[str, Any] = {
+                "kind": "aggregator",
+                **configuration,
+                "public": self._draws.public.bit_generator.state,
+                **course_values,
+                "releases": self._releases,
+                "digests": [digest.hex() for digest in self._digests],
+                "plan_seconds": self._course.plan_seconds,
+                "received": self._received,
+                "open": None,
+            }
+            arrays: dict[str, Any] = course_arrays | problem_arrays
+            if self._newest is not None:
+                values["open"], plan_arrays = plan_state(self._newest.plan)
+                arrays |= plan_arrays | named("open", self._newest.sums())
+            if self._terms != RewardTerms():
+                values |= {"accepted": self._accepted, "began": self._began, "waiting": []}
+                for place, gathering in enumerate(self._waiting):
+                    waiting, own = gathering.state()
+                    values["waiting"].append(waiting)
+                    arrays |= named(f"waiting.{place}", own)
+            coming, rows = next_state(self._next)
+            write_policy_file(path, values | coming, arrays | rows)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        contexts: Contexts | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> Self:
+        """Read a saved aggregator. A context sampler and a clock are code: give them again."""
+        values, arrays = read_policy_file(path, "aggregator")
+        with damage_as_storage_error(path):
+            arguments = problem_arguments(values["problem"], arrays, contexts)
+            if "terms" in values:
+                arguments |= RewardTerms.from_dict(values["terms"]).arguments()
+            for name in ("model", "contributions_per_user", "contributions_per_epoch"):
+                arguments.pop(name)
+            arguments.pop("reward_rule", None)
+            loaded = cls(
+                **arguments,
+                randomizer=values["problem"]["randomizer"],
+                horizon=values["horizon"],
+                clock=clock,
+                **values["options"],
+            )
+            loaded._restore(values, arrays)
+        return loaded
+
+    def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
+        kernel, randomizer = self._problem.kernel, self._problem.randomizer
+        self._draws.public.bit_generator.state = values["public"]
+        self._next = next_from_state(values, arrays, self._problem)
+        self._releases = values["releases"]
+        self._digests = [bytes.fromhex(digest) for digest in values["digests"]]
+        self._opened = len(self._digests)
+        self._course.restore(values, arrays, values["plan_seconds"])
+        self._received, self._began = values["received"], values.get("began")
+        read = sum(record.length for record in self.epochs)
+        self._accepted = values.get("accepted", read + self._received)
+        self._waiting = [
+            Gathering.from_state(waiting, below(f"waiting.{place}", arrays), kernel, randomizer)
+            for place, waiting in enumerate(values.get("waiting", []))
+        ]
+        self._newest, self._bundle = None, b""
+        if values["open"] is not None:
+            unread = self._received - sum(gathering.unread for gathering in self._waiting)
+            self._newest = self._enter(plan_from_state(values["open"], arrays, kernel))
+            self._newest.restore_sums(below("open", arrays), unread)

@@ -1,0 +1,578 @@
+"""Late reports: each counts once, for the bundle it answers, until the wait is over."""
+
+import json
+import pickle
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import (
+    BUDGETS,
+    CONTEXTS,
+    RANDOMIZERS,
+    one_report,
+    reward_of,
+    small_aggregator,
+    snapshot,
+    take_apart,
+)
+
+import capri
+from capri.environments import random_rkhs
+from capri.epoch.digests import configuration_digest
+from capri.epoch.plan import Release
+from capri.epoch.storage import read_policy_file
+from capri.errors import BundleError, ConfigurationError, HorizonError
+from capri.learners.reading import cuts_off_too_much
+from capri.local.bundle import open_bundle
+from capri.local.device import Device
+from capri.local.fleet import Fleet
+from capri.local.gathering import Gathering
+from capri.local.randomness import SimulatedRandomness
+from capri.privacy.certificate.verify import check_digests
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger
+
+ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus
+
+
+@pytest.fixture(params=RANDOMIZERS)
+def randomizer(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def reports_to(
+    aggregator: capri.LocalCapri, randomizer: str, count: int, *, first: int = 0
+) -> list[bytes]:
+    """What simulated users upload who hold the newest bundle: those of ``honest_reports``."""
+    bundle, budget = open_bundle(aggregator.bundle()), BUDGETS[randomizer]
+    users = np.arange(first, first + count)
+    draws, device = SimulatedRandomness(5, users), Device(bundle)
+    rows = CONTEXTS[users % len(CONTEXTS)]
+    actions, _ = device.decide(rows, draws.action(count))
+    rewards = [reward_of(int(u), int(a)) for u, a in zip(users, actions, strict=True)]
+    gate = Gate(draws, Ledger(budget, tolerance=0.0))
+    messages = device.report(rows, actions, np.array(rewards), gate)
+    return [message.tobytes() for message in messages]
+
+
+class Clock:
+    """A public clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def tick(self, **time: float) -> None:
+        self.now += timedelta(**time)
+
+
+def open_epochs(aggregator: capri.LocalCapri) -> list[Gathering]:
+    return aggregator._flights
+
+
+def told(aggregator: capri.LocalCapri) -> tuple[object, ...]:
+    """Everything public that reports could move."""
+    bundle = aggregator.bundle() if aggregator.remaining else b""
+    return bundle, aggregator.estimate(CONTEXTS).tobytes(), aggregator.remaining
+
+
+def spied(aggregator: capri.LocalCapri) -> list[Release]:
+    """The readings to come."""
+    seen: list[Release] = []
+    course = aggregator._course
+    close = course.close
+
+    def watched(release: Release) -> None:
+        seen.append(release)
+        close(release)
+
+    course.close = watched  # type: ignore[method-assign]
+    return seen
+
+
+# -- what counts ----------------------------------------------------------------------------------
+
+
+def test_nothing_late_changes_nothing(randomizer: str) -> None:
+    """With a wait that nobody needs, bundles and estimates are those without, to the bit."""
+    plain = small_aggregator(randomizer)
+    patient = small_aggregator(randomizer, reward_wait=timedelta(days=1))
+    first = 0
+    while plain.remaining:
+        reports = reports_to(plain, randomizer, plain.remaining, first=first)
+        first += len(reports)
+        for aggregator in (plain, patient):
+            assert (aggregator.receive_many(reports) == ACCEPTED).all()
+        assert told(plain) == told(patient)
+    assert [record.length for record in patient.epochs] == [60, 90, 50]
+
+
+def test_late_reports_count_for_the_bundle_they_answer(randomizer: str) -> None:
+    aggregator = small_aggregator(randomizer, reward_wait=1000, horizon=1000)
+    seen = spied(aggregator)
+    early = reports_to(aggregator, randomizer, 100)  # forty of them are under way at first
+    assert (aggregator.receive_many(early[:60]) == ACCEPTED).all()
+    assert len(aggregator.epochs) == 1
+    assert aggregator.remaining == 90
+    newer = reports_to(aggregator, randomizer, 50, first=200)
+    assert (aggregator.receive_many([*newer[:20], *early[60:], *newer[20:49]]) == ACCEPTED).all()
+    assert aggregator.remaining == 1
+    assert [gathering.unread for gathering in open_epochs(aggregator)] == [40, 49]
+    assert aggregator.receive(newer[49]) is ACCEPTED
+    # Read in parts: each with its own plan and its own count.
+    assert [(release.plan.epoch, release.counts) for release in seen] == [
+        (1, (60,)),
+        (1, (40,)),
+        (2, (50,)),
+    ]
+    assert seen[0].plan is seen[1].plan
+    assert [record.length for record in aggregator.epochs] == [60, 40, 50]
+    for report in (early[0], early[70], newer[3]):
+        assert aggregator.receive(report) is REPLAYED
+    assert open_bundle(aggregator.bundle()).plan.epoch == 3
+
+
+def test_batches_do_not_matter_to_the_bit(randomizer: str) -> None:
+    """Across readings, ends of waits and sizes of reports."""
+    feeder = small_aggregator(randomizer, reward_wait=70, horizon=2000)
+    queue: list[bytes] = []
+    for number in range(3):
+        reports = reports_to(feeder, randomizer, 130, first=1000 * number)
+        feeder.receive_many(reports[: feeder.remaining])
+        queue += reports
+    order = np.random.default_rng(1).permutation(len(queue))
+    queue = [*queue[:60], *(queue[place] for place in order)]
+    ends = set()
+    for size in (1, 100, len(queue)):
+        aggregator = small_aggregator(randomizer, reward_wait=70, horizon=2000)
+        statuses = [
+            status
+            for start in range(0, len(queue), size)
+            for status in aggregator.receive_many(queue[start : start + size]).tolist()
+        ]
+        ends.add((tuple(statuses), told(aggregator)))
+    assert len(ends) == 1
+    assert {ACCEPTED, STALE, REPLAYED} <= set(statuses)
+
+
+def test_the_wait_is_a_number_of_reports(randomizer: str) -> None:
+    """Reports to any bundle count towards it; then the earlier one is stale, read or not."""
+    aggregator = small_aggregator(randomizer, reward_wait=30, horizon=1000)
+    seen = spied(aggregator)
+    early = reports_to(aggregator, randomizer, 80)
+    aggregator.receive_many(early[:60])
+    newer = reports_to(aggregator, randomizer, 100, first=200)
+    found = aggregator.receive_many([*newer[:19], *early[60:70], *newer[19:21], *early[70:]])
+    assert (found[:30] == ACCEPTED).all()
+    assert found[30] == ACCEPTED  # to the newest
+    assert (found[31:] == STALE).all()
+    assert aggregator.receive(early[0]) is STALE
+    aggregator.receive_many(newer[21:])
+    assert [(release.plan.epoch, release.counts, release.last) for release in seen] == [
+        (1, (60,), False),
+        (1, (10,), True),
+        (2, (80,), False),
+    ]
+    # The waiting epoch is forgotten, by the learner too.
+    assert [gathering.plan.epoch for gathering in open_epochs(aggregator)] == [2, 3]
+    assert sorted(aggregator._learner._flights) == [2, 3]
+
+
+def test_the_wait_is_a_time() -> None:
+    clock = Clock()
+    aggregator = small_aggregator(reward_wait=timedelta(hours=2), clock=clock, horizon=1000)
+    early = reports_to(aggregator, "sphere", 70)
+    aggregator.receive_many(early[:60])
+    clock.tick(hours=1.9)
+    assert aggregator.receive(early[60]) is ACCEPTED
+    clock.tick(hours=0.1)
+    assert aggregator.receive(early[61]) is STALE
+    assert aggregator.remaining == 89
+    fresh = reports_to(aggregator, "sphere", 89, first=200)
+    assert (aggregator.receive_many(fresh) == ACCEPTED).all()
+    assert [record.length for record in aggregator.epochs] == [60, 1, 89]
+
+
+def test_an_epoch_ends_on_the_clock() -> None:
+    """By the time since its first report; what is read is what came."""
+    clock = Clock()
+    aggregator = small_aggregator(
+        epoch_time=timedelta(days=1), reward_wait=10, clock=clock, horizon=1000
+    )
+    bundle = aggregator.bundle()
+    clock.tick(days=30)  # nobody came: nothing to read
+    assert aggregator.bundle() == bundle
+    reports = reports_to(aggregator, "sphere", 40)
+    aggregator.receive_many(reports[:25])
+    clock.tick(hours=23)
+    assert aggregator.bundle() == bundle
+    aggregator.receive_many(reports[25:30])
+    clock.tick(hours=1)
+    assert aggregator.bundle() != bundle
+    assert [record.length for record in aggregator.epochs] == [30]
+    assert (aggregator.receive_many(reports[30:]) == ACCEPTED).all()
+    assert aggregator.receive(reports[0]) is STALE
+
+
+def test_early_ends(randomizer: str) -> None:
+    """What is read is scaled by what came: public counts, nothing else."""
+    aggregator = small_aggregator(randomizer, reward_wait=50, horizon=1000)
+    bundle = aggregator.bundle()
+    aggregator.close_epoch(early=True)  # nobody came
+    assert aggregator.bundle() == bundle
+    reports = reports_to(aggregator, randomizer, 40)
+    aggregator.receive_many(reports[:25])
+    with pytest.raises(HorizonError, match=r"35 reports .* early=True"):
+        aggregator.close_epoch()
+    aggregator.close_epoch(early=True)
+    assert [record.length for record in aggregator.epochs] == [25]
+    assert aggregator.bundle() != bundle
+    assert aggregator.remaining == 60 + 25 // 2
+    assert (aggregator.receive_many(reports[25:]) == ACCEPTED).all()
+    aggregator.close_epoch(early=True)
+    assert [record.length for record in aggregator.epochs] == [25, 15]
+
+
+def test_the_horizon_counts_all_reports() -> None:
+    aggregator = small_aggregator(reward_wait=1000, horizon=100)
+    early = reports_to(aggregator, "sphere", 80)
+    aggregator.receive_many(early[:60])
+    newer = reports_to(aggregator, "sphere", 30, first=200)
+    found = aggregator.receive_many([*early[60:], *newer])
+    assert list(found) == [ACCEPTED] * 40 + [STALE] * 10
+    assert aggregator.remaining == 0
+    assert sum(record.length for record in aggregator.epochs) == 100
+    assert not aggregator._waiting
+    assert not aggregator._learner._flights
+    with pytest.raises(HorizonError):
+        aggregator.bundle()
+
+
+def test_an_interrupted_reading_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, broken = (small_aggregator(reward_wait=100, horizon=1000) for _ in range(2))
+    early = reports_to(whole, "sphere", 100)
+    for aggregator in (whole, broken):
+        aggregator.receive_many(early[:60])
+    newer = reports_to(whole, "sphere", 50, first=200)
+    whole.receive_many([*early[60:], *newer])
+    learn, calls = broken._learner.learn, []
+
+    def interrupted(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) in (1, 3):
+            raise KeyboardInterrupt
+        return learn(*given)
+
+    monkeypatch.setattr(broken._learner, "learn", interrupted)
+    broken.receive_many([*early[60:], *newer[:-1]])
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            broken.receive(newer[-1])
+    assert broken.receive(newer[-1]) is REPLAYED
+    assert told(broken) == told(whole)
+    assert [record.length for record in broken.epochs] == [60, 40, 50]
+
+
+# -- what is read ---------------------------------------------------------------------------------
+
+
+def encoded(bundle: bytes, contexts: np.ndarray, actions: np.ndarray, rewards: np.ndarray) -> Any:
+    """The sum of the contributions before they were made private."""
+    opened = open_bundle(bundle)
+    units = Device(opened).encode(contexts, actions, rewards)
+    return units.sum(axis=0) * opened.plan.grid.step
+
+
+def test_readings_are_unbiased(randomizer: str) -> None:
+    """Of an earlier bundle and of the newest: the vector is the sum of contributions plus noise.
+
+    Twenty coordinates or fewer at 5.5 deviations each: chance fails with less than 1e-6.
+    """
+    count, budget = 8000, BUDGETS[randomizer]
+    aggregator = small_aggregator(
+        randomizer, first_epoch=count, horizon=10 * count, reward_wait=count, clip_scale=0.5
+    )
+    fleet = Fleet(aggregator, budget, simulation_seed=11)
+    seen = spied(aggregator)
+    generator = np.random.default_rng(4)
+    sums, decided = [], []
+    for size in (2 * count, 1000):  # half of the first are late: they answer an earlier bundle
+        bundle = aggregator.bundle()
+        rows = CONTEXTS[generator.integers(len(CONTEXTS), size=size)]
+        decisions = fleet.act_many(rows)
+        rewards = 0.9 - 0.3 * rows[:, 0] + generator.uniform(-0.1, 0.1, size)
+        sums.append((bundle, rows, decisions.action_index, rewards))
+        decided.append((decisions, rewards))
+        if len(decided) == 1:
+            fleet.update_many(decisions, rewards)
+    fleet.update_many(*decided[1])
+    aggregator.close_epoch(early=True)
+    assert [release.counts for release in seen] == [(count,), (count,), (1000,)]
+    halves = slice(0, count), slice(count, 2 * count), slice(0, 1000)
+    for release, half, which in zip(seen, halves, (0, 0, 1), strict=True):
+        bundle, *data = sums[which]
+        expected = encoded(bundle, *(part[half] for part in data))
+        deviation = release.plan.noise_scale * np.sqrt(release.participants)
+        assert len(expected) <= 20
+        assert (np.abs(release.vector - expected) < 5.5 * deviation).all()
+        # The check can fail: with the unit of the other bundle, or half of the users, it would.
+        assert which == 1 or np.abs(expected).max() > 11 * deviation
+    assert seen[0].plan.value_bound != seen[2].plan.value_bound
+
+
+@pytest.mark.parametrize("delay", [37, 150])
+def test_a_late_fleet_is_late_clients(randomizer: str, delay: int) -> None:
+    """One client after another, each report as many decisions late, gives the same bits."""
+    settings = {"reward_wait": 120, "horizon": 400}
+    fleet = Fleet(
+        small_aggregator(randomizer, **settings),
+        BUDGETS[randomizer],
+        simulation_seed=5,
+        delay=delay,
+    )
+    users = 0
+    while users < 250:
+        count = min(fleet.remaining, 250 - users)
+        rows = CONTEXTS[np.arange(users, users + count) % len(CONTEXTS)]
+        decisions = fleet.act_many(rows)
+        numbers = zip(decisions.number, decisions.action_index, strict=True)
+        fleet.update_many(
+            decisions, [reward_of(int(user), int(action)) for user, action in numbers]
+        )
+        users += count
+    alone = small_aggregator(randomizer, **settings)
+    queue: list[bytes] = []
+    statuses: dict[capri.ReportStatus, int] = {}
+    for user in range(250):
+        queue.append(one_report(alone.bundle(), BUDGETS[randomizer], user))
+        if len(queue) > delay:
+            status = alone.receive(queue.pop(0))
+            statuses[status] = statuses.get(status, 0) + 1
+    assert statuses == dict(fleet.statuses)
+    assert told(alone) == told(fleet.aggregator)
+    assert sum(statuses.values()) == max(0, 250 - delay)
+
+
+def test_late_reports_are_learnt_from() -> None:
+    """Reports 1,000 decisions late: most are stale without a wait, and regret shows it."""
+    kernel = capri.kernels.RBF(lengthscale=0.6)
+    world = random_rkhs(
+        kernel, contexts=8, actions=8, context_dimension=1, action_dimension=1, noise=0.1, seed=1
+    )
+    ratios = {}
+    for wait in (0, 1000):
+        fleet = Fleet.build(
+            budget=capri.Budget(epsilon=1.0),
+            simulation_seed=2,
+            delay=1000,
+            kernel=kernel,
+            actions=world.actions,
+            contexts=capri.ContextPool(world.contexts),
+            reward_wait=wait,
+            horizon=10_000,
+        )
+        ratios[wait] = capri.simulate(fleet, world, 10_000, seed=3).ratio
+        assert (fleet.statuses[STALE] > 2000) == (wait == 0)
+    assert ratios[1000] < 0.6 * ratios[0]
+    assert ratios[1000] < 0.35
+
+
+# -- missing rewards ------------------------------------------------------------------------------
+
+
+def test_a_missing_reward_is_what_the_bundle_says(randomizer: str) -> None:
+    budget = BUDGETS[randomizer]
+    aggregator = small_aggregator(randomizer, missing_reward=0.4)
+    bundle = aggregator.bundle()
+    reports = []
+    for reward in (None, float("nan"), 0.4, 0.0):
+        client = capri.LocalClient(bundle, budget, simulation=(5, 1))
+        client.act(CONTEXTS[2])
+        reports.append(client.report(reward))
+    assert reports[0] == reports[1] == reports[2]
+    opened = open_bundle(bundle)
+    row, action = CONTEXTS[2:3], np.zeros(1, dtype=np.int64)
+    units = [Device(opened).encode(row, action, np.array([value])) for value in (np.nan, 0.4, 0.0)]
+    assert (units[0] == units[1]).all()
+    assert (units[0] != units[2]).any()
+    # It travels only where it is not the default.
+    header, _ = take_apart(bundle)
+    assert header["missing_reward"] == 0.4
+    plain, _ = take_apart(small_aggregator(randomizer).bundle())
+    assert "missing_reward" not in plain
+
+
+@pytest.mark.parametrize("bad", [2.0, -1.5, "as-estimated", None, True, float("nan")])
+def test_a_hostile_missing_reward_is_refused(bad: object) -> None:
+    from devices import put_together
+
+    header, arrays = take_apart(small_aggregator().bundle())
+    with pytest.raises(BundleError):
+        open_bundle(put_together({**header, "missing_reward": bad}, arrays))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"reward_wait": -1}, "reward_wait"),
+        ({"reward_wait": 0.5}, "reward_wait"),
+        ({"reward_wait": timedelta(seconds=-1)}, "negative"),
+        ({"missing_reward": "as-estimated"}, "joint"),
+        ({"missing_reward": 1.5}, "missing_reward"),
+        ({"reward_rule": "sum"}, "the app combines"),
+        ({"epoch_time": 3}, "epoch_time"),
+        ({"reward_wait": 10, "pooling": False}, "pooling"),
+    ],
+)
+def test_terms_that_are_refused(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        small_aggregator(**change)
+
+
+# -- devices --------------------------------------------------------------------------------------
+
+
+def test_a_device_may_keep_its_datum_for_a_late_reward() -> None:
+    aggregator = small_aggregator(reward_wait=100, horizon=1000)
+    bundle = aggregator.bundle()
+    kept, dropped = (capri.LocalClient(bundle, BUDGETS["sphere"]) for _ in range(2))
+    for client in (kept, dropped):
+        client.act(CONTEXTS[1])
+    aggregator.receive_many(reports_to(aggregator, "sphere", 60))
+    newer = aggregator.bundle()
+    assert dropped.renew(newer)
+    assert not kept.renew(newer, keep=True)
+    assert kept.epoch == 2
+    report = kept.report(0.5)
+    assert report[2:10] == bundle[-32:][:8]
+    assert aggregator.receive(report) is ACCEPTED
+    with pytest.raises(capri.CapriError, match="nothing to report"):
+        dropped.report(0.5)
+
+
+# -- storage and certificate ----------------------------------------------------------------------
+
+
+def in_flight(randomizer: str, **changes: Any) -> tuple[capri.LocalCapri, list[bytes]]:
+    """Three open epochs, two of them with reports that no reading has seen; more to come."""
+    settings = {"reward_wait": 400, "horizon": 2000} | changes
+    aggregator = small_aggregator(randomizer, **settings)
+    first = reports_to(aggregator, randomizer, 90)
+    aggregator.receive_many(first[:60])
+    second = reports_to(aggregator, randomizer, 150, first=200)
+    aggregator.receive_many([*first[60:70], *second[:80]])
+    third = reports_to(aggregator, randomizer, 190, first=500)
+    aggregator.receive_many([*first[70:80], *second[80:100], *third[:10]])
+    return aggregator, [*first[80:], *second[100:], *third[10:]]
+
+
+@pytest.mark.parametrize("wait", [400, timedelta(days=1)])
+def test_save_and_load_with_open_epochs(
+    randomizer: str, wait: int | timedelta, tmp_path: Path
+) -> None:
+    clock = Clock() if isinstance(wait, timedelta) else None
+    aggregator, rest = in_flight(randomizer, reward_wait=wait, clock=clock)
+    assert [gathering.unread for gathering in open_epochs(aggregator)] == [10, 20, 10]
+    path = tmp_path / "aggregator.capri"
+    aggregator.save(path)
+    loaded = capri.LocalCapri.load(path, clock=clock)
+    others = [loaded] if clock is not None else [loaded, pickle.loads(pickle.dumps(aggregator))]
+    everybody = [aggregator, *others]
+    for other in others:
+        assert snapshot(other, tmp_path) == snapshot(aggregator, tmp_path)
+        assert other.certificate().to_json() == aggregator.certificate().to_json()
+    found = {each.receive_many(rest).tobytes() for each in everybody}
+    assert len(found) == 1
+    assert len({told(each) for each in everybody}) == 1
+    assert len({str(snapshot(each, tmp_path)[0]["releases"]) for each in everybody}) == 1
+    assert len(aggregator.epochs) > 5
+
+
+def test_files_without_terms_are_as_before(randomizer: str, tmp_path: Path) -> None:
+    """Nothing new in them; and what is new may be missing."""
+    aggregator = small_aggregator(randomizer)
+    aggregator.receive_many(reports_to(aggregator, randomizer, 75)[:70])
+    path = tmp_path / "aggregator.capri"
+    aggregator.save(path)
+    values, arrays = read_policy_file(path, "aggregator")
+    assert not {"terms", "waiting", "accepted", "began"} & set(values)
+    assert not [name for name in arrays if name.startswith("waiting")]
+    loaded = capri.LocalCapri.load(path)
+    assert told(loaded) == told(aggregator)
+    assert loaded._accepted == aggregator._accepted == 60
+
+
+def test_certificate_of_late_reports(randomizer: str, tmp_path: Path) -> None:
+    """One report a user, epsilon a report: readings in parts list every report once."""
+    aggregator, rest = in_flight(randomizer)
+    aggregator.receive_many(rest)
+    certificate = aggregator.certificate()
+    promised = BUDGETS[randomizer]
+    assert certificate.spent == {"epsilon": promised.epsilon, "delta": promised.delta}
+    listed = [(entry["epoch"], entry["reports"]) for entry in certificate.releases]
+    assert sum(reports for _, reports in listed) == sum(each.length for each in aggregator.epochs)
+    assert len({epoch for epoch, _ in listed}) < len(listed)
+    aggregator.save(tmp_path / "aggregator.capri")
+    values, arrays = read_policy_file(tmp_path / "aggregator.capri", "aggregator")
+    assert check_digests(certificate, configuration_digest(values, arrays), values["plans"]) == 0
+    values["terms"]["wait"] = 401
+    other = configuration_digest(values, arrays)
+    with pytest.raises(capri.CapriError):
+        check_digests(certificate, other, values["plans"])
+
+
+@pytest.mark.parametrize("widths", ["rigorous", "paper"])
+def test_tests_of_every_reading_share_the_failure_probability(
+    widths: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shares of all readings sum to less than the whole, however often an epoch is read."""
+    from capri.learners import widths as module
+
+    shares: list[float] = []
+    original = module.epoch_failure
+
+    def noted(probability: float, number: int) -> float:
+        shares.append(original(probability, number))
+        return shares[-1]
+
+    monkeypatch.setattr(module, "epoch_failure", noted)
+    aggregator, rest = in_flight("gaussian", widths=widths)
+    aggregator.receive_many(rest)
+    assert len(shares) == len(aggregator.epochs) > 5
+    assert sum(shares) <= aggregator._options.failure_probability
+    assert len(set(shares)) == len(shares)
+
+
+def test_a_few_late_reports_do_not_cry_wolf() -> None:
+    """All noise: that clipping cuts off too much is not for them to say. For a full epoch it is."""
+    aggregator, _ = in_flight("sphere")
+    assert aggregator._newest is not None
+    plan = aggregator._newest.plan
+    assert plan.tail_share > 0
+    design = aggregator._learner._flights[plan.epoch][0].design
+    assert design is not None
+    for share, alarm in ((1, True), (3, True), (5, False), (plan.length, False)):
+        count = plan.length // share
+        vector = np.zeros(plan.dimension)
+        vector[-1] = 1e6 * count  # everything was cut off, and more
+        release = replace(Release.as_planned(plan, vector), counts=(count,))
+        assert cuts_off_too_much(release, design, 1.0) is alarm
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    """Every row of the benchmark, and a wait is better than none."""
+    root = Path(__file__).parents[2]
+    text = (root / "docs/local.md").read_text()
+    rows = json.loads((root / "benchmarks/results/local.json").read_text())["late"]
+    means = {(row["delay"], row["wait"]): row["mean"] for row in rows}
+    assert len(means) == 5
+    for (delay, wait), mean in means.items():
+        shown = f"**{mean:.3f}**" if wait else f"{mean:.3f}"
+        assert any(shown in line for line in text.splitlines() if line.startswith(f"| {delay:,} |"))
+        assert mean <= means[delay, 0]
