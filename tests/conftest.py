@@ -2,6 +2,8 @@
 
 from hypothesis import settings
 
+from postgres_server import postgres_server, postgres_url  # noqa: F401  (fixtures)
+
 # The same examples in every run, so that a failure belongs to the change; and no deadline, since
 # machines that test may be busy.
 settings.register_profile("capri", derandomize=True, deadline=None)

@@ -18,6 +18,7 @@ def blocks(page: str) -> list[str]:
     [
         "README.md",
         "docs/quickstart.md",
+        "docs/schema.md",
         "docs/local.md",
         "docs/rivals.md",
         "docs/ridge.md",
@@ -25,6 +26,7 @@ def blocks(page: str) -> list[str]:
         "docs/experiments.md",
         "docs/certificate.md",
         "docs/report.md",
+        "docs/store.md",
     ],
 )
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,5 +112,5 @@ def test_every_test_that_a_proof_names_exists() -> None:
         assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
     proof = text[text.index("### Proof, and the test") : text.index("### The price of integers")]
     steps = re.split(r"^\*\*\d+\. ", proof, flags=re.MULTILINE)[1:]
-    assert len(steps) == 9
+    assert len(steps) == 10
     assert all("*Test" in step for step in steps), "a step without a test"

@@ -14,6 +14,9 @@ from capri.errors import ConfigurationError, ShapeError
 from capri.kernels import (
     KERNEL_NAMES,
     RBF,
+    Categories,
+    Columns,
+    Constant,
     ContextAction,
     Kernel,
     Linear,
@@ -23,6 +26,7 @@ from capri.kernels import (
     check_bounded,
     from_dict,
     kernel_by_name,
+    schema_kernel,
 )
 
 ORDERS = [0.5, 1.5, 2.5, 3.5, 0.05, 0.7, 1.0, 4.3, 12.0, 19.9, 20.0, 33.3, math.inf]
@@ -49,6 +53,9 @@ def at(kernel: Kernel, *distances: float) -> np.ndarray:
         (RationalQuadratic(1.0, 0.4), reference.RationalQuadratic(0.4, 1.0)),
         (RationalQuadratic(25.0, 2.0), reference.RationalQuadratic(2.0, 25.0)),
         (Linear(bias=0.49), reference.DotProduct(0.7)),
+        (Constant(0.7), reference.ConstantKernel(0.7)),
+        (Categories(0.25), reference.ConstantKernel(0.25) + reference.WhiteKernel(0.75)),
+        (Constant(0.3) * RBF(0.3), reference.ConstantKernel(0.3) * reference.RBF(0.3)),
         (Linear(variance=0.3), reference.ConstantKernel(0.3) * reference.DotProduct(0.0)),
         (RBF(0.3, variance=0.4), reference.ConstantKernel(0.4) * reference.RBF(0.3)),
         (RBF(0.3) + Matern(1.5, 2.0), reference.RBF(0.3) + reference.Matern(2.0, nu=1.5)),
@@ -73,6 +80,45 @@ def test_context_action_is_the_product_over_the_columns() -> None:
     left, right = rows(1, 20, 5), rows(2, 30, 5)
     expected = context(left[:, :2], right[:, :2]) * action(left[:, 2:], right[:, 2:])
     np.testing.assert_array_equal(kernel(left, right), expected)
+
+
+def test_categories_compare_whole_rows() -> None:
+    """Indicators and whole numbers alike; a row that is no level is one of its own."""
+    left = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.5, 0.5]])
+    expected = np.where(np.eye(4, dtype=bool), 0.8, 0.2)
+    np.testing.assert_allclose(Categories(0.25, variance=0.8)(left, left), expected, rtol=1e-15)
+    coded = np.array([[3.0], [7.0], [3.0]])
+    np.testing.assert_array_equal(Categories()(coded, coded), [[1, 0, 1], [0, 1, 0], [1, 0, 1]])
+    assert Categories(1.0)(coded, coded).tolist() == np.ones((3, 3)).tolist()
+
+
+def test_columns_are_those_that_were_chosen() -> None:
+    left, right = rows(1, 20, 5), rows(2, 30, 5)
+    kernel = Columns(Matern(1.5, (0.2, 0.6)), (3, 1))
+    np.testing.assert_array_equal(
+        kernel(left, right), Matern(1.5, (0.2, 0.6))(left[:, [3, 1]], right[:, [3, 1]])
+    )
+    with pytest.raises(ShapeError, match=r"more than 3 columns, .* got 3"):
+        kernel(left[:, :3], right[:, :3])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Constant(0.0), "variance must be positive"),
+        (lambda: Categories(-0.1), "similarity must lie between 0 and 1, got -0.1"),
+        (lambda: Categories(1.1), "similarity must lie between 0 and 1"),
+        (lambda: Columns(RBF(), ()), r"at least one column, each once, got \[\]"),
+        (lambda: Columns(RBF(), (1, 1)), r"each once, got \[1, 1\]"),
+        (lambda: Columns(RBF(), (-1,)), "a column must be a whole number of 0 or more, got -1"),
+        (lambda: Columns(RBF(), 1), "whole numbers from 0, got int"),
+        (lambda: Columns("rbf", (1,)), "kernel must be a kernel, got str"),
+        (lambda: schema_kernel("age"), "schema must be a capri.Schema, got str"),
+    ],
+)
+def test_bad_settings_of_categories_and_columns(build: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        build()
 
 
 def exact_matern(order: int, distance: float) -> float:

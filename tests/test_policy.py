@@ -751,7 +751,7 @@ def test_learning_prunes_exactly_as_the_equation_says(scale: float) -> None:
     for epoch in range(1, 5):
         plan = dataclasses.replace(learner.plan(epoch, 20, generator), sigma_max=scale)
         released = rng.normal(size=plan.features.rank)
-        lesson = learner.learn(Release(plan=plan, vector=released, event=None), generator)
+        lesson = learner.learn(Release.as_planned(plan, released), generator)
         expected_width = paper_formulas.delta_r(
             sigma_max=scale, B=1.0, T=1000, tau=1.0, pairs=84, failure=0.05, epsilon=1.0, delta=1e-5
         )

@@ -16,7 +16,10 @@ from packaging.version import Version
 
 from test_docs import ROOT, blocks
 
-EXTRAS = ("sklearn", "pandas", "pyarrow", "dask", "distributed", "hypothesis", "pytest")
+EXTRAS = (
+    "sklearn", "pandas", "pyarrow", "dask", "distributed", "hypothesis", "pytest", "psycopg",
+    "cryptography",
+)  # fmt: skip
 
 
 def run(*command: str | Path, cwd: Path) -> str:

@@ -9,6 +9,9 @@ import pytest
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.kernels import (
     RBF,
+    Categories,
+    Columns,
+    Constant,
     ContextAction,
     Kernel,
     Linear,
@@ -38,6 +41,13 @@ KERNELS: list[Kernel] = [
     Product(Matern(nu=1.5), RationalQuadratic(alpha=2.0)),
     ContextAction(Matern(nu=2.5, lengthscale=(0.2, 0.4)), Linear(), context_dimension=2),
     ContextAction(RBF(variance=0.75), Matern(nu=0.5), 1) + RBF(variance=0.125),
+    Constant(0.3),
+    Categories(),
+    Categories(similarity=0.3, variance=0.7),
+    Columns(RBF(lengthscale=(0.3, 2.0)), (2, 0)),
+    Columns(Linear(variance=0.25), (1,)),
+    Columns(Matern(nu=1.5), (0, 2)) * Columns(Categories(0.4), (1,)) + Constant(1e-10),
+    ContextAction(Matern(nu=2.5, lengthscale=0.4), Categories(0.1), context_dimension=1),
 ]
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)

@@ -164,7 +164,13 @@ def law_in_play(policy: Any, context: np.ndarray) -> np.ndarray:
     return law
 
 
-@every_policy
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "practical-sampler" else name
+        for name in MAKERS
+    ],
+)
 def test_propensities_are_positive_and_the_frequencies_of_the_actions(name: str) -> None:
     """Twelve policies in their third epoch, one context: each propensity is the law's, and how
     often an action is played over all of them is the sum of its probabilities. The standardised

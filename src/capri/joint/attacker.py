@@ -46,11 +46,13 @@ class Reader:
         self._known: dict[tuple[bytes, float, int], FloatArray] = {}
 
     def share(self, visit: Visit, action: int) -> FloatArray:
-        """What a visit adds: nothing where it does not count, as a reward of 0 where none came."""
+        """What a visit adds: nothing where it does not count, a stand-in where no reward came."""
         if not visit.counts:
             return np.zeros(self.plan.dimension)
         reward = visit.reward
-        value = 0.0 if reward is None or not np.isfinite(reward) else float(reward)
+        value = self._problem.rewards.stand_in
+        if reward is not None and np.isfinite(reward):
+            value = float(reward)
         key = (visit.context.tobytes(), value, action)
         if key not in self._known:
             actions = self._problem.actions
@@ -60,12 +62,16 @@ class Reader:
 
     def shares(self, pairs: FloatArray, reward: float) -> FloatArray:
         """What each pair would add with this reward."""
+        segment = self.plan.opening
         units = contributions(
             self.plan,
-            *features_and_baseline(self.plan, pairs),
+            segment,
+            *features_and_baseline(self.plan, segment, pairs),
             np.full(len(pairs), reward),
             reward_bound=self._problem.reward_bound,
         )
+        if self.plan.message is not None:
+            return np.asarray(self.plan.message.numbers(units) / self.plan.deviations)
         return np.asarray(units * (self.plan.grid.step / self.plan.noise_scale))
 
     def mean_share(self, visit: Visit, law: FloatArray) -> FloatArray:

@@ -5,8 +5,10 @@ from copy import copy
 
 from capri.epoch.course import Course
 from capri.epoch.history import History
+from capri.epoch.hooks import Hooks
 from capri.epoch.ids import DecisionIds
 from capri.errors import ConfigurationError
+from capri.joint.keys import KeyBook
 from capri.joint.policy import Capri
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
@@ -41,6 +43,7 @@ def go_live(simulation: Capri) -> Capri:
     run._ledger = Ledger(budget, composition=problem.composition, participation=run._participation)
     run._gate = Gate(noise_source(run._streams.noise), run._ledger)
     run._ids = DecisionIds()
+    run._keys = KeyBook(run._retention)
     run._history = History.new()
     run._process = os.getpid()
     if run._open is not None:
@@ -53,6 +56,7 @@ def _on(course: Course, streams: Streams) -> Course:
     and never write into it: a shallow copy goes its own way."""
     branch = copy(course)
     branch.learner = copy(course.learner)
+    branch.hooks = Hooks(len(course._records))
     branch._records = list(course._records)
     branch._draws = streams
     branch._timed = False

@@ -1,7 +1,8 @@
 """The curator: decides, collects rewards, and lets one noisy vector per epoch out of the gate."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from threading import RLock
 from typing import Any
 
@@ -22,24 +23,28 @@ from capri.epoch.decide import (
 )
 from capri.epoch.history import History
 from capri.epoch.ids import SIMULATED, DecisionIds
-from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
+from capri.epoch.rewards import checked_terms
 from capri.errors import BudgetError, ConfigurationError, HorizonError, ShapeError
-from capri.joint.saved import Saved
+from capri.joint.backing import Backing
+from capri.joint.flights import Flights
+from capri.joint.keys import KeyBook
+from capri.joint.stored import checked_retention, participation_of
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options
 from capri.privacy.budget import Budget
+from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
-from capri.privacy.users import Participation, UserId, UserLimit
+from capri.privacy.users import UserId, UserLimit
 from capri.spaces import Contexts, as_visits, as_wanted
 
 # Plain numbers: looking up a member of an enumeration takes long.
 _, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
 
 
-class Capri(Saved):
+class Capri(Flights):
     """A differentially private contextual kernel bandit.
 
     Parameters
@@ -47,10 +52,12 @@ class Capri(Saved):
     kernel:
         Kernel on pairs (context, action), with ``k(w, w) <= 1``.
     actions:
-        Feature rows of the actions, ``(n_actions, d)``, or :class:`VaryingActions` where every
-        context brings its own.
+        Feature rows of the actions, ``(n_actions, d)``; names or a number, for actions that have
+        nothing to do with each other; a table whose column ``name`` names them; or
+        :class:`VaryingActions` where every context brings its own.
     contexts:
-        The public law of contexts: a :class:`ContextPool` or a :class:`ContextSampler`.
+        The public law of contexts: a :class:`ContextPool` or a :class:`ContextSampler`. With a
+        :class:`Schema` in it, contexts are records with named columns.
     reward_bound:
         ``B``: rewards beyond ``[-B, B]`` are clipped. Also the bound on the RKHS norm of ``f``.
     budget:
@@ -68,6 +75,30 @@ class Capri(Saved):
         None: each user comes once, no ids are kept. A number: users carry ids, contribute at most
         so often in all and per epoch (once by default), and the noise covers all of a user's
         contributions together.
+    reward_wait:
+        How long an epoch that has taken its decisions stays open for rewards while later epochs
+        already play: a number of decisions, or a :class:`datetime.timedelta`. Rewards that come
+        later are lost.
+    missing_reward:
+        What a reward that never comes counts as: a number, or "as-estimated" for what the last
+        estimate expected; the rate of rewards that come is then measured in private.
+    reward_rule:
+        What several rewards for one decision make together: "first", "last", "sum" or "max". All
+        but the first need a key with every reward; the same key counts once.
+    epoch_time:
+        An epoch also ends when this much time has passed since its first decision.
+    clock:
+        The public clock, a function without arguments that gives a :class:`datetime.datetime`.
+    store:
+        None: the policy lives in the memory of this process. "sqlite:///file.db" or
+        "postgresql://...": what was answered is durable, and any number of processes that open the
+        same store are one policy. See :meth:`open` and :meth:`close`.
+    store_key:
+        32 bytes that seal the secret columns of the store, kept elsewhere.
+    key_retention:
+        How long the decision of a key is kept; None for the wait plus 30 days.
+    after:
+        A certificate of this store: a copy of the store that is older is refused.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -89,7 +120,16 @@ class Capri(Saved):
         preset: str = "practical",
         contributions_per_user: int | None = None,
         contributions_per_epoch: int | None = None,
+        reward_wait: int | timedelta = 0,
+        missing_reward: float | str = 0.0,
+        reward_rule: str = "first",
+        epoch_time: timedelta | None = None,
+        clock: Callable[[], datetime] | None = None,
         simulation_seed: int | None = None,
+        store: str | None = None,
+        store_key: bytes | None = None,
+        key_retention: timedelta | None = None,
+        after: Certificate | None = None,
         **options: Any,
     ) -> None:
         limit = None
@@ -108,7 +148,20 @@ class Capri(Saved):
             budget=budget,
             model=model,
             limit=limit,
+            rewards=checked_terms(
+                reward_wait=reward_wait,
+                missing_reward=missing_reward,
+                reward_rule=reward_rule,
+                epoch_time=epoch_time,
+                reward_bound=reward_bound,
+            ),
         )
+        if clock is not None and not callable(clock):
+            raise ConfigurationError(
+                "clock must be a function without arguments that gives a datetime.datetime, got "
+                f"{type(clock).__name__}"
+            )
+        self._clock = clock
         self._horizon = checked_horizon(horizon)
         self._preset = preset
         self._options = checked_options(preset, options)
@@ -118,7 +171,7 @@ class Capri(Saved):
                 self._problem, self._options, self._horizon, self._streams.public
             )
         self._course = Course(schedule, learner, self._streams, timed=self._streams.simulated)
-        self._participation = None if limit is None else Participation(limit)
+        self._participation = None if limit is None else participation_of(limit, store)
         self._ledger: Ledger | None = None
         if budget is not None:
             self._ledger = Ledger(
@@ -129,58 +182,56 @@ class Capri(Saved):
         self._gate = Gate(noise_source(self._streams.noise), self._ledger)
         self._ids = SIMULATED if self._streams.simulated else DecisionIds()
         self._history = History.new() if self.private else None
+        self._keyed = self._problem.rewards.rule.keyed
+        self._timed = self._problem.rewards.timed
         self._decided = 0
+        self._opened = 0
+        # The epoch that takes decisions, and those that wait for rewards, oldest first.
         self._open: OpenEpoch | None = None
+        self._waiting: list[OpenEpoch] = []
         self._chooser: Chooser | None = None
+        self._played = 0  # releases behind the law that the open epoch plays
         # Servers call from many threads; a decision or a reward must be counted once.
         self._lock = RLock()
-        self._process = os.getpid() if self.private else None
+        self._process = os.getpid() if self.private or store is not None else None
+        self._retention = checked_retention(key_retention, self._problem.rewards.wait)
+        self._keys = KeyBook(self._retention)
+        self._backing: Backing | None = None
+        if store is not None:
+            self._attach(store, store_key, after)
+        elif store_key is not None or after is not None:
+            raise ConfigurationError("store_key and after are of use with a store only")
 
     def __repr__(self) -> str:
-        return f"Capri({self.guarantee}; epoch {len(self.epochs) + 1})"
-
-    @property
-    def pending(self) -> bool:
-        """Whether an epoch with decisions is under way."""
-        with self._lock:
-            return self._open is not None and self._open.issued > 0
-
-    def plan(self) -> EpochPlan:
-        """The public plan of the epoch under way; opens one where there is none, closes none."""
-        with self._lock:
-            self._check_process()
-            return (self._epoch_with_room() if self._open is None else self._open).plan
-
-    @property
-    def remaining(self) -> int:
-        """Decisions that the next call of :meth:`act_many` may ask for; 0 at the horizon."""
-        with self._lock:
-            if self._open is not None and self._open.remaining:
-                return self._open.remaining
-            return self._course.length(self._next_epoch)
-
-    @property
-    def _next_epoch(self) -> int:
-        """Number of the epoch that a decision would open once the present one is full."""
-        return self._course.closed + 1 + (self._open is not None)
+        return f"Capri({self.guarantee}; epoch {len(self._course.records) + 1})"
 
     # -- deciding ---------------------------------------------------------------------------------
 
-    def act(self, context: object, *, user: UserId | None = None) -> Decision:
-        """Decide for one context, given as a row of numbers.
+    def act(
+        self, context: object, *, user: UserId | None = None, key: str | None = None
+    ) -> Decision:
+        """Decide for one context: a row of numbers or, with a schema, a record by name.
 
         Any numbers are served: a context that is none (NaN, infinite, beyond 1e100) is played by
-        the default law, every action alike, and counts for nothing, as its ``status`` says.
+        the default law, every action alike, and counts for nothing, as its ``status`` says. The
+        same ``key`` gets the same decision while it is kept, whatever the context is then.
         """
-        visit = as_visits(context, self._problem.contexts.dimension, single=True)
-        with self._lock:
-            return self._decide(*visit, None if user is None else [user])[0][0]
+        contexts = self._problem.contexts
+        visit = as_visits(contexts.encoded(context, single=True), contexts.dimension, single=True)
+        users, keys = None if user is None else [user], None if key is None else [key]
+        return self._serve(*visit, users, keys)[0]
 
-    def act_many(self, contexts: object, *, users: Sequence[UserId] | None = None) -> Decisions:
+    def act_many(
+        self,
+        contexts: object,
+        *,
+        users: Sequence[UserId] | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> Decisions:
         """Decide for at most :attr:`remaining` contexts, ``(n, d)``, whatever their values."""
-        visits = as_visits(contexts, self._problem.contexts.dimension)
-        with self._lock:
-            return self._decide(*visits, users)[0]
+        public = self._problem.contexts
+        visits = as_visits(public.encoded(contexts), public.dimension)
+        return self._serve(*visits, users, keys)
 
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
         """Decide, and keep only the decisions for these actions: the others were never made.
@@ -195,6 +246,8 @@ class Capri(Saved):
                 "a private policy replays no log: who is kept would depend on other users' data. "
                 "Build it with simulation_seed"
             )
+        if self._backing is not None:
+            return self._serve_stored(rows, None, None, None, wanted)
         with self._lock:
             return self._decide(rows, None, None, wanted)
 
@@ -222,6 +275,8 @@ class Capri(Saved):
         if self._chooser is None:
             learner = self._course.learner
             self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
+        if self._timed:  # before anything is reserved: a clock is code of the caller
+            self._keep_time(epoch, len(rows))
         status = np.zeros(len(rows), dtype=np.int64)
         if self._participation is not None and users is not None:
             status[~self._participation.take(users, epoch.plan.epoch)] = OVER_LIMIT
@@ -234,11 +289,13 @@ class Capri(Saved):
             rows, place, actions, propensity, status = (
                 rows[kept], place[kept], actions[kept], propensity[kept], status[kept]
             )  # fmt: skip
-        numbers = epoch.issue(rows, place, actions, status)
+        pairs = self._problem.actions.chosen(rows, actions)
+        numbers = epoch.issue(pairs, place, actions, status)
         self._decided += len(rows)
-        features = self._problem.actions.features_of(rows, actions)
+        features = pairs[:, pairs.shape[1] - self._problem.actions.dimension :]
+        names = self._problem.actions.names
         return Decisions(
-            numbers, epoch.plan.epoch, actions, features, propensity, status, self._ids
+            numbers, epoch.plan.epoch, actions, features, propensity, status, self._ids, names
         ), kept
 
     def _check_users(self, users: Sequence[UserId] | None, count: int) -> None:
@@ -256,11 +313,14 @@ class Capri(Saved):
     def _no_decisions(self) -> Decisions:
         nobody, nothing = np.empty(0, dtype=np.int64), np.empty(0)
         features = np.empty((0, self._problem.actions.dimension))
-        return Decisions(
-            nobody, self._course.closed + 1, nobody, features, nothing, nobody, self._ids
-        )
+        opened, names = max(1, self._opened), self._problem.actions.names
+        return Decisions(nobody, opened, nobody, features, nothing, nobody, self._ids, names)
 
     def _check_room(self, count: int) -> None:
+        epoch = self._open
+        usual = epoch is not None and not self._waiting and not self._timed
+        if usual and epoch is not None and count <= epoch.plan.length - epoch.issued:
+            return
         if count <= self.remaining:
             return
         if self.remaining == 0:
@@ -270,28 +330,35 @@ class Capri(Saved):
             "ask for at most policy.remaining at once"
         )
 
-    def _at_the_horizon(self) -> HorizonError:
-        return HorizonError(
-            f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
-            "new users or with a new budget, to go on"
-        )
-
     # -- rewards ----------------------------------------------------------------------------------
 
-    def update(self, decision: Decision | str, reward: float | None) -> RewardStatus:
-        """Add the reward of one decision, given as such or by its id; says what became of it."""
+    def update(
+        self, decision: Decision | str, reward: float | None, *, key: str | None = None
+    ) -> RewardStatus:
+        """Add the reward of one decision, given as such or by its id; says what became of it.
+
+        Rules other than "first" take several rewards and need a ``key`` with each: one with a key
+        that came before changes nothing, so a reward may be sent any number of times.
+        """
+        keys = None
+        if key is not None or self._keyed:
+            keys = self._checked_keys(None if key is None else [key], 1)
         if (
             isinstance(decision, Decision)
             and decision.ids is self._ids
             and isinstance(reward, float)
         ):  # the usual call
-            statuses = self._reward(np.array([decision.number]), np.array([reward]))
+            statuses = self._reward(np.array([decision.number]), np.array([reward]), keys)
         else:
-            statuses = self._reward(*decision_rewards([decision], [reward], self._ids))
+            statuses = self._reward(*decision_rewards([decision], [reward], self._ids), keys)
         return RewardStatus(statuses[0])
 
     def update_many(
-        self, decisions: Decisions | Sequence[Decision | str], rewards: object
+        self,
+        decisions: Decisions | Sequence[Decision | str],
+        rewards: object,
+        *,
+        keys: Sequence[str] | None = None,
     ) -> IntArray:
         """Add many rewards and return :class:`RewardStatus` codes, one for each.
 
@@ -299,65 +366,39 @@ class Capri(Saved):
         (which is a reward that is missing) changes nothing; simulations then raise a
         :class:`RewardIgnoredWarning`, private runs stay silent.
         """
-        return self._reward(*decision_rewards(decisions, rewards, self._ids))
+        numbers, values = decision_rewards(decisions, rewards, self._ids)
+        return self._reward(numbers, values, self._checked_keys(keys, len(numbers)))
 
-    def _reward(self, numbers: IntArray, values: FloatArray) -> IntArray:
+    def _checked_keys(self, keys: Sequence[str] | None, count: int) -> Sequence[str] | None:
+        """The keys of some rewards; they are public in kind and number, never shown."""
+        rule = self._problem.rewards.rule
+        if keys is None:
+            if rule.keyed and count:
+                raise ConfigurationError(
+                    f"reward_rule={str(rule)!r} takes several rewards for a decision: give each a "
+                    "key, so that one that is sent twice counts once"
+                )
+            return None
+        if isinstance(keys, str | bytes) or len(keys) != count:
+            raise ShapeError(f"one key per reward is needed, {count} in all")
+        if not all(isinstance(key, str) for key in keys):
+            raise ConfigurationError("the key of a reward must be a text")
+        return keys if rule.keyed else None
+
+    def _reward(
+        self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None
+    ) -> IntArray:
+        self._check_process()
+        if self._backing is not None:
+            statuses = self._backing.reward(numbers, values, keys)
+            if self._streams.simulated:
+                warn_of_ignored(statuses, stacklevel=3)
+            return statuses
         with self._lock:
-            self._check_process()
-            if self._open is None:
-                known = (numbers >= 0) & (numbers < self._decided)
-                statuses = np.where(known, int(RewardStatus.LATE), int(RewardStatus.UNKNOWN))
+            if self._open is not None and not self._waiting and not self._timed:  # nearly always
+                statuses = self._open.reward(numbers, values, keys)
             else:
-                statuses = self._open.reward(numbers, values)
+                statuses = self._reward_apart(numbers, values, keys)
         if self._streams.simulated:
             warn_of_ignored(statuses, stacklevel=3)  # the caller of update or update_many
         return statuses
-
-    # -- epochs -----------------------------------------------------------------------------------
-
-    def close_epoch(self) -> None:
-        """Close an epoch whose decisions are all taken: its rewards count up to now.
-
-        Else it closes with the next decision. Never by itself when the last reward comes: whether
-        all of them came is not for others to know. Call it after the last decision of the horizon.
-        """
-        with self._lock:
-            self._check_process()
-            if self._open is None:
-                return
-            if self._open.remaining:
-                raise HorizonError(
-                    f"{self._open.remaining} decisions of this epoch are still to be taken: an "
-                    "epoch closes on its number of decisions, never earlier"
-                )
-            self._close(self._open)
-
-    def close_full_epoch(self) -> None:
-        """Close the open epoch if its decisions are all taken; else nothing happens."""
-        with self._lock:
-            if self._open is not None and self._open.remaining == 0:
-                self.close_epoch()
-
-    def _epoch_with_room(self) -> OpenEpoch:
-        """The open epoch, after closing one whose decisions are all taken."""
-        self._course.learn()
-        if self._open is not None and self._open.remaining == 0:
-            self._close(self._open)
-        if self._open is None:
-            plan = self._course.plan()
-            if plan is None:
-                raise self._at_the_horizon()
-            self._enter(plan, self._decided)
-        assert self._open is not None
-        return self._open
-
-    def _enter(self, plan: EpochPlan, first: int) -> None:
-        """Open an epoch whose first decision has this number."""
-        self._open = OpenEpoch(plan, first, self._problem, self._gate)
-        self._chooser = None
-
-    def _close(self, epoch: OpenEpoch) -> None:
-        """Release the epoch, forget it, and learn from the release."""
-        release = epoch.release()
-        self._open = None
-        self._course.close(release)

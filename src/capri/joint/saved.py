@@ -1,26 +1,31 @@
 """How a curator's policy is written to a file, and read back."""
 
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.history import History, check_replaceable, note_load
-from capri.epoch.plan import EpochPlan
+from capri.epoch.history import History, make_room, note_load
 from capri.epoch.storage import (
+    below,
     damage_as_storage_error,
     ledger_from_state,
     ledger_state,
+    named,
+    next_from_state,
+    next_state,
     plan_from_state,
-    plan_state,
     problem_arguments,
     read_policy_file,
     write_policy_file,
 )
 from capri.joint.configured import Configured
 from capri.privacy.users import Participation
-from capri.spaces import Contexts
+from capri.spaces import Contexts, FixedActions
 
 
 class Saved(Configured):
@@ -29,15 +34,14 @@ class Saved(Configured):
     _participation: Participation | None
     _history: History | None
     _decided: int
+    _opened: int
+    _played: int
     _open: OpenEpoch | None
+    _waiting: list[OpenEpoch]
 
     @abstractmethod
     def __init__(self, **settings: Any) -> None:
         """See :class:`capri.Capri`."""
-
-    @abstractmethod
-    def _enter(self, plan: EpochPlan, first: int) -> None:
-        """Open an epoch whose first decision has this number."""
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the policy to one file.
@@ -49,7 +53,7 @@ class Saved(Configured):
         """
         with self._lock:
             stored = read_policy_file(path, None)[0] if Path(path).is_file() else None
-            check_replaceable(path, stored, self._history)
+            make_room(path, stored, self._history)
             values, arrays = self._state()
             history = None if self._history is None else self._history.next()
             if history is not None:
@@ -72,9 +76,11 @@ class Saved(Configured):
         path: str | PathLike[str],
         *,
         contexts: Contexts | None = None,
+        clock: Callable[[], datetime] | None = None,
+        key_retention: timedelta | None = None,
         take_over: bool = False,
     ) -> Self:
-        """Read a saved policy. A context sampler is code and must be given again.
+        """Read a saved policy. A context sampler and a clock are code and must be given again.
 
         The file of a private run is loaded once by a process, unless ``take_over`` says that the
         first copy is gone: two that both go on would count users twice.
@@ -85,6 +91,8 @@ class Saved(Configured):
                 **problem_arguments(values["problem"], arrays, contexts),
                 horizon=values["horizon"],
                 preset=values["preset"],
+                clock=clock,
+                key_retention=key_retention,
                 simulation_seed=0 if values["simulated"] else None,
                 **values["options"],
             )
@@ -108,16 +116,25 @@ class Saved(Configured):
         }
         arrays: dict[str, Any] = course_arrays | problem_arrays
         if self._open is not None:
-            plan_values, plan_arrays = plan_state(self._open.plan)
-            values["open"] = {
-                "plan": plan_values,
-                "first_decision": self._decided - self._open.issued,
-                "issued": self._open.issued,
-                "plan_seconds": self._course.plan_seconds,
-            }
-            arrays |= plan_arrays
+            values["open"], open_arrays = self._open.public_state()
+            values["open"]["plan_seconds"] = self._course.plan_seconds
+            arrays |= open_arrays
             if self._streams.simulated:
-                arrays |= self._open.state()
+                arrays |= named("open", self._open.state())
+        # Whom a private run waits for is dropped with their data: nothing of them will be released.
+        waiting = []
+        for place, epoch in enumerate(self._waiting if self._streams.simulated else []):
+            public, waiting_arrays = epoch.public_state()
+            waiting.append(public)
+            if epoch.actions is not self._problem.actions and isinstance(
+                epoch.actions, FixedActions
+            ):  # they were replaced since
+                waiting_arrays["played_actions"] = epoch.actions.rows
+            arrays |= named(f"waiting.{place}", waiting_arrays | named("open", epoch.state()))
+        next_values, next_arrays = next_state(self._next)
+        values, arrays = values | next_values, arrays | next_arrays
+        if self._problem.rewards.overlapping:
+            values |= {"waiting": waiting, "opened": self._opened, "played": self._played}
         return values, arrays
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
@@ -127,14 +144,30 @@ class Saved(Configured):
             self._participation.restore(values["participation"])
         if self._ledger is not None:
             ledger_from_state(self._ledger, values["ledger"])
+        self._next = next_from_state(values, arrays, self._problem)
         self._decided = values["decided"]
         stored = values["open"]
         self._course.restore(values, arrays, 0.0 if stored is None else stored["plan_seconds"])
+        for place, each in enumerate(values.get("waiting", [])):
+            self._waiting.append(self._restored(each, below(f"waiting.{place}", arrays)))
         if stored is not None:
-            plan = plan_from_state(stored["plan"], arrays, self._problem.kernel)
-            self._enter(plan, stored["first_decision"])
-            assert self._open is not None
-            if values["simulated"]:
-                self._open.restore(arrays)
-            else:
+            self._open = self._restored(stored, arrays)
+            if not values["simulated"]:
                 self._open.forsake(stored["issued"])
+        if not values["simulated"]:
+            self._course.learner.keep(None if self._open is None else self._open.plan.epoch)
+        newest = self._open.plan.epoch if self._open is not None else len(self._course.records)
+        self._opened = values.get("opened", newest)
+        self._played = values.get("played", len(self._course.records))
+
+    def _restored(self, values: dict[str, Any], arrays: dict[str, Any]) -> OpenEpoch:
+        """An epoch that is not released yet; in a simulation with its data."""
+        plan = plan_from_state(values["plan"], arrays, self._problem.kernel)
+        problem = self._problem
+        if "played_actions" in arrays:  # they were replaced since
+            problem = replace(problem, actions=FixedActions(arrays["played_actions"]))
+        epoch = OpenEpoch(plan, values["first_decision"], problem, self._gate)
+        epoch.restore_public(values, arrays)
+        if data := below("open", arrays):
+            epoch.restore(data)
+        return epoch

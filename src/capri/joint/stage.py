@@ -87,7 +87,7 @@ class Stage:
         """No reward, or one: whichever sign and context lie farthest from a missing reward."""
         law = self.law(self.rows)
         found = [
-            (*self.reader.worst(self.rows, law, 0.0, reward), reward)
+            (*self.reader.worst(self.rows, law, self.problem.rewards.stand_in, reward), reward)
             for reward in (-self.reward, self.reward)
         ]
         context, _, reward = max(found, key=lambda each: each[1])
@@ -175,7 +175,7 @@ class Run:
         # The rest of an event is random where its plan follows a release of this run.
         self.noticed += [(event.epoch, event.participants) for event in policy.ledger.events]
         released = self.seen[before:]
-        vector = sum(released) / reader.plan.noise_scale / sqrt(max(len(released), 1))
+        vector = sum(released) / reader.plan.deviations / sqrt(max(len(released), 1))
         return np.asarray(vector - self.crowd(reader, others)), own
 
     def crowd(self, reader: Reader, others: Decisions) -> FloatArray:

@@ -1,0 +1,294 @@
+"""A policy on a store: opening it, serving from it, and stepping aside when it is closed."""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from threading import RLock
+from typing import Any
+
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.course import Course
+from capri.epoch.decide import Decisions
+from capri.epoch.ids import SIMULATED, DecisionIds
+from capri.epoch.plan import EpochPlan
+from capri.epoch.problem import Problem
+from capri.epoch.rewards import RewardTerms
+from capri.errors import HorizonError, PrivacyLeakWarning, StorageError
+from capri.joint.desk import Desk, Visits
+from capri.joint.planner import Planner
+from capri.joint.record import TURNS, OvertakenError
+from capri.joint.rounds import Rounds
+from capri.privacy.certificate.digests import digest_of
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.randomness import Streams
+from capri.privacy.users import Participation, UserId, UserLimit
+from capri.store.address import open_database
+from capri.store.blobs import packed, unpacked
+from capri.store.lineage import Seen
+from capri.store.shelf import Shelf
+
+DEFAULT_RETENTION = timedelta(days=30)
+Configuration = tuple[dict[str, Any], dict[str, Any]]
+
+
+class Backing:
+    """What stands behind a policy with a store."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        store_key: bytes | None,
+        retention: float,
+        after: Seen | None,
+        configuration: Configuration,
+        problem: Problem,
+        course: Course,
+        streams: Streams,
+        gate: Gate,
+        ledger: Ledger | None,
+        horizon: int | None,
+        now: Callable[[], float],
+        adopt: Callable[[Course], None],
+    ) -> None:
+        """``adopt`` is given the course whenever it has changed."""
+        self.problem, self._streams, self._ledger = problem, streams, ledger
+        self._horizon, self._adopt = horizon, adopt
+        self._now = now
+        self._lock = RLock()
+        self.shelf = Shelf(open_database(url), store_key)
+        try:
+            self._open(configuration, course, after)
+            self._keeper = Rounds(
+                self.shelf, problem, course, streams, gate, self._now, self._publish
+            )
+            self._keeper.clean_log()
+            if store_key is None and self.shelf.database.exposure is not None:
+                warnings.warn(self.shelf.database.exposure, PrivacyLeakWarning, stacklevel=4)
+        except BaseException:
+            self.shelf.database.close()
+            raise
+        self.ids = SIMULATED if streams.simulated else DecisionIds(self.shelf.ids_key)
+        self._desk = Desk(
+            self.shelf,
+            self._keeper,
+            streams,
+            self.ids,
+            horizon=horizon,
+            retention=retention,
+            now=self._now,
+        )
+        self._planner = Planner(self._step)
+        self.closed = False
+        if not streams.simulated:
+            self._planner.start()  # epochs on a clock also close where nobody decides
+
+    def __repr__(self) -> str:
+        return f"Backing({self.shelf.database!r})"
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def _open(self, configuration: Configuration, course: Course, after: Seen | None) -> None:
+        """Fill an empty store, or check that it is this policy's."""
+        values, arrays = configuration
+        values = {**values, "simulated": self._streams.simulated}
+        stored = self.shelf.configuration()
+        if stored is None:
+            course_values, course_arrays = course.state()
+            law = packed({"course": course_values, "plan_seconds": 0.0, "played": 0}, course_arrays)
+            state = self._streams.state()
+            self.shelf.create((values, arrays), law, None if state is None else packed(state))
+            stored = self.shelf.configuration()
+            assert stored is not None
+        differences = _differences(stored, unpacked(packed(values, arrays)))
+        if differences:
+            raise StorageError(
+                f"{self.shelf.database!r} holds a policy of another configuration: "
+                f"{', '.join(differences)} differ. Build the policy as it was built, or open it "
+                "with Capri.open"
+            )
+        self.shelf.open(after)
+        if self._streams.simulated:
+            self._streams.restore(self.shelf.blob("SELECT state FROM streams", ())[0])
+
+    def _publish(self, course: Course, events: list[ReleaseEvent]) -> None:
+        """What this process has read or learnt, committed by whoever it was."""
+        if self._ledger is not None:
+            known = {event.epoch for event in self._ledger.events}
+            for event in events:
+                if event.epoch not in known:
+                    self._ledger.record(event)
+        self._adopt(course)
+
+    @property
+    def seen(self) -> Seen:
+        """How far this store has come: for certificates."""
+        return self.shelf.note()
+
+    # -- serving ----------------------------------------------------------------------------------
+
+    def decide(
+        self,
+        rows: FloatArray,
+        valid: BoolArray | None,
+        users: Sequence[str] | None,
+        keys: Sequence[str] | None,
+        wanted: IntArray | None = None,
+    ) -> tuple[Decisions, BoolArray]:
+        """Decide for some visits; users are given as digests."""
+        digests = None if keys is None else [self.shelf.digest("key", key) for key in keys]
+        visits = Visits(rows, valid, users, digests, wanted)
+        if self._streams.simulated:
+            with self._lock:
+                if keys is None and len(rows) > self.remaining:
+                    self._desk.slots.refuse(len(rows), self.remaining)
+                self._keeper.ready()
+                return self._desk.decide(visits)
+        # A key that is known has its decision, also where no epoch takes another one.
+        self._planner.check()
+        if self._keeper.view.newest is None and self._desk.wanted(visits):
+            self._step_now()
+        decisions, kept = self._desk.decide(visits)
+        if self._is_due(decisions):
+            self._planner.wake()
+        return decisions, kept
+
+    def _is_due(self, decisions: Decisions) -> bool:
+        """Whether these decisions have passed a slot at which something is to be done."""
+        view = self._keeper.view
+        due = [epoch.closes for epoch in view.waiting if epoch.closes is not None]
+        if view.newest is not None:
+            due.append(view.newest.first + view.newest.length * 7 // 8 - 1)
+        return len(decisions) > 0 and int(decisions.number.max()) >= min(due, default=0)
+
+    def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
+        """Store rewards; a status for each."""
+        digests = None
+        if keys is not None:
+            digests = [self.shelf.digest("reward", key) for key in keys]
+        self._planner.check()
+        return self._desk.reward(numbers, values, digests)
+
+    def refresh(self) -> None:
+        """Read what others have published since."""
+        self._keeper.refresh()
+
+    # -- epochs -----------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """All that is due, whoever else is at it."""
+        self._repeat(self._keeper.step)
+
+    def _repeat(self, step: Callable[[], None]) -> None:
+        """Take a step, again where another process was faster."""
+        for _ in range(TURNS):
+            try:
+                step()
+            except OvertakenError:
+                continue
+            return
+        raise self._keeper.never_current()
+
+    def _step_now(self) -> None:
+        """A step that a caller waits for."""
+        self._step()
+        if self._keeper.at_the_horizon():
+            raise HorizonError(
+                f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
+                "new users or with a new budget, to go on"
+            )
+
+    @property
+    def pending(self) -> bool:
+        """Whether an epoch with decisions is under way."""
+        return self._keeper.has_data()
+
+    @property
+    def remaining(self) -> int:
+        """Decisions that one call may ask for."""
+        return self._keeper.remaining(self._horizon)
+
+    def plan(self) -> EpochPlan:
+        """The plan of the epoch under way, planned now where there is none."""
+        view = self._keeper.look()
+        if view.newest is None:
+            if self._streams.simulated:
+                self._keeper.ready()
+            else:
+                self._step_now()
+            view = self._keeper.look()
+        if view.newest is None:
+            raise HorizonError(f"all {self._horizon} decisions of the horizon are taken")
+        return self._keeper.plan(view.newest.number)
+
+    def close_epoch(self, *, early: bool) -> None:
+        """Close every epoch whose decisions are all taken, or also the one under way."""
+        self._repeat(lambda: self._keeper.close_all(early=early))
+
+    def close_full_epoch(self) -> None:
+        """Close epochs whose decisions are all taken, if none is under way."""
+        self._repeat(self._keeper.close_full)
+
+    def close(self) -> None:
+        """Stop the planner and give the connections back."""
+        if not self.closed:
+            self.closed = True
+            self.shelf.database.closing = True
+            self._keeper.workshop.stop()
+            self._planner.stop()
+            self._keeper.workshop.close()
+            self.shelf.database.close()
+
+
+class StoredParticipation(Participation):
+    """Users' counts in the store, under digests with the store's salt."""
+
+    def __init__(self, limit: UserLimit) -> None:
+        super().__init__(limit)
+        self._shelf: Shelf | None = None
+
+    def attach(self, shelf: Shelf) -> None:
+        """Count in this store from now on."""
+        self._shelf, self.salt = shelf, shelf.salt
+
+    def digests(self, users: Sequence[UserId]) -> list[str]:
+        """What stands for the users in the store."""
+        return [self._digest(user) for user in users]
+
+    def epochs_of(self, user: UserId) -> Counter[int]:
+        """Contributions of a user by epoch."""
+        self.check([user])
+        assert self._shelf is not None
+        return Counter(self._shelf.visits_of(self._digest(user)))
+
+
+def _differences(stored: Configuration, own: Configuration) -> list[str]:
+    """Names of what two configurations do not share."""
+    flat = [_flat(values) for values, _ in (stored, own)]
+    names = [
+        name
+        for name in sorted(set(flat[0]) | set(flat[1]))
+        if flat[0].get(name, ...) != flat[1].get(name, ...)
+    ]
+    digests = [
+        {name: digest_of({}, {name: array}) for name, array in arrays.items()}
+        for _, arrays in (stored, own)
+    ]
+    both = sorted(set(digests[0]) | set(digests[1]))
+    names += [name for name in both if digests[0].get(name) != digests[1].get(name)]
+    return names
+
+
+def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:
+    """Nested values under dotted names."""
+    flat: dict[str, Any] = {}
+    if "kernel" in values:  # of a problem: terms that nobody asked for are left out there
+        values = {"rewards": RewardTerms().to_dict()} | values
+    for key, value in values.items():
+        if isinstance(value, dict) and key in ("problem", "options", "rewards"):
+            flat |= _flat(value, f"{name}{key}.")
+        else:
+            flat[f"{name}{key}"] = value
+    return flat

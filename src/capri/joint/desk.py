@@ -1,0 +1,381 @@
+"""Where a stored policy serves: decisions and rewards, each durable before it is answered.
+
+A decision is a row under the number of its slot. Where the database has one writer, slots are taken
+in the transaction that fills them. Where many write at once, a process leases some slots of one
+segment beforehand and fills them without a lock that others wait for; slots that nobody fills were
+simply not realised, and what is read is scaled by the rows that exist.
+
+Every transaction compares the store's generation with that of the view it works by, after it has
+joined the epoch it writes to: nothing is ever written to an epoch that another process has closed.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.decide import (
+    ACCEPTED,
+    DUPLICATE,
+    INVALID,
+    LATE,
+    UNCOUNTED,
+    UNKNOWN,
+    Decisions,
+    VisitStatus,
+)
+from capri.epoch.ids import DecisionIds
+from capri.errors import StorageError
+from capri.joint.record import TURNS, OvertakenError
+from capri.joint.rounds import Rounds
+from capri.joint.slots import FullError, SlotBook, Slots
+from capri.privacy.randomness import Streams
+from capri.store.records import Played, reward_blobs, status_of
+from capri.store.shelf import Shelf
+from capri.store.transaction import Transaction
+from capri.store.view import View
+
+_, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
+Result = TypeVar("Result")
+
+# The last slot of an epoch whose end is open.
+_ENDLESS = 1 << 62
+
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """Some visits of one call, checked."""
+
+    rows: FloatArray
+    valid: BoolArray | None
+    users: Sequence[str] | None  # digests
+    keys: Sequence[str] | None  # digests
+    wanted: IntArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Desk:
+    """Serves the visits of one process."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        keeper: Rounds,
+        streams: Streams,
+        ids: DecisionIds,
+        *,
+        horizon: int | None,
+        retention: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._shelf, self._keeper, self._streams = shelf, keeper, streams
+        self._problem, self._ids = keeper.problem, ids
+        self._retention, self._now = retention, now
+        self.slots = SlotBook(shelf, keeper, streams, horizon)
+        self._order = 0
+
+    # -- deciding ---------------------------------------------------------------------------------
+
+    def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
+        """One transaction for all visits; which of them were kept."""
+        for _ in range(TURNS):
+            view = self._keeper.view
+            before = self._streams.state()
+            slots = None
+            try:
+                if self.slots.leased and (wanted := self.wanted(visits)):
+                    slots = self.slots.take(view, wanted)
+                decisions, kept, filled = self._shelf.database.write(
+                    lambda transaction, view=view, slots=slots: self._decide(  # type: ignore[misc]
+                        transaction, view, visits, slots
+                    )
+                )
+                self.slots.give_back(slots, filled)
+                return decisions, kept
+            except OvertakenError:
+                self._keeper.look()
+            except FullError:
+                self._plan_now()
+            except _NotLoadedError as missing:
+                self._load(missing.law)
+            except BaseException as problem:
+                if not isinstance(problem, StorageError):  # else they may have been filled
+                    self.slots.give_back(slots)
+                if before is not None:
+                    self._streams.restore(before)
+                raise
+            self.slots.give_back(slots)
+            if before is not None:
+                self._streams.restore(before)
+        raise self._keeper.never_current()
+
+    def wanted(self, visits: Visits) -> int:
+        """How many visits need a slot: a key that is known has its decision."""
+        if visits.keys is None:
+            return len(visits)
+        keys, now = sorted(set(visits.keys)), self._now()
+        known = self._shelf.database.read(
+            lambda transaction: transaction.among(
+                "SELECT digest, expires FROM keys WHERE digest", keys
+            )
+        )
+        return len(keys) - len([expires for _, expires in known if expires > now])
+
+    def _decide(
+        self, transaction: Transaction, view: View, visits: Visits, leased: Slots | None
+    ) -> tuple[Decisions, BoolArray, int]:
+        """Decisions, which visits were kept, and how many slots were filled."""
+        issued, generation = transaction.join_epochs(
+            [] if leased is None else [leased.epoch.number]
+        )
+        if generation != view.generation:
+            raise OvertakenError
+        known: dict[str, tuple[int, int, bytes]] = {}
+        fresh = np.arange(len(visits))
+        if visits.keys is not None:
+            known = self._shelf.known_keys(transaction, sorted(set(visits.keys)), self._now())
+            seen: set[str] = set(known)
+            fresh = np.array(_first_of_each(visits.keys, seen), dtype=np.int64)
+        played, numbers, epoch, kept = self._play(transaction, view, visits, fresh, issued, leased)
+        if visits.keys is None:
+            assert played is not None
+            return self._decisions(numbers, epoch, played), kept, len(played)
+        fresh_keys = [visits.keys[place] for place in fresh.tolist()]
+        if played is not None:
+            blobs = self._keyed(played).blobs()
+            self._write_keys(transaction, fresh_keys, numbers, epoch, blobs)
+            for key, number, blob in zip(fresh_keys, numbers.tolist(), blobs, strict=True):
+                known[key] = (number, epoch, blob)
+        return self._remembered([known[key] for key in visits.keys]), kept, len(numbers)
+
+    def _play(
+        self,
+        transaction: Transaction,
+        view: View,
+        visits: Visits,
+        fresh: IntArray,
+        issued: int,
+        leased: Slots | None,
+    ) -> tuple[Played | None, IntArray, int, BoolArray]:
+        """Draw and store decisions for visits that have none yet."""
+        none = np.empty(0, dtype=np.int64)
+        if len(fresh) == 0:
+            return None, none, 0, np.ones(len(visits), dtype=np.bool_)
+        if self.slots.leased and (leased is None or len(leased.numbers) < len(fresh)):
+            raise OvertakenError  # a key has expired since it was looked up
+        slots = leased or self.slots.at(view, issued, len(fresh))
+        chooser = self._keeper.chooser_if_loaded(slots.law)
+        if chooser is None:
+            raise _NotLoadedError(slots.law)
+        everybody = len(fresh) == len(visits)
+        rows = visits.rows if everybody else visits.rows[fresh]
+        valid = visits.valid if everybody or visits.valid is None else visits.valid[fresh]
+        status = np.zeros(len(rows), dtype=np.int64)
+        limit = self._problem.limit
+        if limit is not None and visits.users is not None:
+            users = [visits.users[place] for place in fresh.tolist()]
+            within = self._shelf.reserve(transaction, users, slots.epoch.number, limit)
+            status[~within] = OVER_LIMIT
+        if valid is not None:
+            status[~valid] = INVALID_CONTEXT
+        place, actions, propensity = chooser.draw(
+            rows, valid, self._streams.actions.random(len(rows))
+        )
+        kept = np.ones(len(visits), dtype=np.bool_)
+        if visits.wanted is not None:
+            kept = actions == visits.wanted
+            rows, place, actions = rows[kept], place[kept], actions[kept]
+            propensity, status = propensity[kept], status[kept]
+        pairs = self._problem.actions.chosen(rows, actions)
+        played = Played(status, place, actions, propensity, pairs)
+        numbers = np.array(slots.numbers[: len(rows)], dtype=np.int64)
+        self._shelf.write_decisions(transaction, numbers, played.blobs())
+        if leased is None:
+            self.slots.count(transaction, view, slots, len(rows))
+        return played, numbers, slots.epoch.number, kept
+
+    def _load(self, law: int) -> None:
+        """Read a law; one that is gone belongs to a view that is over."""
+        try:
+            self._keeper.chooser(law)
+        except OvertakenError:
+            self._keeper.look()
+
+    def _plan_now(self) -> None:
+        """Nothing can be decided before the next epoch is planned."""
+        try:
+            self._keeper.step(ahead=False)
+        except OvertakenError:
+            return
+        if self._keeper.at_the_horizon():
+            self.slots.refuse(1, 0)
+
+    # -- keys -------------------------------------------------------------------------------------
+
+    def _write_keys(
+        self,
+        transaction: Transaction,
+        keys: Sequence[str],
+        numbers: IntArray,
+        epoch: int,
+        blobs: Sequence[bytes],
+    ) -> None:
+        """Rows of new keys; another process that is at the same key is waited for."""
+        sealed = self._shelf.seal.seal_many("keys", keys, "secret", blobs)
+        expires = self._now() + self._retention
+        rows = [
+            (key, number, epoch, expires, secret)
+            for key, number, secret in zip(keys, numbers.tolist(), sealed, strict=True)
+        ]
+        if transaction.insert_new("keys", sorted(rows)) < len(rows):
+            raise OvertakenError  # that process was first: its decision is returned
+
+    def _keyed(self, played: Played) -> Played:
+        """What is kept for a key: without the context."""
+        rows = played.numbers[:, played.numbers.shape[1] - self._problem.actions.dimension :]
+        place = np.full(len(played), -1)
+        return Played(played.status, place, played.action, played.propensity, rows)
+
+    def _remembered(self, found: Sequence[tuple[int, int, bytes]]) -> Decisions:
+        """Decisions as their keys have them."""
+        numbers = np.array([number for number, _, _ in found], dtype=np.int64)
+        epochs = np.array([epoch for _, epoch, _ in found], dtype=np.int64)
+        played = Played.read([blob for _, _, blob in found])
+        return Decisions(
+            numbers,
+            int(epochs.max()),
+            played.action,
+            played.numbers,
+            played.propensity,
+            played.status,
+            self._ids,
+            self._problem.actions.names,
+            epochs,
+        )
+
+    def _decisions(self, numbers: IntArray, epoch: int, played: Played) -> Decisions:
+        return Decisions(
+            numbers,
+            epoch,
+            played.action,
+            self._keyed(played).numbers,
+            played.propensity,
+            played.status,
+            self._ids,
+            self._problem.actions.names,
+        )
+
+    # -- rewards ----------------------------------------------------------------------------------
+
+    def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
+        """Store the rewards that are awaited; a status for each. ``keys`` are digests."""
+        names = [""] * len(numbers) if keys is None else list(keys)
+        for _ in range(TURNS):
+            view = self._keeper.view
+            try:
+                return self._shelf.database.write(
+                    lambda transaction, view=view: self._reward(  # type: ignore[misc]
+                        transaction, view, numbers, values, names
+                    )
+                )
+            except OvertakenError:
+                self._keeper.look()
+        raise self._keeper.never_current()
+
+    def _reward(
+        self,
+        transaction: Transaction,
+        view: View,
+        numbers: IntArray,
+        values: FloatArray,
+        names: list[str],
+    ) -> IntArray:
+        open_for = [
+            (epoch, (numbers >= epoch.first) & (numbers < (epoch.last or _ENDLESS)))
+            for epoch in view.epochs
+            if epoch.accepts
+        ]
+        issued, generation = transaction.join_epochs(
+            [epoch.number for epoch, own in open_for if own.any()]
+        )
+        if generation != view.generation:
+            raise OvertakenError
+        known = (numbers >= 0) & (numbers < issued)
+        now, awaited = self._now(), np.zeros(len(numbers), dtype=np.bool_)
+        for epoch, own in open_for:
+            if not epoch.is_past(issued, now):
+                awaited |= own & known
+        statuses = np.where(known, LATE, UNKNOWN)
+        places = np.flatnonzero(awaited)
+        if len(places):
+            chosen = [names[place] for place in places.tolist()]
+            statuses[places] = self._accept(transaction, numbers[places], values[places], chosen)
+        return statuses
+
+    def _accept(
+        self, transaction: Transaction, numbers: IntArray, values: FloatArray, names: list[str]
+    ) -> list[int]:
+        """Store rewards whose epochs take them; a status for each."""
+        decisions = self._shelf.read_decisions(transaction, numbers)
+        taken = {
+            (number, name)
+            for number, name in transaction.among(
+                "SELECT number, reward FROM rewards WHERE number", list(decisions)
+            )
+        }
+        keyed = self._problem.rewards.rule.keyed
+        finite = np.isfinite(values).tolist()
+        statuses: list[int] = []
+        rows: list[tuple[int, str]] = []
+        new = []
+        for place, row in enumerate(zip(numbers.tolist(), names, strict=True)):
+            blob = decisions.get(row[0])
+            if blob is None:
+                statuses.append(UNKNOWN)  # a slot that nobody filled
+            elif status_of(blob):
+                statuses.append(UNCOUNTED)
+            elif keyed and not finite[place]:
+                statuses.append(INVALID)
+            elif row in taken:
+                statuses.append(DUPLICATE)
+            elif not finite[place]:
+                statuses.append(INVALID)
+            else:
+                statuses.append(ACCEPTED)
+                taken.add(row)
+                rows.append(row)
+                new.append(place)
+        if rows:
+            blobs = reward_blobs(values[new], self._orders(len(rows)))
+            if self._shelf.write_rewards(transaction, rows, blobs) < len(rows):
+                raise OvertakenError  # another process was faster with the same reward
+        return statuses
+
+    def _orders(self, count: int) -> IntArray:
+        """Numbers that grow with time, within a process strictly."""
+        self._order = max(self._order + 1, time.time_ns())
+        first, self._order = self._order, self._order + count
+        return np.arange(first, first + count)
+
+
+def _first_of_each(keys: Sequence[str], seen: set[str]) -> list[int]:
+    """Places of keys that come for the first time."""
+    places = []
+    for place, key in enumerate(keys):
+        if key not in seen:
+            seen.add(key)
+            places.append(place)
+    return places
+
+
+class _NotLoadedError(Exception):
+    """A law has to be read first, outside of the transaction."""
+
+    def __init__(self, law: int) -> None:
+        super().__init__(law)
+        self.law = law

@@ -1,0 +1,308 @@
+"""The public record of a stored policy, as one process reads it: epochs, laws, plans, events.
+
+Nothing here changes the store; the steps that do are in :mod:`capri.joint.keeper`.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from threading import RLock
+from typing import Any
+
+from capri.arrays import FloatArray
+from capri.epoch.course import Course
+from capri.epoch.decide import Chooser
+from capri.epoch.hooks import Hooks
+from capri.epoch.plan import EpochPlan, Segment
+from capri.epoch.problem import Problem
+from capri.epoch.storage import plan_from_state, segment_from_state
+from capri.errors import StorageError
+from capri.privacy.ledger import ReleaseEvent
+from capri.privacy.randomness import Streams
+from capri.store.blobs import unpacked
+from capri.store.shelf import Shelf
+from capri.store.transaction import Database, Transaction
+from capri.store.view import EpochRow, View, read_counter, read_digest, read_view
+
+# A change of law or epoch takes effect at a multiple of this share of an epoch: when exactly the
+# computation behind it was ready is nobody's business.
+_SHARE = 64
+
+
+# How often in a row a call or a step may be overtaken: others at work account for a few times, and
+# a store that never agrees with what was read of it must not be asked for ever.
+TURNS = 1000
+
+
+class OvertakenError(Exception):
+    """Another process has published something since the view was read: look again."""
+
+
+class StepLock:
+    """Of steps: one thread of a process takes them, and none of a forked child."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._lock = database, RLock()
+
+    def __enter__(self) -> None:
+        self._database.check_process()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class PublicRecord:
+    """Epochs, laws and releases of a stored policy, as this process sees them."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        problem: Problem,
+        course: Course,
+        streams: Streams,
+        now: Callable[[], float],
+        publish: Callable[[Course, list[ReleaseEvent]], None],
+    ) -> None:
+        """``publish`` is told what this process has learnt or read, after it is committed."""
+        self.shelf, self.problem = shelf, problem
+        self._course, self._streams = course, streams
+        self._now, self._tell = now, publish
+        self._law = -1  # generation of the law that the course stands at
+        self.played = 0  # releases behind the law of the newest segment
+        self._noted = -1
+        self._choosers: dict[int, Chooser] = {}
+        self._plans: dict[int, EpochPlan] = {}
+        self._segments: dict[tuple[int, int], Segment] = {}
+        self.lock = StepLock(shelf.database)
+        self._loading = RLock()
+        # Who serves visits goes by the newest view; a step by the one that it began with.
+        self.view = self.ground = View(-1, -1, ())
+        self.issued = 0
+        self.refresh()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def course(self) -> Course:
+        """What was learnt, as of the newest law this process has read."""
+        return self._course
+
+    def look(self) -> View:
+        """Read the view of now, and nothing heavier, for who serves visits."""
+        self._read()
+        return self.view
+
+    def survey(self) -> View:
+        """Read the ground that the next steps stand on."""
+        self.issued, self.ground = self._read()
+        return self.ground
+
+    def _read(self) -> tuple[int, View]:
+        """Slots handed out and the view of now.
+
+        A store never goes back: one that is behind the view that was read before, or has another
+        history there, is a copy that was put in its place, and refused.
+        """
+        seen = self.view  # before reading: other threads may see more meanwhile
+        issued, view, digest = self.shelf.database.read(
+            lambda transaction: (
+                read_counter(transaction)[0],
+                read_view(transaction),
+                read_digest(transaction, seen.generation),
+            )
+        )
+        self.shelf.check(seen, view.generation, digest)
+        with self._loading:
+            if view.generation > self.view.generation:
+                self.view = view
+        return issued, view
+
+    def refresh(self) -> None:
+        """Read what others have published: epochs, laws, the ledger."""
+        with self.lock:
+            seen = self.view
+            issued, generation, digest = self.shelf.database.read(
+                lambda transaction: (
+                    *read_counter(transaction),
+                    read_digest(transaction, seen.generation),
+                )
+            )
+            self.shelf.check(seen, generation, digest)
+            if generation == self._noted == self.ground.generation:
+                self.issued = issued
+                return
+            found = None
+            while found is None:  # a law that is played no more may go while we look
+                view = self.survey()
+                if view.generation == self._noted:
+                    return
+                found = ({}, {}) if view.law == self._law else self._law_blob(view.law)
+            self.shelf.note()
+            if view.law != self._law:
+                values, arrays = found
+                course = self.branch()
+                course.restore(values["course"], arrays, values["plan_seconds"])
+                self._course, self._law, self.played = course, view.law, values["played"]
+            self._tell(self._course, self._events())
+            self._noted = view.generation
+            self._drop_old(view)
+
+    def never_current(self) -> StorageError:
+        """What to say after :data:`TURNS`."""
+        return StorageError(
+            f"{self.shelf.database!r} was never as it had just been read, {TURNS} times in a row: "
+            "nothing was changed. Check that nobody replaces or restores it, and open it again"
+        )
+
+    def _law_blob(self, law: int) -> tuple[dict[str, Any], dict[str, FloatArray]] | None:
+        """A law, None if no epoch plays it any more."""
+        found = self.shelf.database.read(
+            lambda transaction: transaction.row(
+                "SELECT state FROM laws WHERE generation = ?", (law,)
+            )
+        )
+        return None if found is None else unpacked(found[0])
+
+    def _events(self) -> list[ReleaseEvent]:
+        return self.shelf.database.read(self.read_events)
+
+    def read_events(self, transaction: Transaction) -> list[ReleaseEvent]:
+        """All events of the ledger, in the order of the releases."""
+        rows = transaction.rows(
+            "SELECT release FROM epochs WHERE release IS NOT NULL ORDER BY released"
+        )
+        events = [unpacked(row[0])[0]["event"] for row in rows]
+        return [ReleaseEvent(**event) for event in events if event is not None]
+
+    def chooser(self, law: int) -> Chooser:
+        """Draws by the law of a generation."""
+        found = self._choosers.get(law)
+        if found is None:
+            with self._loading:
+                if law not in self._choosers:
+                    blob = self._law_blob(law)
+                    if blob is None:
+                        raise OvertakenError
+                    values, arrays = blob
+                    # Learners replace what they know piece by piece: a copy goes its own way.
+                    learner = copy(self._course.learner)
+                    learner.restore((values["course"]["learner"], arrays))
+                    chooser = Chooser(self.problem, learner.probabilities, learner.pool_law())
+                    self._choosers = {**self._choosers, law: chooser}
+                found = self._choosers[law]
+        return found
+
+    def keep_chooser(self, law: int, chooser: Chooser) -> None:
+        """A chooser that was made with its law: nobody has to wait for it."""
+        with self._loading:
+            self._choosers = {**self._choosers, law: chooser}
+
+    def chooser_if_loaded(self, law: int) -> Chooser | None:
+        """The same without reading: None where that is still to be done."""
+        return self._choosers.get(law)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """The plan of an epoch."""
+        found = self._plans.get(epoch)
+        if found is None:
+            values, arrays = self.shelf.blob("SELECT plan FROM epochs WHERE number = ?", (epoch,))
+            found = self._plans[epoch] = plan_from_state(values, arrays, self.problem.kernel)
+        return found
+
+    def segment(self, epoch: int, number: int) -> Segment:
+        """A segment of an epoch."""
+        found = self._segments.get((epoch, number))
+        if found is None:
+            values, arrays = self.shelf.blob(
+                "SELECT segment FROM segments WHERE epoch = ? AND number = ?", (epoch, number)
+            )
+            found = segment_from_state(values, arrays, self.problem.kernel)
+            self._segments[epoch, number] = found
+        return found
+
+    def _drop_old(self, view: View) -> None:
+        """Forget laws and plans of epochs that are over."""
+        oldest = view.epochs[0].number if view.epochs else 0
+        laws = {stretch.law for epoch in view.epochs for stretch in epoch.stretches}
+        self._choosers = {law: each for law, each in self._choosers.items() if law in laws}
+        self._plans = {epoch: plan for epoch, plan in self._plans.items() if epoch >= oldest}
+        self._segments = {key: each for key, each in self._segments.items() if key[0] >= oldest}
+
+    def branch(self) -> Course:
+        """The course from here on, apart: what comes of it counts once it is committed."""
+        course = copy(self._course)
+        course.learner = copy(self._course.learner)
+        course._records = list(self._course._records)
+        course.hooks = Hooks()  # nobody is told before it is committed
+        return course
+
+    # -- conditions -------------------------------------------------------------------------------
+
+    def is_over(self, epoch: EpochRow, issued: int) -> bool:
+        """Whether an epoch has taken its decisions: by their number, or by the public clock."""
+        if issued >= epoch.first + epoch.length:
+            return True
+        limit = self.problem.rewards.epoch_time
+        if limit is None or epoch.began is None:
+            return False
+        return self._now() >= epoch.began + limit.total_seconds()
+
+    def limit(self, epoch: EpochRow, horizon: int | None) -> int:
+        """The slot at which an epoch takes no more decisions, whatever is planned."""
+        end = epoch.first + self.plan(epoch.number).capacity
+        return end if horizon is None else min(end, horizon)
+
+    def at_the_horizon(self) -> bool:
+        """Whether no epoch takes the next slot, and none will."""
+        with self.lock:
+            view, issued = self.survey(), self.issued
+            return view.of(issued) is None and not self._course.length(self.following(), issued)
+
+    def following(self) -> int:
+        """The number of the next epoch."""
+        found = self.shelf.database.read(
+            lambda transaction: transaction.row("SELECT max(number) FROM epochs")
+        )
+        return 1 if found is None or found[0] is None else int(found[0]) + 1
+
+    def effect(self, epoch: EpochRow, issued: int) -> int:
+        """The public slot at which a change takes effect: the next multiple that nobody holds."""
+        unit = 1 if self._streams.simulated else max(1, epoch.length // _SHARE)
+        return epoch.first + -(-(issued - epoch.first) // unit) * unit
+
+    def has_data(self) -> bool:
+        """Whether an epoch that is not released yet has decisions."""
+        first = min((epoch.first for epoch in self.look().epochs), default=None)
+        if first is None:
+            return False
+        found = self.shelf.database.read(
+            lambda transaction: transaction.row(
+                "SELECT number FROM decisions WHERE number >= ? LIMIT 1", (first,)
+            )
+        )
+        return found is not None
+
+    def remaining(self, horizon: int | None) -> int:
+        """Decisions before the next public event; 0 at the horizon."""
+        with self.lock:
+            view, issued = self.survey(), self.issued
+            newest, wait = view.newest, self.problem.rewards.wait
+            epoch = view.of(issued)
+            if self._streams.simulated:
+                over = newest is not None and self.is_over(newest, issued)
+                due = [each.closes - issued for each in view.waiting if each.closes is not None]
+                if over and isinstance(wait, int):
+                    due.append(wait)
+                if newest is None or over:
+                    room = self._course.length(self.following(), issued)
+                else:
+                    room = newest.first + newest.length - issued
+                return min([room, *(number for number in due if number > 0)])
+            if epoch is None or not epoch.accepts:
+                return self._course.length(self.following(), issued)
+            until = epoch.until(issued)
+            if until is not None:
+                return until - issued
+            if issued < epoch.first + epoch.length:
+                return epoch.first + epoch.length - issued
+            return self.limit(epoch, horizon) - issued

@@ -1,0 +1,131 @@
+"""When each step of a stored policy is due: before a decision, in the background, or on demand."""
+
+from capri.errors import HorizonError
+from capri.joint.keeper import Keeper
+from capri.store.transaction import Transaction
+from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow
+
+# The next epoch is planned when this share of the one under way is still to come.
+_AHEAD = 8
+
+
+class Rounds(Keeper):
+    """Takes the steps that are due, in their order."""
+
+    def ready(self) -> None:
+        """All that is due before the next decision, in the order of a policy in memory.
+
+        For simulations: one process, no rounding, nothing in the background.
+        """
+        with self.lock:
+            self.refresh()
+            self._finish()
+            newest = self.ground.newest
+            if newest is not None and self.is_over(newest, self.issued):
+                self.end(newest)
+            while (waiting := self.ground.waiting) and self._is_due(waiting[0], before=True):
+                self.take_in(waiting[0].number)
+            if self.ground.newest is None:
+                self.open_next(self.issued)
+            elif self.played != len(self._course.records):
+                self.turn()
+
+    def step(self, *, ahead: bool = True) -> None:
+        """All that is due now, for a run whose planning is off the path of requests."""
+        with self.lock:
+            self.refresh()
+            self.drop_keys()
+            if self.unclean:
+                self.clean()
+            self._finish()
+            for waiting in self.ground.waiting:
+                if not self._is_due(waiting, before=False):
+                    break
+                self.take_in(waiting.number)
+            newest = self.ground.newest
+            if newest is None:
+                self.open_next(self.issued)
+                return
+            if self.played != len(self._course.records):
+                self.turn()
+                newest = self.ground.newest or newest
+            margin = newest.length // _AHEAD if ahead else 0
+            by_clock = self.is_over(newest, newest.first)
+            if by_clock:
+                self.open_next(self.issued)
+            elif self.issued >= newest.first + newest.length - margin:
+                end = newest.first + newest.length
+                self.open_next(max(end, self.effect(newest, self.issued)))
+
+    def _is_due(self, epoch: EpochRow, *, before: bool) -> bool:
+        """Whether an epoch has waited long enough; ``before`` the slot after it is handed out."""
+        if epoch.closes is not None and epoch.closes_at is None and before:
+            return self.issued >= epoch.closes
+        return epoch.is_past(self.issued, self._now())
+
+    def _finish(self) -> None:
+        """What a process left half-way: closed epochs, and releases that nobody learnt from."""
+        for epoch in self.ground.epochs:
+            if epoch.state in (CLOSED, RELEASED):
+                self.take_in(epoch.number)
+
+    def take_in(self, number: int) -> None:
+        """Close, release and learn from an epoch, as far as that is still to be done."""
+        if (epoch := self._now_at(number)) is not None and epoch.state == WAITING:
+            self.close(epoch)
+        self.release(number)
+        self.learn(number)
+
+    def _now_at(self, number: int) -> EpochRow | None:
+        """An epoch as the ground has it: others may have taken steps since it was looked up."""
+        return next((epoch for epoch in self.ground.epochs if epoch.number == number), None)
+
+    def close_all(self, *, early: bool) -> None:
+        """Release every epoch whose decisions are all taken; ``early`` ends the one under way."""
+        with self.lock:
+            self.refresh()
+            self._finish()
+            newest = self.ground.newest
+            if newest is not None and newest.number > 1 and self.issued <= newest.first:
+                # Planned ahead: what counts is the epoch before it.
+                self._close_before(newest, early=early)
+                return
+            if newest is not None and not self.is_over(newest, self.issued):
+                left = newest.first + newest.length - self.issued
+                if not early:
+                    raise HorizonError(
+                        f"{left} decisions of this epoch are still to be taken: an epoch closes "
+                        "on its number of decisions. Give early=True to end it now"
+                    )
+                if self.issued <= newest.first:
+                    return
+            if newest is not None:
+                self.end(newest)
+            for waiting in self.ground.waiting:
+                self.take_in(waiting.number)
+
+    def _close_before(self, planned: EpochRow, *, early: bool) -> None:
+        """Close the epochs before one that nobody is in yet."""
+        left = planned.first - self.issued
+        if left and not early:
+            raise HorizonError(
+                f"{left} decisions of this epoch are still to be taken: an epoch closes on its "
+                "number of decisions. Give early=True to end it now"
+            )
+
+        def skip(transaction: Transaction) -> None:
+            self.current(transaction)
+            transaction.run("UPDATE counter SET issued = ? WHERE id = 1", (planned.first,))
+
+        if left:  # slots that nobody used were not realised
+            self.write(skip)
+        for waiting in self.ground.waiting:
+            self.take_in(waiting.number)
+
+    def close_full(self) -> None:
+        """The same if no epoch takes decisions any more; else nothing happens."""
+        with self.lock:
+            self.refresh()
+            newest = self.ground.newest
+            if newest is None or self.issued == newest.first or self.is_over(newest, self.issued):
+                self.close_all(early=False)

@@ -1,0 +1,91 @@
+"""The sum of a closed epoch from its rows: rewards combined, encoded by segment, added up.
+
+Sums are integers, so neither the order of the rows nor who wrote them changes the result.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
+from capri.epoch.accumulate import mechanism_of
+from capri.epoch.encode import Encoder
+from capri.epoch.plan import EpochPlan, Segment
+from capri.epoch.problem import Problem
+from capri.epoch.rewards import settled
+from capri.privacy.gate import Gate, SumMechanism
+from capri.privacy.ledger import ReleaseEvent
+from capri.privacy.promise import PrivacyModel
+from capri.store.records import Played, read_rewards
+
+EpochData = tuple[IntArray, list[bytes], IntArray, list[bytes]]
+
+
+@dataclass(frozen=True, eq=False)
+class SettledSum:
+    """A secret sum on its way to the gate, and how many decisions each segment really had."""
+
+    plan: EpochPlan
+    model: PrivacyModel
+    total: IntArray
+    counts: tuple[int, ...]
+
+    def release(self, gate: Gate) -> tuple[FloatArray, ReleaseEvent | None]:
+        """Pass the gate."""
+        mechanism, participants = mechanism_of(self.plan, self.model), sum(self.counts)
+        if isinstance(mechanism, SumMechanism):
+            # Joint: noise once (Alg. 1, line 17). Local: for every visit, whether or not it counts.
+            noises = participants if self.model is PrivacyModel.LOCAL else 1
+            mechanism = replace(mechanism, noises=noises)
+        return gate.release(mechanism, self.total, epoch=self.plan.epoch, participants=participants)
+
+
+def settled_sum(
+    plan: EpochPlan,
+    segments: Sequence[Segment],
+    starts: Sequence[int],
+    problem: Problem,
+    parts: Iterable[EpochData],
+) -> SettledSum:
+    """Add up an epoch whose segments begin at these slots, part by part.
+
+    A visit that does not count contributes the zero vector and is a decision like any other.
+    """
+    total = np.zeros(plan.dimension, dtype=np.int64)
+    counts = np.zeros(len(segments), dtype=np.int64)
+    encoder = Encoder(plan, problem)
+    for numbers, decisions, rewarded, rewards in parts:
+        if len(numbers) == 0:
+            continue
+        # Of segments that begin at the same slot only the last one has decisions.
+        which = np.searchsorted(np.asarray(starts), numbers, side="right") - 1
+        counts += np.bincount(which, minlength=len(segments))
+        played = Played.read(decisions)
+        values = settled(_combined(numbers, rewarded, rewards, problem), problem.rewards)
+        for place, segment in enumerate(segments):
+            mine = np.flatnonzero((which == place) & (played.status == 0))
+            total += encoder.total(
+                segment, played.numbers[mine], played.place[mine], played.action[mine], values[mine]
+            )
+    return SettledSum(plan, problem.model, total, tuple(counts.tolist()))
+
+
+def _combined(
+    numbers: IntArray, rewarded: IntArray, rewards: list[bytes], problem: Problem
+) -> FloatArray:
+    """What the rewards of each decision make together, NaN where there is none."""
+    combined = np.full(len(numbers), np.nan)
+    if len(rewarded) == 0:
+        return combined
+    values, orders = read_rewards(rewards)
+    sequence = np.lexsort((orders, rewarded))
+    place = np.searchsorted(numbers, rewarded)
+    rule = problem.rewards.rule
+    if not rule.keyed:
+        combined[place] = values
+        return combined
+    for row in sequence:
+        at = place[row]
+        combined[at] = rule.combined(float(combined[at]), float(values[row]))
+    return combined

@@ -1,0 +1,166 @@
+"""Numbers for decisions: which slots are free, and leases of some of them.
+
+A slot belongs to one epoch and one segment, both committed before it is handed out. Where many
+processes write at once, each leases some slots of one segment in a short transaction of its own; a
+lease is worth nothing once its epoch is closed.
+"""
+
+import time
+from dataclasses import dataclass
+from threading import RLock
+
+from capri.errors import HorizonError
+from capri.joint.record import OvertakenError
+from capri.joint.rounds import Rounds
+from capri.privacy.randomness import Streams
+from capri.store.blobs import packed
+from capri.store.shelf import Shelf
+from capri.store.transaction import Transaction
+from capri.store.view import EpochRow, View
+
+# Slots are leased for about this many seconds of use, and never more than a share of the epoch.
+_LEASE_SECONDS = 0.25
+_LEASE_SHARE = 64
+
+
+class FullError(Exception):
+    """The epoch under way has no room, and the next one is not planned yet."""
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """Numbers of one segment that are ours to fill."""
+
+    epoch: EpochRow
+    segment: int
+    law: int
+    numbers: list[int]
+
+
+class SlotBook:
+    """Hands out the slots of one process."""
+
+    def __init__(self, shelf: Shelf, keeper: Rounds, streams: Streams, horizon: int | None) -> None:
+        self._shelf, self._keeper, self._streams = shelf, keeper, streams
+        self._problem, self._horizon = keeper.problem, horizon
+        self.leased = not (shelf.database.single_writer or streams.simulated)
+        self._lease: Slots | None = None
+        self._leasing = RLock()
+        self._used, self._since = 0, time.monotonic()
+
+    def at(self, view: View, issued: int, count: int) -> Slots:
+        """The next free slots, all of one segment.
+
+        A call that does not fit before a public boundary ahead takes its slots behind it.
+        """
+        first = issued
+        for _ in range(2 + sum(len(epoch.stretches) for epoch in view.epochs)):
+            if self._horizon is not None and first + count > self._horizon:
+                self.refuse(count, max(0, self._horizon - issued))
+            epoch = view.of(first)
+            if epoch is None or not epoch.accepts:
+                raise FullError
+            stretch, until = epoch.stretch(first), epoch.until(first)
+            if until is None and first + count > self._keeper.limit(epoch, self._horizon):
+                if issued >= epoch.first + epoch.length:
+                    raise FullError
+                self.refuse(count, self._keeper.limit(epoch, self._horizon) - issued)
+            if until is None or first + count <= until:
+                numbers = list(range(first, first + count))
+                return Slots(epoch, stretch.number, stretch.law, numbers)
+            if self._streams.simulated:
+                self.refuse(count, until - issued)
+            first = until
+        raise FullError
+
+    def refuse(self, count: int, left: int) -> None:
+        """Say how many decisions are left."""
+        if left <= 0:
+            raise HorizonError(
+                f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
+                "new users or with a new budget, to go on"
+            )
+        raise HorizonError(
+            f"{count} decisions were asked for, {left} are left in this epoch: "
+            "ask for at most policy.remaining at once"
+        )
+
+    def count(self, transaction: Transaction, view: View, slots: Slots, count: int) -> None:
+        """Move the counter behind slots that were filled or leased; let clocks run."""
+        if count == 0:
+            return
+        end = slots.numbers[0] + count
+        transaction.run("UPDATE counter SET issued = ? WHERE id = 1", (end,))
+        if self._streams.simulated:
+            state = self._streams.state()
+            assert state is not None
+            self._shelf.write_streams(transaction, packed(state))
+        if self._problem.rewards.timed:
+            generation = view.generation
+            if slots.epoch.began is None:
+                self._keeper.begin(transaction, slots.epoch, generation)
+                generation += 1
+            if slots.numbers[0] < slots.epoch.first + slots.epoch.length <= end:
+                self._keeper.fill(transaction, slots.epoch, generation)
+
+    def take(self, view: View, count: int) -> Slots:
+        """Slots to fill, from the lease or from a new one."""
+        with self._leasing:
+            lease = self._lease
+            if lease is not None and not self._still_holds(view, lease):
+                self._lease = lease = None
+            if lease is None or len(lease.numbers) < count:
+                missing = count - (0 if lease is None else len(lease.numbers))
+                more = self._shelf.database.write(
+                    lambda transaction: self._extend(transaction, view, missing)
+                )
+                if (
+                    lease is not None
+                    and lease.epoch.number == more.epoch.number
+                    and lease.segment == more.segment
+                ):
+                    more.numbers[:0] = lease.numbers
+                elif len(more.numbers) < count:
+                    # Of another segment: what was left of the last one is not realised.
+                    self._lease = more
+                    return self.take(view, count)
+                self._lease = lease = more
+            self._used += count
+            taken = lease.numbers[:count]
+            del lease.numbers[:count]
+            return Slots(lease.epoch, lease.segment, lease.law, taken)
+
+    def _still_holds(self, view: View, lease: Slots) -> bool:
+        epoch = next((each for each in view.epochs if each.number == lease.epoch.number), None)
+        return epoch is not None and epoch.accepts
+
+    def _extend(self, transaction: Transaction, view: View, count: int) -> Slots:
+        """Lease slots, as many as are used up in a moment."""
+        issued, generation = self._shelf.lock_counter(transaction)
+        if generation != view.generation:
+            raise OvertakenError
+        least = self.at(view, issued, count)
+        now = time.monotonic()
+        rate = self._used / max(now - self._since, 1e-3)
+        self._used, self._since = 0, now
+        size = min(int(rate * _LEASE_SECONDS), least.epoch.length // _LEASE_SHARE)
+        until = least.epoch.until(least.numbers[0])
+        end = self._keeper.limit(least.epoch, self._horizon) if until is None else until
+        first = least.numbers[0]
+        numbers = list(range(first, max(first + count, min(first + size, end))))
+        slots = Slots(least.epoch, least.segment, least.law, numbers)
+        self.count(transaction, view, slots, len(numbers))
+        return slots
+
+    def give_back(self, slots: Slots | None, filled: int = 0) -> None:
+        """Slots that were not filled serve the next visits."""
+        if slots is None or filled == len(slots.numbers):
+            return
+        with self._leasing:
+            lease = self._lease
+            if (
+                lease is not None
+                and lease.epoch.number == slots.epoch.number
+                and lease.segment == slots.segment
+            ):
+                lease.numbers[:0] = slots.numbers[filled:]

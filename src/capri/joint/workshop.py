@@ -1,0 +1,160 @@
+"""Drafts made in a process of their own: while one is computed, requests keep the interpreter.
+
+A thread would do for small problems, and does until a draft has taken longer than :data:`LONG`.
+Only public values cross the pipe: a course, a release, and the draft that comes back. The process
+ends when its input does, so it does not outlive a policy that was killed by more than a draft.
+
+A problem may hold code of the caller, such as a sampler of contexts, which is pickled by its name.
+Where the other process does not find it, every later draft is made here. Any other failure there is
+met by making that one draft here, where a failure that is real shows itself.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import IO, Any
+
+from capri.epoch.course import Course
+from capri.epoch.problem import Problem
+from capri.errors import StorageError
+from capri.joint.draft import Draft, Task, drafted
+from capri.privacy.randomness import Streams
+
+# Seconds of computing in this process after which another one is worth its start.
+LONG = 0.1
+_LENGTH = 8
+# What the other process says where it has no draft: it cannot read the order, or it failed at it.
+_UNREAD, _FAILED = b"unread", b"failed"
+# Under no name of ours: a sampler of the caller's __main__ must not be found as another function.
+_COMMAND = "__import__('capri.joint.workshop', fromlist=['main']).main()"
+
+
+class Workshop:
+    """Makes drafts, here or there."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+        self.apart = False  # whether drafts are worth a process
+        self._portable = True  # whether the other process can read the problem: it may hold code
+
+    def make(self, course: Course, task: Task, played: int, streams: Streams) -> Draft:
+        """A draft from a branch of the course."""
+        if self.apart and self._portable and not streams.simulated:
+            found = self._made_apart(course, task, played)
+            if found is not None:
+                return _at_home(found, self._problem, streams)
+            if self._stopped:
+                raise StorageError("the policy was closed while it planned")
+        started = perf_counter()
+        draft = drafted(self._problem, course, task, played)
+        self.apart |= perf_counter() - started > LONG
+        return draft
+
+    def _made_apart(self, course: Course, task: Task, played: int) -> Draft | None:
+        """The same by the other process; None where that cannot be."""
+        own, course._draws = course._draws, Streams(None)  # our own draws stay here
+        try:
+            order = pickle.dumps((self._problem, course, task, played))
+        except Exception:  # whatever a sampler of contexts is made of
+            self._portable = False
+            return None
+        finally:
+            course._draws = own
+        try:
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            send(process.stdin, order)
+            answer = receive(process.stdout)
+            draft = None if answer in (_UNREAD, _FAILED) else pickle.loads(answer)
+        except Exception:  # it has ended, or what it sent cannot be read
+            self.close()
+            return None
+        if answer == _UNREAD:
+            self._portable = False
+            self.close()
+        return draft
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            home = str(Path(__file__).parents[2])
+            paths = filter(None, [home, os.environ.get("PYTHONPATH")])
+            limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _COMMAND],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=os.environ | limits | {"PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,  # an interrupt at the terminal is for the policy
+            )
+        return self._process
+
+    def stop(self) -> None:
+        """Give up the draft under way; asked by another thread than the one that waits for it."""
+        self._stopped = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End the other process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+            process.wait()
+
+
+def _at_home(draft: Draft, problem: Problem, streams: Streams) -> Draft:
+    """A draft that came from elsewhere, with the problem and the draws of this process."""
+    course: Any = draft.course
+    course._draws, course.learner._problem = streams, problem
+    if draft.chooser is not None:
+        draft.chooser._problem = problem
+    return draft
+
+
+def send(pipe: IO[bytes], content: bytes) -> None:
+    """Bytes after their length."""
+    pipe.write(len(content).to_bytes(_LENGTH) + content)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> bytes:
+    """The inverse of :func:`send`; the end of the pipe is an error."""
+    head = pipe.read(_LENGTH)
+    content = pipe.read(int.from_bytes(head)) if len(head) == _LENGTH else b""
+    if not content:
+        raise EOFError
+    return content
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    # Whatever prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        while True:
+            send(answers, _answered(receive(sys.stdin.buffer)))
+
+
+def _answered(order: bytes) -> bytes:
+    """A draft in bytes, or why there is none."""
+    try:
+        parts = pickle.loads(order)
+    except Exception:  # code of the caller that is not to be found here
+        return _UNREAD
+    try:
+        return pickle.dumps(drafted(*parts))
+    except Exception:  # met again where it can be told, see above
+        return _FAILED

@@ -1,0 +1,431 @@
+"""A store in Postgres: any number of processes and machines, row locks instead of one writer.
+
+Transactions are READ COMMITTED: every statement sees what was committed before it began. So a
+transaction first joins the epoch it writes to (a shared advisory lock) and then reads its state;
+who closes the epoch holds it alone, hence after all who joined and before all who come later.
+
+A COMMIT whose answer was lost is in doubt. Every transaction therefore notes its turn in a row that
+no other process writes. The row is read back until it is known whether the transaction happened;
+only a function that has not happened is run again. (The server's own answer, ``pg_xact_status``, is
+not enough: after a crash the number of a lost transaction is given to another one.)
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from threading import Lock
+from time import monotonic, sleep
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import Connection, errors
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+
+from capri.errors import StorageError
+from capri.store.group import GroupCommit, Job, run_jobs
+from capri.store.migrations import VERSION_TABLE, migrate
+from capri.store.questions import LOGGED, NEXT, OLDEST
+from capri.store.tables import TABLES
+from capri.store.transaction import COUNTER, Database, Row, Transaction, empty_store
+
+Result = TypeVar("Result")
+
+# Seconds to wait for a lock before a stranger is suspected, and for a server that restarts.
+PATIENCE = 30.0
+_NAP = 0.05
+_ATTEMPTS = 8
+# First number of our advisory locks: other programs in the same database take others.
+_LOCKS = 0x0CA9
+_POLICY_LOCK = 0
+# Tables that rows are deleted from.
+_EMPTIED = ("decisions", "rewards", "keys")
+# Whoever meets these tries again: the database has undone everything.
+_AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
+
+
+# One trip. A transaction that has changed nothing has no number, and nothing to be in doubt about.
+_COMMIT = (
+    "UPDATE writers SET turn = {} WHERE name = '{}' "
+    "AND pg_current_xact_id_if_assigned() IS NOT NULL; COMMIT"
+)
+_READ_TURN = "SELECT turn FROM writers WHERE name = %b FOR UPDATE"
+_END_OLD_SESSIONS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE application_name = %b AND pid <> pg_backend_pid()"
+)
+
+
+@cache
+def _marks(sql: str) -> str:
+    """Values are sent in binary: bytes would double as text."""
+    return sql.replace("?", "%b")
+
+
+class PostgresTransaction(Transaction):
+    """Statements on one connection, between BEGIN and COMMIT."""
+
+    def __init__(self, connection: Connection[Row]) -> None:
+        self._cursor = connection.cursor(binary=True)
+        self._plain = connection.cursor()
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """All rows that a statement gives."""
+        return self._cursor.execute(_marks(sql), values).fetchall()
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """How many rows a statement changed."""
+        return self._cursor.execute(_marks(sql), values or None).rowcount
+
+    def insert(self, table: str, rows: Sequence[Row]) -> None:
+        """New rows, sent as one array a column."""
+        self._insert(table, rows, "")
+
+    def insert_new(self, table: str, rows: Sequence[Row]) -> int:
+        """New rows, except those that are there. Sort them, or two processes meet crosswise."""
+        return self._insert(table, rows, TABLES[table].on_conflict())
+
+    def _insert(self, table: str, rows: Sequence[Row], conflict: str) -> int:
+        if not rows:
+            return 0
+        if len(rows) == 1:
+            return self.run(TABLES[table].insert(table) + conflict, rows[0])
+        columns = TABLES[table].columns
+        arrays = ", ".join(f"?::{kind}[]" for kind in columns.values())
+        return self.run(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}){conflict}",
+            [list(column) for column in zip(*rows, strict=True)],
+        )
+
+    def among(self, sql: str, values: Iterable[int] | Iterable[str]) -> list[Row]:
+        """The values travel as one array."""
+        listed = list(values)
+        if not listed:
+            return []
+        kind = "bigint" if isinstance(listed[0], int) else "text"
+        return self.rows(f"{sql} = ANY(?::{kind}[])", (listed,))
+
+    def join_epochs(self, epochs: Sequence[int]) -> tuple[int, int]:
+        """Shared, so that deciding never waits for deciding.
+
+        One message with several statements: each sees what was committed before it began, so the
+        counter is that of after the locks were taken.
+        """
+        joined = [
+            f"SELECT pg_advisory_xact_lock_shared({_LOCKS}, {int(epoch)})" for epoch in epochs
+        ]
+        cursor = self._plain.execute("; ".join([*joined, COUNTER]))
+        while cursor.nextset():
+            pass
+        issued, generation = cursor.fetchall()[0]
+        return int(issued), int(generation)
+
+    def hold_epoch(self, epoch: int) -> None:
+        """Alone: waits for who joined, and nobody joins until the end."""
+        self.rows(f"SELECT pg_advisory_xact_lock({_LOCKS}, {int(epoch)})")
+
+    def hold_policy(self) -> None:
+        """Alone with counter and publications. Epochs are numbered from 1, this lock is 0."""
+        self.rows(f"SELECT pg_advisory_xact_lock({_LOCKS}, {_POLICY_LOCK})")
+
+    def scrub(self, table: str) -> None:
+        """Dead rows are for the vacuum, see :meth:`PostgresDatabase.forget`."""
+
+    def nested(self, function: Callable[[Transaction], Result]) -> Result:
+        """A savepoint."""
+        self.run("SAVEPOINT member")
+        try:
+            result = function(self)
+        except BaseException as problem:
+            if not (isinstance(problem, Exception) and self.lost(problem)):
+                self.run("ROLLBACK TO SAVEPOINT member")
+            raise
+        self.run("RELEASE SAVEPOINT member")
+        return result
+
+    def lost(self, problem: Exception) -> bool:
+        """A connection that is gone, or a failure after which all of it is tried again."""
+        return self._cursor.connection.broken or isinstance(problem, _AGAIN)
+
+
+class PostgresDatabase(Database):
+    """One database on a server, with a connection to write and one to read."""
+
+    single_writer = False
+
+    def __init__(self, url: str, *, create: bool = True, patience: float = PATIENCE) -> None:
+        """``patience``: seconds to wait for a lock, and for a server that restarts."""
+        self._create = create
+        self._url, self._patience = url, patience
+        self._closed = False
+        super().__init__()
+        self._writer: Connection[Row] | None = None
+        self._reader: Connection[Row] | None = None
+        self._reading = Lock()
+        self._forgotten: int | None = None  # rows deleted before this transaction are to go
+        self._group = GroupCommit(self._commit)
+        self._name, self._turn = f"capri-{secrets.token_hex(8)}", 0
+        with self._problems():
+            self._writer = self._connect(self._name)
+            try:
+                self.write(self._migrate)
+                self.write(self._sign_in)
+            except BaseException:
+                self.close()
+                raise
+
+    def __repr__(self) -> str:
+        return f"PostgresDatabase({self._shown!r})"
+
+    @property
+    def _shown(self) -> str:
+        """The address without user and password: it may end in a log."""
+        parts = urlsplit(self._url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def _connect(self, name: str = "capri") -> Connection[Row]:
+        connection = psycopg.connect(
+            self._url, autocommit=True, prepare_threshold=2, application_name=name
+        )
+        # One width of integers: each other one would be another prepared statement.
+        connection.adapters.register_dumper(int, Int8Dumper)
+        connection.adapters.register_dumper(int, Int8BinaryDumper)
+        with connection.cursor() as cursor:
+            cursor.execute("SET synchronous_commit = on")
+            cursor.execute(f"SET lock_timeout = {int(self._patience * 1000)}")
+            cursor.execute("SET idle_in_transaction_session_timeout = '10min'")
+            self._keep_out_of_the_log(cursor)
+        return connection
+
+    def _keep_out_of_the_log(self, cursor: psycopg.Cursor[Row]) -> None:
+        """Have statements logged without their parameters, which are all our values.
+
+        Only who may set it may do that for a session; others can merely be told what is logged.
+        """
+        (logged, written) = cursor.execute(LOGGED).fetchone() or (False, False)
+        if not logged:
+            return
+        try:
+            cursor.execute("SET log_parameter_max_length = 0")
+        except errors.InsufficientPrivilege:
+            if written:
+                self.exposure = (
+                    f"{self._shown} writes contexts and rewards to the server's log: have "
+                    "log_parameter_max_length set to 0 for this role or database, or give a "
+                    "store_key"
+                )
+
+    def _connected(
+        self, connection: Connection[Row] | None, name: str = "capri"
+    ) -> Connection[Row]:
+        """The connection, or a new one after it was lost: a server may restart."""
+        if connection is not None and not connection.broken and not connection.closed:
+            return connection
+        give_up = monotonic() + self._patience
+        while True:
+            try:
+                return self._connect(name)
+            except psycopg.OperationalError:
+                if self.closing or monotonic() > give_up:
+                    raise
+                sleep(_NAP)
+
+    def _migrate(self, transaction: Transaction) -> None:
+        transaction.hold_policy()  # of several who find it empty, one fills it
+        found = transaction.rows(
+            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        )
+        tables = {name for (name,) in found}
+        if VERSION_TABLE not in tables and tables & set(TABLES):
+            raise StorageError(
+                f"{self._shown} holds tables of another program under the names of ours: "
+                "give the policy a database or a schema of its own"
+            )
+        known = VERSION_TABLE in tables
+        if not (known or self._create):
+            raise empty_store(self._shown)
+        version = transaction.row(f"SELECT version FROM {VERSION_TABLE}") if known else (0,)
+        if version is None:
+            raise StorageError(f"{self._shown} is damaged: it has no schema version")
+        migrate(transaction, "postgres", int(version[0]), self._shown)
+
+    def _sign_in(self, transaction: Transaction) -> None:
+        """The row in which this process notes its turns; gone again with :meth:`close`."""
+        transaction.run(
+            "INSERT INTO writers (name, turn) VALUES (?, 0) ON CONFLICT (name) DO NOTHING",
+            (self._name,),
+        )
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def write(self, function: Callable[[Transaction], Result]) -> Result:
+        """Run a function in a transaction that is durable when this returns."""
+        with self._problems():
+            return self._group.run(function)
+
+    def _commit(self, jobs: list[Job]) -> None:
+        """Until it is known to have happened, or to be impossible."""
+        for attempt in range(_ATTEMPTS):
+            self._check_open()
+            self._writer = self._connected(self._writer, self._name)
+            last = attempt == _ATTEMPTS - 1
+            try:
+                if self._attempt(self._writer, jobs):
+                    return
+            except _AGAIN:
+                if last:
+                    raise
+            except psycopg.OperationalError:
+                if not self._writer.broken or last:
+                    raise
+        raise StorageError(f"{self._shown} lost the connection {_ATTEMPTS} times in a row")
+
+    def _attempt(self, writer: Connection[Row], jobs: list[Job]) -> bool:
+        """Whether the transaction was committed; False: it certainly was not."""
+        self._turn += 1
+        asked = False
+        try:
+            writer.execute("BEGIN")
+            run_jobs(jobs, PostgresTransaction(writer))
+            asked = True
+            writer.execute(_COMMIT.format(self._turn, self._name))
+        except psycopg.OperationalError:
+            if not (asked and writer.broken):
+                self._roll_back(writer)
+                raise
+            return self._happened(self._turn)
+        except BaseException:
+            self._roll_back(writer)
+            raise
+        return True
+
+    def _happened(self, turn: int) -> bool:
+        """What became of a transaction whose COMMIT was not answered.
+
+        Its session may still be at work, or wait for a COMMIT that was lost on the way. So it is
+        ended first, and the row is read after the lock that it held on it.
+        """
+        while True:
+            try:
+                self._writer = writer = self._connected(self._writer, self._name)
+            except psycopg.Error:
+                raise self._unknown() from None
+            try:
+                writer.execute(_END_OLD_SESSIONS, (self._name,))
+                found = writer.execute(_READ_TURN, (self._name,)).fetchone()
+            except psycopg.Error:
+                if not writer.broken:
+                    raise self._unknown() from None
+            else:
+                return found is not None and found[0] == turn
+
+    def _unknown(self) -> StorageError:
+        return StorageError(
+            f"{self._shown} was lost while it stored a transaction, and cannot be asked whether it "
+            "did: make the call again, with the same key where it has one"
+        )
+
+    def _roll_back(self, connection: Connection[Row]) -> None:
+        if not connection.broken and not connection.closed:
+            with suppress(psycopg.Error):  # the first problem is the one to tell
+                connection.execute("ROLLBACK")
+
+    def read(self, function: Callable[[Transaction], Result]) -> Result:
+        """Run a function on the database as it is now; a lost connection is opened again once."""
+        with self._problems(), self._reading:
+            for attempt in (0, 1):
+                self._check_open()
+                self._reader = self._connected(self._reader)
+                try:
+                    self._reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                    return function(PostgresTransaction(self._reader))
+                except psycopg.OperationalError:
+                    if attempt or not self._reader.broken:
+                        raise
+                finally:
+                    self._roll_back(self._reader)
+        raise AssertionError("the second attempt returns or raises")
+
+    def forget(self) -> bool:
+        """Have dead rows removed; False while they cannot be, since somebody may still see them.
+
+        A row that was deleted is kept for every transaction that began before the deletion was
+        committed. So the vacuum counts if all transactions that it regards are younger than the
+        number that came next when we were first asked.
+        """
+        with self._problems(), self._reading:
+            self._check_open()
+            self._reader = reader = self._connected(self._reader)
+            if self._forgotten is None:
+                self._forgotten = self._number(reader, NEXT)
+            # Before the vacuum: its own horizon is at least as young.
+            if self._number(reader, OLDEST) < self._forgotten:
+                return False
+            skipped: list[str | None] = []
+
+            def note(notice: errors.Diagnostic) -> None:
+                skipped.append(notice.sqlstate)
+
+            reader.add_notice_handler(note)
+            try:
+                reader.execute(f"VACUUM (SKIP_LOCKED) {', '.join(_EMPTIED)}")
+            finally:
+                reader.remove_notice_handler(note)
+            if errors.LockNotAvailable.sqlstate in skipped:
+                return False  # another one is at the same table
+            self._forgotten = None
+        return True
+
+    def _number(self, connection: Connection[Row], sql: str) -> int:
+        found = connection.execute(sql).fetchone()
+        assert found is not None
+        return int(found[0])
+
+    def close(self) -> None:
+        """Close the connections, after who is at it."""
+        self._group.alone(self._release)
+
+    def _release(self) -> None:
+        with self._reading:
+            self._closed = True
+            if self._writer is not None and not self._writer.closed:
+                with suppress(psycopg.Error):  # a row that is left does no harm
+                    self._writer.execute("DELETE FROM writers WHERE name = %b", (self._name,))
+            for connection in (self._reader, self._writer):
+                if connection is not None:
+                    connection.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError(f"{self._shown} was closed by this policy: open it again to go on")
+
+    # -- problems ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _problems(self) -> Iterator[None]:
+        """Say what is the matter, in words; neither statement, value nor password is quoted."""
+        self.check_process()
+        try:
+            yield
+        except psycopg.Error as problem:
+            raise StorageError(f"{self._shown} {self._explained(problem)}") from None
+
+    def _explained(self, problem: psycopg.Error) -> str:
+        match problem:
+            case errors.LockNotAvailable():
+                return (
+                    f"is held by another program for longer than {self._patience:g} seconds: "
+                    "nothing was changed. End what holds it and try again"
+                )
+            case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
+                return "may not be written by this user: nothing was changed"
+            case errors.DiskFull():
+                return "cannot grow, the disk is full: nothing was changed. Make room and try again"
+            case errors.DataCorrupted() | errors.IndexCorrupted():
+                return "is damaged: nothing was changed. Restore the newest copy"
+            case psycopg.OperationalError():
+                return "cannot be reached: nothing was changed. Check the address and the server"
+        return f"refused a transaction ({type(problem).__name__}): nothing was changed"

@@ -1,0 +1,302 @@
+"""A store in one SQLite file: write-ahead log, full synchronisation, one writer at a time.
+
+``BEGIN IMMEDIATE`` takes the only write lock of the file at the start, so that a transaction never
+finds out half-way that it cannot write; who comes second waits. A stranger who holds the lock for
+longer than :data:`PATIENCE` is told of in a :class:`StorageError`.
+
+Deleted rows are overwritten by zeros (``secure_delete``); their old images in the log go when
+:meth:`SqliteDatabase.forget` copies it into the file and cuts it to nothing.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+from capri.errors import StorageError
+from capri.store.group import GroupCommit, Job, run_jobs
+from capri.store.migrations import VERSION_TABLE, check_version, migrate
+from capri.store.tables import TABLES
+from capri.store.transaction import COUNTER, Database, Row, Transaction, empty_store
+
+Result = TypeVar("Result")
+
+# Seconds to wait for the write lock before a stranger is suspected.
+PATIENCE = 30.0
+_NAPS = 0.01
+# Temporary tables stay in memory: a file would keep what they held.
+_SETTINGS = ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY")
+# Seconds to wait for readers before the log is left for the next time.
+_CLEANING = 0.5
+
+
+class SqliteTransaction(Transaction):
+    """Statements on one connection, between BEGIN and COMMIT."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """All rows that a statement gives."""
+        return self._connection.execute(sql, values).fetchall()
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """How many rows a statement changed."""
+        return self._connection.execute(sql, values).rowcount
+
+    def insert(self, table: str, rows: Sequence[Row]) -> None:
+        """New rows."""
+        self._connection.executemany(_INSERT[table], rows)
+
+    def insert_new(self, table: str, rows: Sequence[Row]) -> int:
+        """New rows, except those that are there."""
+        return self._connection.executemany(_INSERT_NEW[table], rows).rowcount
+
+    def among(self, sql: str, values: Iterable[int] | Iterable[str]) -> list[Row]:
+        """The values travel as one JSON text: SQLite has no arrays."""
+        listed = list(values)
+        if len(listed) == 1:
+            return self.rows(f"{sql} = ?", listed)
+        return self.rows(f"{sql} IN (SELECT value FROM json_each(?))", (json.dumps(listed),))
+
+    def join_epochs(self, epochs: Sequence[int]) -> tuple[int, int]:
+        """The write lock is held already."""
+        issued, generation = self._connection.execute(COUNTER).fetchone()
+        return int(issued), int(generation)
+
+    def hold_epoch(self, epoch: int) -> None:
+        """The write lock is held already."""
+
+    def hold_policy(self) -> None:
+        """The write lock is held already."""
+
+    def drop_public(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """Laws are megabytes, and overwriting them would hold up everybody."""
+        self._connection.execute("PRAGMA secure_delete = OFF")
+        try:
+            self._connection.execute(sql, values)
+        finally:
+            self._connection.execute("PRAGMA secure_delete = ON")
+
+    def scrub(self, table: str) -> None:
+        """Write what is left anew: pages that were split keep copies of rows that moved on.
+
+        SQLite zeroes deleted cells and freed pages, and not what lies between the cells of a page
+        after it was rebalanced. A table that was emptied has none of its pages left, and rows that
+        come in order never split one.
+        """
+        kept, order = "temp.kept_for_scrub", ", ".join(TABLES[table].key)
+        self._connection.execute(f"CREATE TEMP TABLE kept_for_scrub AS SELECT * FROM main.{table}")
+        self._connection.execute(f"DELETE FROM main.{table}")
+        self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM {kept} ORDER BY {order}")
+        self._connection.execute(f"DROP TABLE {kept}")
+
+    def nested(self, function: Callable[[Transaction], Result]) -> Result:
+        """A savepoint."""
+        self._connection.execute("SAVEPOINT member")
+        try:
+            result = function(self)
+        except BaseException:
+            if self._connection.in_transaction:  # a full disk ends the whole transaction
+                self._connection.execute("ROLLBACK TO member")
+                self._connection.execute("RELEASE member")
+            raise
+        self._connection.execute("RELEASE member")
+        return result
+
+    def lost(self, problem: Exception) -> bool:
+        """SQLite rolls back by itself when the disk is full or fails."""
+        return not self._connection.in_transaction
+
+
+_INSERT = {name: table.insert(name) for name, table in TABLES.items()}
+_INSERT_NEW = {name: statement + TABLES[name].on_conflict() for name, statement in _INSERT.items()}
+
+
+class SqliteDatabase(Database):
+    """One file, opened by this process with a connection to write and one to read."""
+
+    single_writer = True
+
+    def __init__(self, path: Path, *, create: bool = True, patience: float = PATIENCE) -> None:
+        """``patience``: seconds after which a lock is taken for a stranger's."""
+        self.path = path
+        self._patience = patience
+        self._closed = False
+        super().__init__()
+        self._reading = Lock()
+        self._group = GroupCommit(self._commit)
+        with self._problems():
+            if create:
+                _create_for_owner(path)
+            elif not path.exists():
+                raise empty_store(str(path))
+            self._writer = self._connect()
+            self._reader = self._connect()
+            self._cleaner = self._connect()
+            try:
+                # Before anything is changed: reading leaves a stranger's file as it was.
+                if self._version(SqliteTransaction(self._writer)) == 0 and not create:
+                    raise empty_store(str(path))
+                self._write_ahead()
+                self.write(self._migrate)
+            except BaseException:
+                self.close()
+                raise
+
+    def __repr__(self) -> str:
+        return f"SqliteDatabase({str(self.path)!r})"
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    def _connect(self) -> sqlite3.Connection:
+        # Statements begin and end transactions themselves; a lock of ours keeps threads apart.
+        connection = sqlite3.connect(
+            self.path, timeout=self._patience, isolation_level=None, check_same_thread=False
+        )
+        for setting in _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
+        return connection
+
+    def _write_ahead(self) -> None:
+        """Change to the write-ahead log. SQLite does not wait for others here, so we do."""
+        give_up = monotonic() + self._patience
+        while True:
+            try:
+                (mode,) = self._writer.execute("PRAGMA journal_mode = WAL").fetchone()
+            except sqlite3.OperationalError as problem:
+                if not _is_busy(problem) or monotonic() > give_up:
+                    raise
+                sleep(_NAPS)
+            else:
+                if mode != "wal":
+                    raise StorageError(
+                        f"{self.path} cannot keep a write-ahead log where it is (it got {mode!r}): "
+                        "put it on a local disk that can be written"
+                    )
+                return
+
+    def _migrate(self, transaction: Transaction) -> None:
+        migrate(transaction, "sqlite", self._version(transaction), str(self.path))
+
+    def _version(self, transaction: Transaction) -> int:
+        """Of the schema, 0 for an empty file; other files are refused."""
+        tables = {name for (name,) in transaction.rows("SELECT name FROM sqlite_master")}
+        if tables and VERSION_TABLE not in tables:
+            raise StorageError(
+                f"{self.path} is a database of another program: give the policy a file of its own"
+            )
+        found = transaction.row(f"SELECT version FROM {VERSION_TABLE}") if tables else (0,)
+        if found is None:
+            raise StorageError(f"{self.path} is damaged: it has no schema version")
+        check_version(int(found[0]), "sqlite", str(self.path))
+        return int(found[0])
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def write(self, function: Callable[[Transaction], Result]) -> Result:
+        """Run a function in a transaction that is on the disk when this returns."""
+        with self._problems():
+            return self._group.run(function)
+
+    def _commit(self, jobs: list[Job]) -> None:
+        self._check_open()
+        writer = self._writer
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            run_jobs(jobs, SqliteTransaction(writer))
+            writer.execute("COMMIT")
+        except BaseException:
+            if writer.in_transaction:
+                with suppress(sqlite3.Error):  # the first problem is the one to tell
+                    writer.execute("ROLLBACK")
+            raise
+
+    def read(self, function: Callable[[Transaction], Result]) -> Result:
+        """Run a function on the file as it is now; writers go on."""
+        with self._problems(), self._reading:
+            self._check_open()
+            self._reader.execute("BEGIN")
+            try:
+                return function(SqliteTransaction(self._reader))
+            finally:
+                if self._reader.in_transaction:
+                    self._reader.execute("ROLLBACK")
+
+    def forget(self) -> bool:
+        """Copy the log into the file and cut it to nothing.
+
+        A reader elsewhere may stand in the way. By a connection of its own, so that nobody waits
+        here while it does.
+        """
+        with self._problems(), self._reading:  # our own reader must not hold the log
+            self._check_open()
+            self._cleaner.execute(f"PRAGMA busy_timeout = {int(_CLEANING * 1000)}")
+            # A connection that has not read the file yet does not know of its log.
+            self._cleaner.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            busy, frames, _ = self._cleaner.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not busy and frames == 0
+
+    def close(self) -> None:
+        """Close the connections, after who is at it."""
+        self._group.alone(self._release)
+
+    def _release(self) -> None:
+        with self._reading:
+            if not self._closed:
+                self._closed = True
+                for connection in (self._cleaner, self._reader, self._writer):
+                    connection.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError(f"{self.path} was closed by this policy: open it again to go on")
+
+    # -- problems ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _problems(self) -> Iterator[None]:
+        """Say what is the matter with the file, in words; no statement and no value is quoted."""
+        self.check_process()
+        try:
+            yield
+        except sqlite3.Error as problem:
+            name = str(getattr(problem, "sqlite_errorname", "") or type(problem).__name__)
+            raise StorageError(f"{self.path} {self._explained(name)}") from problem
+        except OSError as problem:
+            raise StorageError(f"{self.path} cannot be opened: {problem.strerror}") from problem
+
+    def _explained(self, name: str) -> str:
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return (
+                f"is held by another program for longer than {self._patience:g} seconds: nothing "
+                "was changed. End what holds it (a shell, a backup) and try again"
+            )
+        if name.startswith("SQLITE_READONLY"):
+            return "is read-only: nothing was changed. Make the file and its folder writable"
+        if name.startswith("SQLITE_FULL"):
+            return "cannot grow, the disk is full: nothing was changed. Make room and try again"
+        if name.startswith("SQLITE_CANTOPEN"):
+            return "cannot be opened: check that its folder exists and may be written"
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            return "is damaged or no SQLite database: nothing was changed. Restore the newest copy"
+        if name.startswith("SQLITE_IOERR"):
+            return f"cannot be read or written ({name}): nothing was changed. Check the disk"
+        return f"refused a transaction ({name}): nothing was changed"
+
+
+def _is_busy(problem: sqlite3.OperationalError) -> bool:
+    return str(getattr(problem, "sqlite_errorname", "")).startswith(
+        ("SQLITE_BUSY", "SQLITE_LOCKED")
+    )
+
+
+def _create_for_owner(path: Path) -> None:
+    """An empty file that only its owner may read; SQLite gives its log the same rights."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

@@ -1,0 +1,134 @@
+"""What a store's databases have in common: transactions of plain SQL, and how they are run.
+
+SQL is written once, with ``?`` for values. A function that is run in a transaction touches nothing
+but the transaction, since it may be run again: after a deadlock, or a connection that was lost
+before the commit.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from capri.errors import BudgetError, StorageError
+
+Row = tuple[Any, ...]
+Result = TypeVar("Result")
+
+COUNTER = "SELECT issued, generation FROM counter WHERE id = 1"
+
+
+def empty_store(where: str) -> StorageError:
+    """For who wants to open what is still to be filled."""
+    return StorageError(
+        f"there is no policy at {where}, this store is empty: build the policy with "
+        "Capri(..., store=...) to fill it. Nothing was changed"
+    )
+
+
+class Transaction(ABC):
+    """One transaction that is under way."""
+
+    @abstractmethod
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """All rows that a statement gives."""
+
+    def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
+        """The first row, None where there is none."""
+        found = self.rows(sql, values)
+        return found[0] if found else None
+
+    @abstractmethod
+    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """How many rows a statement changed."""
+
+    @abstractmethod
+    def insert(self, table: str, rows: Sequence[Row]) -> None:
+        """New rows, with a value for every column in the order of the table."""
+
+    @abstractmethod
+    def insert_new(self, table: str, rows: Sequence[Row]) -> int:
+        """The same, but rows whose primary key is there already are left out; how many went in."""
+
+    @abstractmethod
+    def among(self, sql: str, values: Iterable[int] | Iterable[str]) -> list[Row]:
+        """Rows of ``... WHERE column`` that is one of some numbers, or of some texts.
+
+        The statement is followed by ``IN`` or what the database has for it.
+        """
+
+    @abstractmethod
+    def join_epochs(self, epochs: Sequence[int]) -> tuple[int, int]:
+        """Hold epochs as they are until the end of the transaction, together with others.
+
+        Returns slots handed out and generation, as they are once that is so. Give epochs in order.
+        """
+
+    @abstractmethod
+    def hold_epoch(self, epoch: int) -> None:
+        """Hold the epoch alone until the end of the transaction, after all who joined it."""
+
+    @abstractmethod
+    def hold_policy(self) -> None:
+        """Hold counter and publications alone until the end of the transaction."""
+
+    def drop_public(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """Delete rows that anybody may read: there is nothing to overwrite."""
+        self.run(sql, values)
+
+    @abstractmethod
+    def scrub(self, table: str) -> None:
+        """After rows were deleted: leave no copy of them in the pages of a table."""
+
+    @abstractmethod
+    def nested(self, function: Callable[["Transaction"], Result]) -> Result:
+        """Run a function so that its failure undoes its own changes and no others."""
+
+    @abstractmethod
+    def lost(self, problem: Exception) -> bool:
+        """Whether this failure of one function has ended the transaction for all."""
+
+
+class Database(ABC):
+    """Where the tables are: one database, opened by one process."""
+
+    # Where writers never overlap, slots are exact and need no lease.
+    single_writer: bool
+    # What of the values that are written others than the curator may read, in words for a warning.
+    exposure: str | None = None
+    # Set before closing: nobody waits any more for a server that is away.
+    closing = False
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    @abstractmethod
+    def __repr__(self) -> str:
+        """Where it is, without a password."""
+
+    def check_process(self) -> None:
+        """Refuse a forked child: two processes on one connection would garble what both send.
+
+        To be asked before a lock is taken, since a fork may have left it locked for ever.
+        """
+        if os.getpid() != self._process:
+            raise BudgetError(
+                f"{self!r} was opened by the process that this one was forked from, and its "
+                "connections belong to that one: open the policy in the child with Capri.open"
+            )
+
+    @abstractmethod
+    def write(self, function: Callable[[Transaction], Result]) -> Result:
+        """Run a function in a transaction, durable on return; threads share one commit."""
+
+    @abstractmethod
+    def read(self, function: Callable[[Transaction], Result]) -> Result:
+        """Run a function that reads, all of it at one point in time, and holds up no writer."""
+
+    @abstractmethod
+    def forget(self) -> bool:
+        """Make deleted rows unreadable where one can; False if others stood in the way."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the connections back; a closed database refuses everything."""

@@ -1,0 +1,144 @@
+"""What is public about the epochs under way, as one process last read it.
+
+A view holds for one generation of the store: whoever changes anything in it raises the generation.
+Slots are the numbers of decisions. Which epoch and which segment a slot belongs to is committed
+before the slot is handed out, and never changes.
+"""
+
+from dataclasses import dataclass
+
+from capri.store.transaction import COUNTER, Row, Transaction
+
+# The life of an epoch. Open: takes decisions, and nobody knows yet where it ends. Waiting: its last
+# slot is known, rewards still count. Closed: nothing counts any more, nothing is released yet.
+OPEN, WAITING, CLOSED, RELEASED, LEARNT = "open", "waiting", "closed", "released", "learnt"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A segment: from which slot on it is in force, and the generation of the law it plays."""
+
+    number: int
+    first: int
+    law: int
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """One epoch that was not learnt from yet."""
+
+    number: int
+    first: int
+    length: int
+    state: str
+    last: int | None
+    began: float | None
+    filled: float | None
+    closes: int | None
+    closes_at: float | None
+    released: int | None
+    stretches: tuple[Stretch, ...] = ()
+
+    @property
+    def accepts(self) -> bool:
+        """Whether decisions and rewards may still count, deadlines aside."""
+        return self.state in (OPEN, WAITING)
+
+    def holds(self, slot: int) -> bool:
+        """Whether a slot is one of this epoch's."""
+        return self.first <= slot and (self.last is None or slot < self.last)
+
+    def stretch(self, slot: int) -> Stretch:
+        """The segment of a slot."""
+        return max(
+            (each for each in self.stretches if each.first <= slot), key=lambda each: each.number
+        )
+
+    def until(self, slot: int) -> int | None:
+        """The slot at which the segment of this one ends; None where that is open."""
+        number = self.stretch(slot).number
+        later = [each.first for each in self.stretches if each.number > number]
+        ends = [*later, *([] if self.last is None else [self.last])]
+        return min(ends, default=None)
+
+    def is_past(self, issued: int, now: float) -> bool:
+        """Whether its rewards come too late: a slot beyond the wait was handed out, or by time."""
+        if self.closes_at is not None:
+            return now >= self.closes_at
+        return self.closes is not None and issued > self.closes
+
+
+@dataclass(frozen=True)
+class View:
+    """All epochs that were not learnt from yet, oldest first."""
+
+    generation: int
+    law: int  # the newest one
+    epochs: tuple[EpochRow, ...]
+    digest: str = ""  # of all that was published, up to this generation
+
+    @property
+    def newest(self) -> EpochRow | None:
+        """The epoch that was opened last, if its end is still open."""
+        last = self.epochs[-1] if self.epochs else None
+        return last if last is not None and last.state == OPEN else None
+
+    def of(self, slot: int) -> EpochRow | None:
+        """The epoch of a slot; None if it was learnt from, or is not planned yet."""
+        return next((epoch for epoch in self.epochs if epoch.holds(slot)), None)
+
+    @property
+    def waiting(self) -> tuple[EpochRow, ...]:
+        """Epochs that wait for rewards, oldest first."""
+        return tuple(epoch for epoch in self.epochs if epoch.state == WAITING)
+
+
+_EPOCHS = (
+    "SELECT number, first, length, state, last, began, filled, closes, closes_at, released "
+    "FROM epochs WHERE state <> 'learnt' ORDER BY number"
+)
+_SEGMENTS = "SELECT epoch, number, first, law FROM segments WHERE epoch >= ? ORDER BY epoch, number"
+
+
+def read_counter(transaction: Transaction) -> tuple[int, int]:
+    """Slots handed out, and the generation."""
+    found = transaction.row(COUNTER)
+    assert found is not None
+    return int(found[0]), int(found[1])
+
+
+def read_digest(transaction: Transaction, generation: int) -> str | None:
+    """The chained digest of a generation, None where the store has none."""
+    found = transaction.row("SELECT digest FROM history WHERE generation = ?", (generation,))
+    return None if found is None else str(found[0])
+
+
+def read_view(transaction: Transaction) -> View:
+    """The view of now."""
+    _, generation = read_counter(transaction)
+    (law,) = transaction.row("SELECT max(generation) FROM laws") or (0,)
+    rows = transaction.rows(_EPOCHS)
+    stretches: dict[int, list[Stretch]] = {row[0]: [] for row in rows}
+    if rows:
+        for epoch, number, first, played in transaction.rows(_SEGMENTS, (rows[0][0],)):
+            if epoch in stretches:
+                stretches[epoch].append(Stretch(number, first, played))
+    epochs = tuple(_epoch(row, stretches[row[0]]) for row in rows)
+    return View(generation, int(law), epochs, read_digest(transaction, generation) or "")
+
+
+def _epoch(row: Row, stretches: list[Stretch]) -> EpochRow:
+    number, first, length, state, last, began, filled, closes, closes_at, released = row
+    return EpochRow(
+        number=number,
+        first=first,
+        length=length,
+        state=state,
+        last=last,
+        began=began,
+        filled=filled,
+        closes=closes,
+        closes_at=closes_at,
+        released=released,
+        stretches=tuple(stretches),
+    )

@@ -1,0 +1,147 @@
+"""Kill workers and the server until it is enough, then look for what must never be seen.
+
+    python tests/faults/run_faults.py [--kills 500] [--seed 0] [--only sqlite | postgres]
+
+Half of the kills fall on runs without a budget, whose releases can be recounted to the last bit,
+and half on private runs, which have a ledger. The list of what is looked for stands in
+fault_verdict.py.
+"""
+
+import argparse
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from fault_harness import Harness, Outcome
+from fault_verdict import Verdict
+from fault_worker import Setting
+from postgres_server import PostgresServer
+
+STORE_KEY = bytes(range(32))
+SECRETS = ("decisions", "rewards")
+# A variable by which processes of a run are known.
+MARK = "CAPRI_FAULT_RUN"
+# A kill loses nothing that was handed to the operating system, so a file need not be on a disk; in
+# memory more happens between two kills.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def numbers_kept(setting: Setting, file: Path | None) -> dict[str, list[int]]:
+    """The decisions that have rows in the tables of secrets, read without the package."""
+    if file is not None:
+        connection = sqlite3.connect(file)
+        kept = {
+            table: [int(number) for (number,) in connection.execute(f"SELECT number FROM {table}")]
+            for table in SECRETS
+        }
+        connection.close()
+        return kept
+    import psycopg
+
+    with psycopg.connect(setting.url) as server:
+        return {
+            table: [
+                int(number)
+                for (number,) in server.execute(f"SELECT number FROM {table}").fetchall()
+            ]
+            for table in SECRETS
+        }
+
+
+def marked_processes() -> dict[str, str]:
+    """Numbers and command lines of processes that a run has started, directly or not."""
+    mark, found = f"{MARK}={os.getpid()}".encode(), {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = mark in (process / "environ").read_bytes().split(b"\0")
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:  # it has just ended, or is another user's
+            continue
+        if marked and not any(name in command for name in ("forkserver", "resource_tracker")):
+            found[process.name] = command
+    return found
+
+
+def check_nobody_is_left(before: dict[str, str]) -> None:
+    """Whatever a killed process had started ends by itself, soon."""
+    give_up = time.monotonic() + 20
+    while left := [name for number, name in marked_processes().items() if number not in before]:
+        assert time.monotonic() < give_up, f"processes outlive the one that started them: {left}"
+        time.sleep(0.1)
+
+
+def one_run(
+    store: str,
+    *,
+    private: bool,
+    kills: int,
+    seed: int,
+    sealed: bool = False,
+    first_epoch: int = 60,
+) -> tuple[Outcome, Verdict]:
+    """Workers on a fresh store, killed so often, and the verdict on what they left."""
+    os.environ[MARK] = str(os.getpid())
+    before = marked_processes()
+    with ExitStack() as stack:
+        server, file = None, None
+        if store == "postgres":
+            server = stack.enter_context(PostgresServer())
+            url = stack.enter_context(server.database())
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY)))
+            file = folder / "faults.db"
+            url = f"sqlite:///{file}"
+        setting = Setting(
+            url,
+            private=private,
+            store_key=STORE_KEY if sealed else None,
+            first_epoch=first_epoch,
+            wait=first_epoch // 2,
+        )
+        outcome = Harness(setting, seed, server).run(kills)
+        verdict = Verdict(setting, outcome)
+        verdict.check()
+        verdict.check_forgotten(numbers_kept(setting, file), file)
+    check_nobody_is_left(before)
+    return outcome, verdict
+
+
+def main() -> None:
+    """Print a line for each run; the first impossible outcome ends it with an error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=("sqlite", "postgres"))
+    options = parser.parse_args()
+    print(
+        "| store | run | kills | at a release | server crashes | decisions | calls | releases "
+        "| seconds |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    )
+    for store in ("sqlite", "postgres") if options.only is None else (options.only,):
+        for private in (False, True):
+            outcome, verdict = one_run(
+                store,
+                private=private,
+                kills=(options.kills + 1) // 2,
+                seed=options.seed + private,
+                sealed=private and store == "sqlite",
+            )
+            journal = outcome.journal
+            print(
+                f"| {store} | {'private' if private else 'exact'} | {outcome.kills} "
+                f"| {outcome.at_release} | {outcome.crashes} | {len(journal.visits):,} "
+                f"| {journal.answered:,} | {len(verdict.releases)} | {outcome.seconds:.0f} |",
+                flush=True,
+            )
+    print("every acknowledged decision and reward was counted exactly once")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""The verdict on a run can fail: each impossible outcome is made up, and each is found."""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import capri
+from fault_harness import Outcome
+from fault_journal import Journal, Sent
+from fault_verdict import SERVED, Here, Verdict
+from fault_worker import POOL, Setting, Worker
+from recount import released_in
+from run_faults import numbers_kept
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["exact", "private"])
+def run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Verdict, capri.Capri, Path]]:
+    """A run in peace: one worker, nobody killed, all of it true."""
+    file = tmp_path_factory.mktemp("faults") / "faults.db"
+    setting = Setting(f"sqlite:///{file}", private=request.param, first_epoch=25, wait=10)
+    journal = Journal()
+    worker = Worker(setting, "alone", 3, Here(journal))  # type: ignore[arg-type]
+    for _ in range(150):
+        worker.call(worker._drawn())
+    worker._policy.close()
+    verdict = Verdict(setting, Outcome(journal))
+    verdict.check()
+    with setting.open() as policy:
+        yield verdict, policy, file
+
+
+def doctored(verdict: Verdict, change: Callable[[Verdict], None]) -> Verdict:
+    """A verdict on another history."""
+    other = Verdict(verdict._setting, Outcome(deepcopy(verdict._journal)))
+    other.releases = verdict.releases
+    change(other)
+    return other
+
+
+def counted(verdict: Verdict) -> tuple[str, str]:
+    """Decision and key of a reward that was counted in a release."""
+    served = {
+        visit.answer["id"]
+        for visit in verdict._journal.visits.values()
+        if visit.answer["status"] == SERVED and visit.answer["epoch"] <= len(verdict.releases)
+    }
+    return next(
+        place
+        for place, sent in verdict._journal.rewards.items()
+        if place[0] in served and sent.counted and sent.value
+    )
+
+
+def test_what_is_true_passes(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, policy, file = run
+    assert len(verdict.releases) >= 3
+    assert released_in(verdict._setting.url, policy.problem.kernel)
+    same = doctored(verdict, lambda other: None)
+    same.check_answers()
+    same.check_epochs(policy)
+    same.check_rewards(policy)
+    same.check_account(policy)
+    same.check_readers(policy)
+    same.check_forgotten(numbers_kept(verdict._setting, file), file)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda sent: replace(sent, answers=[], doubtful=0),  # counted, and never acknowledged
+        lambda sent: replace(sent, value=sent.value + 2**-10),
+        lambda sent: replace(sent, value=2 * sent.value),  # counted once, acknowledged twice
+    ],
+    ids=["lost", "changed", "twice"],
+)
+def test_a_reward_that_was_not_counted_once_is_found(
+    run: tuple[Verdict, capri.Capri, Path], wrong: Callable[[Sent], Sent]
+) -> None:
+    verdict, policy, _ = run
+    place = counted(verdict)
+
+    def change(other: Verdict) -> None:
+        other._journal.rewards[place] = wrong(other._journal.rewards[place])
+
+    other = doctored(verdict, change)
+    if verdict._setting.private:
+        other.check_rewards(policy)  # noise hides it: this is what runs without a budget are for
+    else:
+        with pytest.raises(AssertionError, match="not that of what was acknowledged"):
+            other.check_rewards(policy)
+
+
+def test_a_reward_in_doubt_may_be_counted_or_not(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, policy, _ = run
+    place = counted(verdict)
+
+    def change(other: Verdict) -> None:
+        other._journal.rewards[place] = replace(
+            other._journal.rewards[place], answers=[], doubtful=1
+        )
+        other._journal.rewards[place[0], "never sent"] = Sent(0.25, doubtful=1)
+
+    doctored(verdict, change).check_rewards(policy)
+
+
+def test_a_lost_decision_is_found(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, policy, _ = run
+
+    def forget(other: Verdict) -> None:
+        other._journal.visits.pop(next(iter(other._journal.visits)))
+
+    with pytest.raises(AssertionError, match="decisions released"):
+        doctored(verdict, forget).check_epochs(policy)
+
+
+def test_a_decision_in_another_epoch_is_found(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, policy, _ = run
+
+    def exchange(other: Verdict) -> None:
+        first, *_, last = (
+            visit for visit in other._journal.visits.values() if visit.answer["epoch"] < 3
+        )
+        ours, theirs = first.answer["epoch"], last.answer["epoch"]
+        assert ours != theirs
+        first.answer["epoch"], last.answer["epoch"] = theirs, ours
+
+    with pytest.raises(AssertionError, match="another epoch"):
+        doctored(verdict, exchange).check_epochs(policy)
+
+
+def test_two_decisions_in_a_slot_are_found(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, _, _ = run
+
+    def double(other: Verdict) -> None:
+        first, second, *_ = other._journal.visits.values()
+        second.answer["number"] = first.answer["number"]
+
+    with pytest.raises(AssertionError, match="share a slot"):
+        doctored(verdict, double).check_answers()
+
+
+def test_another_answer_for_a_key_is_found(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, _, _ = run
+
+    def contradict(other: Verdict) -> None:
+        visit = next(iter(other._journal.visits.values()))
+        call = {"op": "act", "keys": [visit.key], "users": [0], "contexts": [0.0]}
+        answer = [visit.answer | {"action": visit.answer["action"] + 1}]
+        other._journal.take(0, {"op": "intent", "call": call})
+        other._journal.take(0, {"op": "answer", "call": call, "answer": answer})
+
+    with pytest.raises(AssertionError, match="another answer"):
+        doctored(verdict, contradict).check_answers()
+
+
+def test_a_second_release_and_a_missing_one_are_found(
+    run: tuple[Verdict, capri.Capri, Path],
+) -> None:
+    verdict, policy, _ = run
+    for releases in ((*verdict.releases, verdict.releases[-1]), verdict.releases[1:]):
+        other = doctored(verdict, lambda other: None)
+        other.releases = releases
+        with pytest.raises(AssertionError, match="missing or released twice"):
+            other.check_epochs(policy)
+
+
+def test_a_ledger_that_disagrees_is_found(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, policy, _ = run
+    if not verdict._setting.private:
+        return
+    other = doctored(verdict, lambda other: None)
+    other.releases = verdict.releases[:-1]
+    with pytest.raises(AssertionError):
+        other.check_account(policy)
+
+
+def test_a_user_over_the_limit_is_found(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, _, _ = run
+
+    def crowd(other: Verdict) -> None:
+        for visit in other._journal.visits.values():
+            visit.user = 1
+
+    with pytest.raises(AssertionError, match="more often than allowed"):
+        doctored(verdict, crowd).check_users()
+
+
+def test_a_release_read_before_its_time_is_found(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, policy, _ = run
+
+    def too_early(other: Verdict) -> None:
+        other._journal.published[len(verdict.releases) + 50] = {"epoch": 0}
+
+    with pytest.raises(AssertionError, match="never committed"):
+        doctored(verdict, too_early).check_readers(policy)
+
+
+def test_rows_that_outlive_their_release_are_found(
+    run: tuple[Verdict, capri.Capri, Path], tmp_path: Path
+) -> None:
+    verdict, _, file = run
+    with pytest.raises(AssertionError, match="outlives"):
+        verdict.check_forgotten({"rewards": [0]}, None)
+    planted = next(
+        visit.context
+        for visit in verdict._journal.visits.values()
+        if visit.answer["epoch"] == 1 and visit.context not in POOL
+    )
+    import struct
+
+    left = tmp_path / file.name
+    left.write_bytes(bytes(100) + struct.pack("<d", planted))
+    with pytest.raises(AssertionError):
+        verdict.check_forgotten({}, left)

@@ -1,0 +1,102 @@
+"""Steps of two processes that meet: each is taken once, and from the state it was meant for."""
+
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from capri import Capri
+from capri.joint.planner import Planner
+from capri.joint.record import OvertakenError
+from capri.joint.rounds import Rounds
+from capri.store.view import LEARNT
+from stored_policies import context, course, policy
+
+pytestmark = pytest.mark.usefixtures("unforced")
+
+
+def keeper_of(run: Capri) -> Rounds:
+    assert run._backing is not None
+    return run._backing._keeper
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Capri, Capri]:
+    """Two objects on one store, with an epoch that has taken its decisions.
+
+    Their planners do not start: every step is taken by the test.
+    """
+    monkeypatch.setattr(Planner, "start", lambda planner: None)
+    url = f"sqlite:///{tmp_path}/store.db"
+    runs = policy(url, first_epoch=10, reward_wait=4), policy(url, first_epoch=10, reward_wait=4)
+    world = np.random.default_rng(0)
+    for number in range(10):
+        runs[number % 2].act(context(world))
+    return runs
+
+
+def test_an_epoch_that_was_released_is_never_closed_again(pair: tuple[Capri, Capri]) -> None:
+    """The second looks up an epoch, the first releases it, the second goes on with its look-up."""
+    one, two = pair
+    slow = keeper_of(two)
+    slow.refresh()
+    newest = slow.ground.epochs[0]
+    one.close_epoch(early=True)
+    released = course(one)
+    events = one.ledger.events
+    slow.survey()  # as every step does between its transactions
+    for step in (slow.end, slow.close):
+        with pytest.raises(OvertakenError):
+            step(newest)
+    slow.take_in(newest.number)  # finds nothing left to do
+    assert slow.shelf.database.read(
+        lambda transaction: transaction.rows(
+            "SELECT state FROM epochs WHERE number = ?", (newest.number,)
+        )
+    ) == [(LEARNT,)]
+    assert course(two) == released
+    assert two.ledger.events == events
+    for run in pair:
+        run.close()
+
+
+def test_a_draft_needs_the_law_of_its_ground(pair: tuple[Capri, Capri]) -> None:
+    """What another process has learnt is read before anything is computed from what was known."""
+    one, two = pair
+    slow = keeper_of(two)
+    slow.refresh()
+    one.close_epoch(early=True)
+    slow.survey()
+    with pytest.raises(OvertakenError):
+        slow.open_next(slow.issued)
+    assert len(two.epochs) == 1
+    two.act([0.2])
+    assert course(two) == course(one)
+    for run in pair:
+        run.close()
+
+
+def test_many_who_step_at_once_release_each_epoch_once(tmp_path: Path) -> None:
+    """Four objects of one store, whose planners and callers all find the same things due."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    runs = [policy(url, first_epoch=8, reward_wait=4) for _ in range(4)]
+
+    def work(run: Capri, seed: int) -> None:
+        world = np.random.default_rng(seed)
+        for _ in range(30):
+            run.update(run.act(context(world)), 0.5)
+            run._backing._step()  # type: ignore[union-attr]
+
+    threads = [Thread(target=work, args=each) for each in zip(runs, range(4), strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    runs[0].close_epoch(early=True)
+    assert sum(record.length for record in runs[1].epochs) == 120
+    epochs = [record.epoch for record in runs[2].epochs]
+    assert epochs == sorted(set(epochs))
+    assert [event.epoch for event in runs[3].ledger.events] == epochs
+    for run in runs:
+        run.close()

@@ -1,0 +1,132 @@
+"""Drafts made in a process of their own: the same drafts, and none is lost with it."""
+
+import pickle
+import sys
+from pathlib import Path
+from types import FunctionType
+
+import numpy as np
+import pytest
+
+from capri import Capri, ContextSampler
+from capri.arrays import FloatArray
+from capri.joint.draft import Task, drafted
+from capri.joint.workshop import Workshop
+from capri.privacy.randomness import Streams
+from stored_policies import CONTEXTS, context, course, policy
+
+DUMPS = pickle.dumps
+pytestmark = pytest.mark.usefixtures("unforced")
+
+
+def workshop_of(run: Capri) -> Workshop:
+    assert run._backing is not None
+    return run._backing._keeper.workshop
+
+
+def play(run: Capri, visits: int) -> None:
+    world = np.random.default_rng(0)
+    for _ in range(visits):
+        run.update(run.act(context(world)), 0.5)
+    run.close_epoch(early=True)
+
+
+def test_a_draft_is_the_same_wherever_it_is_made(tmp_path: Path) -> None:
+    """Without draws in it: what an epoch released is read the same in both processes."""
+    run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10)
+    play(run, 10)
+    assert run._backing is not None
+    keeper = run._backing._keeper
+    task = Task(plan=(keeper.following(), 10))
+    here = drafted(run.problem, keeper.branch(), task, 1)
+    shop = Workshop(run.problem)
+    shop.apart = True
+    there = shop.make(keeper.branch(), task, 1, Streams(None))
+    assert shop._process is not None
+    assert here.plan is not None
+    assert there.plan is not None
+    assert there.plan.length == here.plan.length
+    assert there.plan.value_bound == pytest.approx(here.plan.value_bound, rel=0.2)
+    assert course_of(there) == course_of(here)
+    # What came back belongs to this process.
+    assert there.course.learner._problem is run.problem  # type: ignore[attr-defined]
+    shop.close()
+    run.close()
+
+
+def course_of(draft: object) -> list[object]:
+    return [record.to_dict() for record in draft.course.records]  # type: ignore[attr-defined]
+
+
+def test_epochs_go_on_in_the_other_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    run = policy(url, first_epoch=10)
+    workshop_of(run).apart = True
+    play(run, 25)
+    process = workshop_of(run)._process
+    assert process is not None
+    process.kill()  # the next draft starts another one, or is made here
+    play(run, 25)
+    assert sum(record.length for record in run.epochs) == 50
+    expected = course(run)
+    run.close()
+    assert workshop_of(run)._process is None
+    other = Capri.open(url)
+    assert course(other) == expected
+    other.close()
+
+
+def test_a_sampler_that_cannot_be_sent_stays_here(tmp_path: Path) -> None:
+    sampler = ContextSampler(
+        lambda generator, count: generator.choice(CONTEXTS, size=(count, 1)), dimension=1
+    )
+    run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10, contexts=sampler)
+    workshop_of(run).apart = True
+    play(run, 12)
+    assert workshop_of(run)._process is None
+    assert len(run.epochs) >= 1
+    run.close()
+
+
+def drawn(generator: np.random.Generator, count: int) -> FloatArray:
+    return generator.choice(CONTEXTS, size=(count, 1))
+
+
+@pytest.mark.parametrize("name", ["drawn", "main", "send"])
+def test_a_sampler_of_the_main_program_stays_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is pickled by its name, which means nothing elsewhere, and no function of ours either."""
+    copy = FunctionType(drawn.__code__, drawn.__globals__, name)
+    copy.__module__, copy.__qualname__ = "__main__", name
+    monkeypatch.setattr(sys.modules["__main__"], name, copy, raising=False)
+    sampler = ContextSampler(copy, dimension=1)
+    run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10, contexts=sampler)
+    shop = workshop_of(run)
+    shop.apart = True
+    play(run, 25)
+    assert not shop._portable
+    assert shop._process is None
+    assert sum(record.length for record in run.epochs) == 25
+    run.close()
+
+
+def test_what_fails_elsewhere_is_made_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the same works: the process is blamed for one draft, and asked again for the next."""
+    run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10)
+    play(run, 10)
+    assert run._backing is not None
+    keeper = run._backing._keeper
+    shop = Workshop(run.problem)
+    shop.apart = True
+    task = Task(plan=(keeper.following(), 10))
+    with monkeypatch.context() as patched:
+        patched.setattr(pickle, "dumps", lambda parts: DUMPS((*parts, "one argument too many")))
+        assert shop.make(keeper.branch(), task, 1, Streams(None)).plan is not None
+    assert shop._portable
+    first = shop._process
+    assert first is not None
+    assert shop._made_apart(keeper.branch(), task, 1) is not None
+    assert shop._process is first
+    shop.close()
+    run.close()
