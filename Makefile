@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 
-.PHONY: help demo test coverage lint audit device-time clean bench bench-local bench-ridge arena ablation
+.PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
+.PHONY: bench-store arena ablation
 .PHONY: tree example-report screenshot
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -47,6 +48,9 @@ audit: $(READY)  ## attack the real pipeline, and broken ones that must be caugh
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer sphere
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer gaussian
 
+faults: $(READY)  ## 500 kills on each store, the server's among them: nothing is lost or counted twice
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/faults/run_faults.py --kills 500
+
 device-time: $(READY)  ## search 2,000 bundles for one that tells users apart by time: half an hour
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/device_time.py --bundles 2000
 
@@ -61,6 +65,10 @@ arena: $(READY)  ## CAPRI and every rival on three problems, with what each prom
 bench-local: $(READY)  ## devices: regret of a million users, bytes and milliseconds
 	$(BIN)/python benchmarks/local.py --functions 10
 	$(BIN)/python benchmarks/local_table.py
+
+bench-store: $(READY)  ## the durable store: speed against bare SQL, locks, memory of pending decisions
+	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/pending.py
 
 bench-ridge: $(READY)  ## private regression: accuracy against epsilon, time and memory
 	$(BIN)/python benchmarks/ridge.py

@@ -50,9 +50,9 @@ if typing.TYPE_CHECKING:
     from capri.learners.options import PracticalOptions as PracticalOptions
     from capri.learners.paper import PaperOptions as PaperOptions
     from capri.local.aggregator import LocalCapri as LocalCapri
-    from capri.local.aggregator import ReportStatus as ReportStatus
     from capri.local.audit import DeviceAudit as DeviceAudit
     from capri.local.client import LocalClient as LocalClient
+    from capri.local.gathering import ReportStatus as ReportStatus
     from capri.privacy.attack import AttackResult as AttackResult
     from capri.privacy.attack import AuditResult as AuditResult
     from capri.privacy.budget import Budget as Budget
@@ -66,10 +66,15 @@ if typing.TYPE_CHECKING:
     from capri.regression import ErrorWidth as ErrorWidth
     from capri.regression import PrivateKernelRidge as PrivateKernelRidge
     from capri.regression.devices import ReportPlan as ReportPlan
+    from capri.schema import Boolean as Boolean
+    from capri.schema import Categorical as Categorical
+    from capri.schema import Numeric as Numeric
+    from capri.schema import Schema as Schema
     from capri.simulation import SimulationResult as SimulationResult
     from capri.simulation import simulate as simulate
     from capri.spaces import ContextPool as ContextPool
     from capri.spaces import ContextSampler as ContextSampler
+    from capri.spaces import FixedActions as FixedActions
     from capri.spaces import VaryingActions as VaryingActions
 
 __version__ = version.VERSION
@@ -99,9 +104,10 @@ _NAMES = {
     "capri.joint.policy": ("Capri",),
     "capri.learners.options": ("PracticalOptions",),
     "capri.learners.paper": ("PaperOptions",),
-    "capri.local.aggregator": ("LocalCapri", "ReportStatus"),
+    "capri.local.aggregator": ("LocalCapri",),
     "capri.local.audit": ("DeviceAudit",),
     "capri.local.client": ("LocalClient",),
+    "capri.local.gathering": ("ReportStatus",),
     "capri.privacy.attack": ("AttackResult", "AuditResult"),
     "capri.privacy.budget": ("Budget",),
     "capri.privacy.certificate": ("Certificate", "Declaration"),
@@ -109,8 +115,9 @@ _NAMES = {
     "capri.privacy.promise": ("PrivacyModel", "Promise"),
     "capri.regression": ("ErrorWidth", "PrivateKernelRidge"),
     "capri.regression.devices": ("ReportPlan",),
+    "capri.schema": ("Boolean", "Categorical", "Numeric", "Schema"),
     "capri.simulation": ("SimulationResult", "simulate"),
-    "capri.spaces": ("ContextPool", "ContextSampler", "VaryingActions"),
+    "capri.spaces": ("ContextPool", "ContextSampler", "FixedActions", "VaryingActions"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

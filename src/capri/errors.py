@@ -30,7 +30,7 @@ class BudgetError(CapriError, RuntimeError):
 
 
 class StorageError(CapriError, ValueError):
-    """A saved file is damaged, of another kind, or written by a newer version."""
+    """A saved file or a store is damaged, of another kind, out of reach, or of a newer version."""
 
 
 class BundleError(CapriError, ValueError):

@@ -34,10 +34,12 @@ class _Environments(Watcher):
 
     def __init__(self) -> None:
         self.seen: list[list[bytes]] = []
+        self._before = set(_children(os.getpid()))  # a database server of other tests
 
     def tell(self, event: Event) -> None:
         if isinstance(event, Finished):
-            files = [Path(f"/proc/{process}/environ") for process in _children(os.getpid())]
+            workers = set(_children(os.getpid())) - self._before
+            files = [Path(f"/proc/{process}/environ") for process in workers]
             self.seen = self.seen or [file.read_bytes().split(b"\0") for file in files]
 
 

@@ -15,8 +15,8 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from capri.arrays import BoolArray, FloatArray
+from capri.cells import number_of
 from capri.errors import DataError
-from capri.spaces import number_of
 
 _NUMERIC = "biuf"
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.checks import between, is_whole, positive, whole
+from capri.choices import as_actions
 from capri.epoch.decide import Decision, Decisions, RewardStatus, decision_rewards, warn_of_ignored
 from capri.epoch.ids import SIMULATED
 from capri.epoch.plan import EpochRecord
@@ -31,7 +32,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.promise import NOTHING, Promise
 from capri.rivals.batch import Batch
 from capri.rivals.settings import Settings
-from capri.spaces import Actions, ContextPool, FixedActions, as_contexts, as_numbers, as_wanted
+from capri.spaces import ContextPool, as_contexts, as_numbers, as_wanted
 from capri.streams import RIVAL
 
 
@@ -119,7 +120,7 @@ class Rival(Settings, ABC):
             )
         self._check_budget()
         given = self.actions
-        self._actions = given if isinstance(given, Actions) else FixedActions(given)  # type: ignore[arg-type]
+        self._actions = as_actions(given)
         for setting in fields(self):
             for check in getattr(setting.type, "__metadata__", ()):
                 setattr(self, setting.name, check(setting.name, getattr(self, setting.name)))
@@ -237,7 +238,9 @@ class Rival(Settings, ABC):
         self, ids: IntArray, rows: FloatArray, action: IntArray, propensity: FloatArray
     ) -> Decisions:
         features = self._actions.features_of(rows, action)
-        return Decisions.simulated(ids, self._batch.number, action, features, propensity)
+        return Decisions.simulated(
+            ids, self._batch.number, action, features, propensity, self._actions.names
+        )
 
     @final
     def update(self, decision: Decision | str, reward: float) -> RewardStatus:

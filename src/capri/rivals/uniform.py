@@ -6,13 +6,14 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.checks import whole
+from capri.choices import as_actions
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
 from capri.errors import HorizonError
 from capri.privacy.promise import PERFECT, Promise
 from capri.privacy.randomness import Streams
 from capri.rivals.settings import Settings
-from capri.spaces import Actions, FixedActions, as_contexts, as_numbers, as_wanted
+from capri.spaces import as_contexts, as_numbers, as_wanted
 
 
 @final
@@ -38,7 +39,7 @@ class UniformPlay(Settings):
     def _begin(self) -> None:
         self.horizon = whole("horizon", self.horizon)
         given = self.actions
-        self._actions = given if isinstance(given, Actions) else FixedActions(given)  # type: ignore[arg-type]
+        self._actions = as_actions(given)
         self._decided = 0
         self._streams = Streams(self.simulation_seed)
 
@@ -87,4 +88,4 @@ class UniformPlay(Settings):
         self._decided += len(rows)
         features = self._actions.features_of(rows, chosen)
         propensity = np.full(len(rows), 1.0 / self._actions.count)
-        return Decisions.simulated(ids, 1, chosen, features, propensity)
+        return Decisions.simulated(ids, 1, chosen, features, propensity, self._actions.names)
