@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -24,6 +26,7 @@ def example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_local_demo_learns_from_reports_alone() -> None:
     """658 users close five epochs, each report has 32 bytes, and devices load NumPy only."""
     outcome = example("local_demo.py", "--users", "658", "--epsilon", "8", "--processes", "2")

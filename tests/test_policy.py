@@ -802,6 +802,7 @@ def test_copies_follow_the_law_of_the_epoch() -> None:
     assert stats.chi2_contingency(table).pvalue > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_papers_constants_do_eliminate_when_the_horizon_is_long_enough() -> None:
     """One context, two actions, one kernel feature, four million rounds: ``4 Delta_r`` falls below
     the gap, the worse action goes, and the last epoch plays the better one only."""

@@ -89,6 +89,7 @@ def test_every_mutation_of_the_content_is_refused(told: Certificate) -> None:
     assert harmless < MUTATIONS / 3
 
 
+@pytest.mark.slow
 def test_every_mutation_of_the_page_is_refused(told: Certificate) -> None:
     """Every byte matters: a reader must see what the digest covers."""
     raw = told.to_html().encode()

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_example_runs() -> None:
     """Intervals at 95 % are widened fourfold: each then errs with probability 1e-14."""
     done = subprocess.run(

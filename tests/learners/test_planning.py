@@ -133,7 +133,9 @@ def sampling_correction(rehearsed: Rehearsed) -> np.ndarray:
 
 SLOW = pytest.mark.slow  # what the others check in another way
 MONTE_CARLO = [
-    pytest.param({"budget": HUGE, "clip_scale": 9.0}, 1, True, id="residuals, little noise"),
+    pytest.param(
+        {"budget": HUGE, "clip_scale": 9.0}, 1, True, id="residuals, little noise", marks=SLOW
+    ),
     pytest.param(
         {"budget": ONE, "clip_scale": 6.0, "first_epoch": 1500}, 3, True, id="residuals, epsilon 1"
     ),

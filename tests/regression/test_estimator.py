@@ -313,6 +313,7 @@ def test_parquet_without_rows_is_refused(tmp_path: Path) -> None:
         quiet(simulated(), "fit", tmp_path, "y")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_gives_the_same_bits() -> None:
     """Two worker processes of a real Dask cluster."""
