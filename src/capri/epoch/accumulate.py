@@ -11,6 +11,7 @@ from capri.epoch.decide import ACCEPTED, DUPLICATE, LATE, UNCOUNTED, reward_stat
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
+from capri.epoch.rewards import settled
 from capri.epoch.storage import Arrays, plan_state, segment_from_state, segment_state
 from capri.privacy.gate import Gate, MessageMechanism, SumMechanism
 from capri.privacy.promise import PrivacyModel
@@ -195,12 +196,9 @@ class OpenEpoch:
 
     def release(self) -> Release:
         """Pass the sum through the gate; a missing reward counts as the terms say."""
-        stand_in = self._terms.stand_in
         awaited = np.flatnonzero(self._status[: self.issued] == ACCEPTED)
-        rewards = np.full(len(awaited), stand_in)
-        if self._keyed:
-            combined = self._combined[awaited]
-            rewards = np.where(np.isnan(combined), stand_in, combined)
+        combined = self._combined[awaited] if self._keyed else np.full(len(awaited), np.nan)
+        rewards = settled(combined, self._terms)
         total = self._accumulator + self._total(awaited, rewards)
         plan, mechanism, counts = self.plan, self._mechanism, self.counts
         participants = sum(counts)
