@@ -15,7 +15,7 @@ from capri.datasets.catalogue import (
 from capri.datasets.loader import load
 from capri.datasets.logs import BanditLog, Replay, load_log, record, replay
 from capri.datasets.off_policy import Estimate, RewardModel, RidgeModel, doubly_robust, ips, snips
-from capri.datasets.rewards import Closeness, LabelRule, Match
+from capri.datasets.rewards import Closeness, LabelRule, Match, Sale
 
 __all__ = [
     "DATASET_NAMES",
@@ -29,6 +29,7 @@ __all__ = [
     "Replay",
     "RewardModel",
     "RidgeModel",
+    "Sale",
     "doubly_robust",
     "environment_by_name",
     "ips",

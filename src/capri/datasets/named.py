@@ -26,13 +26,19 @@ def schema_rows(frame: "pandas.DataFrame", schema: Schema) -> tuple[FloatArray, 
     return rows, np.stack(gaps, axis=1)
 
 
-def check_no_encoder(dimensions: int | None, prototypes: int | None) -> None:
-    """A schema says what contexts are: nothing is left to project or to round."""
-    if dimensions is not None or prototypes is not None:
+def check_no_encoder(dimensions: int | None, prototypes: int | None, *, raw: bool = False) -> None:
+    """A schema says what contexts are, and raw ones stay: nothing is left to project or round."""
+    if dimensions is None and prototypes is None:
+        return
+    if raw:
         raise ConfigurationError(
-            "dimensions and prototypes belong to columns of numbers: with a schema as context, "
-            "records become rows by the schema alone"
+            "dimensions and prototypes change columns, and raw=True leaves them as they are: give "
+            "one or the other"
         )
+    raise ConfigurationError(
+        "dimensions and prototypes belong to columns of numbers: with a schema as context, "
+        "records become rows by the schema alone"
+    )
 
 
 def _cells(frame: "pandas.DataFrame", column: Column) -> Any:

@@ -144,11 +144,7 @@ class Closeness(LabelRule):
 
     def actions(self, public_labels: np.ndarray) -> ActionSet:
         """Equally spaced doses, named by the label they stand for."""
-        low, high = self._range(public_labels)
-        levels = np.linspace(0.0, 1.0, self.doses)
-        return ActionSet(
-            names=tuple(f"{low + level * (high - low):g}" for level in levels), rows=levels[:, None]
-        )
+        return _levels(*self._range(public_labels), self.doses)
 
     def rewards(
         self, labels: np.ndarray, public_labels: np.ndarray, actions: ActionSet
@@ -162,12 +158,58 @@ class Closeness(LabelRule):
     def _range(self, public_labels: np.ndarray) -> tuple[float, float]:
         if self.low is not None and self.high is not None:
             return float(self.low), float(self.high)
-        low, high = float(public_labels.min()), float(public_labels.max())
-        if not low < high:
-            raise ConfigurationError(
-                "the label is the same in all public rows: give its range, Closeness(low=, high=)"
-            )
-        return low, high
+        return _seen_range(public_labels, "give its range, Closeness(low=, high=)")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sale(LabelRule):
+    """Pricing: ``price`` where ``price <= y``, else 0, with ``prices`` levels spread over [0, 1].
+
+    The label is what somebody would pay, mapped to ``y`` by the range of the public labels, so that
+    everybody whom public rows show buys at the lowest price, for a reward of 0.
+    """
+
+    prices: int = 11
+    numeric = True
+
+    def __post_init__(self) -> None:
+        whole("prices", self.prices, least=2)
+
+    @property
+    def bound(self) -> float:
+        """The highest price is 1."""
+        return 1.0
+
+    def actions(self, public_labels: np.ndarray) -> ActionSet:
+        """Equally spaced prices, named in units of the label."""
+        return _levels(*self._range(public_labels), self.prices)
+
+    def rewards(
+        self, labels: np.ndarray, public_labels: np.ndarray, actions: ActionSet
+    ) -> FloatArray:
+        """The price, where it is accepted."""
+        low, high = self._range(public_labels)
+        price = actions.rows[:, 0]
+        return np.where(price <= ((labels - low) / (high - low))[:, None], price, 0.0)
+
+    def _range(self, public_labels: np.ndarray) -> tuple[float, float]:
+        return _seen_range(public_labels, "make more rows public")
+
+
+def _levels(low: float, high: float, count: int) -> ActionSet:
+    """Equally spaced points of [0, 1], named by the label they stand for."""
+    levels = np.linspace(0.0, 1.0, count)
+    return ActionSet(
+        names=tuple(f"{low + level * (high - low):g}" for level in levels), rows=levels[:, None]
+    )
+
+
+def _seen_range(public_labels: np.ndarray, advice: str) -> tuple[float, float]:
+    low, high = float(public_labels.min()), float(public_labels.max())
+    if not low < high:
+        raise ConfigurationError(f"the label is the same in all public rows: {advice}")
+    return low, high
 
 
 def label_name(value: object) -> str:

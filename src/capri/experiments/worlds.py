@@ -83,6 +83,7 @@ WORLD_NAMES = (*ENVIRONMENT_NAMES, *SETUPS, *DATASET_NAMES, TABLE)
 
 # Set by the study itself, not by the options of an environment.
 _NOT_OPTIONS = ("name", "kernel", "seed")
+_LATER = ("raw",)
 # In a study, label is what an environment is called.
 _RENAMED = {"label": "label_column"}
 
@@ -126,7 +127,13 @@ def read_world(given: Given) -> World:
     allowed = _options(name)
     options = _file_of(given) if name == TABLE else {}
     options |= given.rest(tuple(allowed))
-    defaults = {key: value for key, value in allowed.items() if value is not inspect._empty}
+    # An option that came later is no part of what a world is while it is left out, or every result
+    # that somebody keeps would look new.
+    defaults = {
+        key: value
+        for key, value in allowed.items()
+        if value is not inspect._empty and key not in _LATER
+    }
     world = World(
         label=label, name=name, kernel=kernel, lengthscale=lengthscale, options=defaults | options
     )
