@@ -26,19 +26,23 @@ class Observation:
     """What an epoch will tell: ``release = design (theta - baseline) + noise``.
 
     ``design = n E[psi v^T]`` under the sampling law and ``covariance`` of the sum of privacy noise
-    and sampling noise, both known before the data.
+    and sampling noise, both known before the data. ``sampling`` is the part of it that comes from
+    who came and what they said, ``participants`` of them.
     """
 
     design: FloatArray
     covariance: FloatArray
     baseline: FloatArray
+    sampling: FloatArray | None = None
+    participants: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Belief:
     """Information form: ``information = sum H^T R^-1 H``, ``vector = sum H^T R^-1 (g + H base)``.
 
-    ``moment`` and ``moment_precision`` average the measured reward-noise variance over epochs.
+    ``moment`` and ``moment_precision`` are the measured reward-noise variance times its
+    precision, and that precision.
     ``heavy_tails``: clipping residuals was seen to cut off so much that it biases the estimate.
     ``curious``: there are actions that nothing is known of, whose residuals may be large.
     """
@@ -56,22 +60,22 @@ class Belief:
         """Before any release."""
         return cls(information=np.zeros((rank, rank)), vector=np.zeros(rank))
 
-    def observe(
-        self, observation: Observation, released: FloatArray, moment: tuple[float, float] | None
-    ) -> "Belief":
-        """Add a release; ``moment`` is a measured noise variance with its precision."""
+    def observe(self, observation: Observation, released: FloatArray) -> "Belief":
+        """Add a release."""
         factor = cho_factor(observation.covariance)
         weighted = cho_solve(factor, observation.design)
         target = released + observation.design @ observation.baseline
-        value, precision = moment or (0.0, 0.0)
         return replace(
             self,
             information=self.information + observation.design.T @ weighted,
             vector=self.vector + weighted.T @ target,
-            moment=self.moment + value * precision,
-            moment_precision=self.moment_precision + precision,
             epochs=self.epochs + 1,
         )
+
+    def with_noise(self, measured: tuple[float, float] | None) -> "Belief":
+        """With a variance of the reward noise and its precision, measured over all epochs."""
+        value, precision = measured or (0.0, 0.0)
+        return replace(self, moment=value * precision, moment_precision=precision)
 
     def start_again(self) -> "Belief":
         """Forget what residuals with heavy tails have biased, and clip them no more."""

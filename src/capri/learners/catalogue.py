@@ -21,11 +21,13 @@ from capri.epoch.problem import Problem
 from capri.features import Basis, Span
 from capri.learners import widths
 from capri.learners.belief import Belief, Posterior
+from capri.learners.crowds import Crowds
 from capri.learners.options import PracticalOptions
 from capri.learners.passage import across, between
 from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Leg
 from capri.learners.response import Response
+from capri.learners.squares import Squares
 from capri.learners.support import Stage
 
 # An action is unknown where its posterior variance is above this share of the prior one.
@@ -43,6 +45,8 @@ class Catalogue(Learner):
     _basis: Span
     _prior: Prior
     _belief: Belief
+    _crowds: Crowds
+    _squares: Squares
     _posterior: Posterior
     _response: Response
     _rehearsal: widths.Rehearsal
@@ -90,6 +94,8 @@ class Catalogue(Learner):
             )
         heir._basis = passage.basis
         heir._belief = passage.belief(self._belief)
+        heir._crowds = passage.crowds(self._crowds)
+        heir._squares = passage.squares(self._squares)
         heir._posterior = heir._prior.infer(heir._belief, self._posterior)
         heir._response = passage.response(self._response)
         heir._flights = {

@@ -78,6 +78,11 @@ class EvidencePrior(Prior):
         assert state.weights is not None
         return np.asarray(np.einsum("k,kii->i", np.exp(state.weights), self.covariances))
 
+    def root(self, state: Posterior) -> FloatArray:
+        """Of the prior under the weights of the posterior."""
+        assert state.weights is not None
+        return np.asarray(np.linalg.cholesky(self.covariance(state.weights)), dtype=np.float64)
+
     def of_shares(self, scale: float) -> FloatArray:
         """As expected before any release, of mean square ``0.1 scale^2``."""
         expected = np.einsum("k,kii->i", np.exp(self.expected), self.covariances)

@@ -14,11 +14,13 @@ from capri.errors import StorageError
 from capri.family import Candidates, Family, ProductBasis
 from capri.features import Basis, Span
 from capri.learners.belief import Belief, Observation, Posterior
+from capri.learners.crowds import Crowds
 from capri.learners.evidence import EvidencePrior
 from capri.learners.messages import Design
 from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Leg
 from capri.learners.response import Response
+from capri.learners.squares import Expected, Squares
 from capri.learners.support import Stage
 from capri.learners.widths import Rehearsal
 from capri.spaces import ContextPool, FixedActions
@@ -26,14 +28,23 @@ from capri.spaces import ContextPool, FixedActions
 Flights = dict[int, tuple[Leg, ...]]
 
 
-def apart(name: str, thing: Belief | Rehearsal | Design | Response) -> State:
+# Parts that are stored under names of their own.
+_APART = (Observation, Belief, Expected)
+
+
+def apart(
+    name: str, thing: Belief | Rehearsal | Design | Response | Crowds | Squares | Expected
+) -> State:
     """The fields of a dataclass: plain values, and arrays under ``name.field``."""
     values, arrays = {}, {}
     for field, value in vars(thing).items():
         if isinstance(value, np.ndarray):
             arrays[f"{name}.{field}"] = value
         # What few beliefs have is left out of the others, so that their files stay as they were.
-        elif not isinstance(value, Observation | Belief) and (field, value) != ("curious", False):
+        elif not isinstance(value, Observation | Belief | Expected) and (field, value) != (
+            "curious",
+            False,
+        ):
             values[field] = value
     return values, arrays
 
@@ -99,6 +110,12 @@ def design_state(design: Design) -> State:
     """What a plan expects of its epoch."""
     values, arrays = apart("design", design)
     observation = design.observation
+    constant, squares = apart("design.squares", design.squares)
+    values |= constant
+    arrays |= squares
+    if observation.sampling is not None:
+        arrays["design.sampling"] = observation.sampling
+    values["participants"] = observation.participants
     arrays["design.matrix"] = observation.design
     arrays["design.covariance"] = observation.covariance
     arrays["design.baseline"] = observation.baseline
@@ -112,13 +129,23 @@ _READ_ONLY = ("answers", "moment_bound")
 
 def design_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Design:
     """The inverse of :func:`design_state`."""
-    parts = below("design", arrays)
+    parts, plain = below("design", arrays), dict(values)
     observation = Observation(
         design=parts.pop("matrix"),
         covariance=parts.pop("covariance"),
         baseline=parts.pop("baseline"),
+        sampling=parts.pop("sampling", None),
+        participants=plain.pop("participants", 0),
     )
-    return Design(observation=observation, **parts, **values)
+    if "constant" in plain:
+        squares = Expected(
+            spread=parts.pop("squares.spread"),
+            image=parts.pop("squares.image"),
+            constant=plain.pop("constant"),
+        )
+    else:  # a file from before it was kept
+        squares = Expected.of(parts["spread"], observation.baseline)
+    return Design(observation=observation, squares=squares, **parts, **plain)
 
 
 def flights_state(flights: Flights) -> tuple[list[dict[str, Any]], dict[str, FloatArray]]:

@@ -16,6 +16,7 @@ from capri.epoch.problem import Problem
 from capri.features import LowRankFeatures, Span
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.options import PracticalOptions
+from capri.learners.squares import Expected
 from capri.learners.support import Support
 from capri.privacy.promise import PrivacyModel
 
@@ -118,6 +119,7 @@ class Design:
     second_moment: FloatArray
     left_out: float
     tau: float | None
+    squares: Expected
     # Where the epoch was not what its plan expected: how many answered, and the bound by which
     # squared residuals were divided on average (see learners/reading.py).
     answers: float | None = None
@@ -184,12 +186,15 @@ def design_epoch(
     expectation = weights
     if options.covariance == "copy":
         expectation = generator.multinomial(length, weights / weights.sum()) / length
+    sampling = length * (psi * (weights * total)[:, None]).T @ psi
     observation = Observation(
         design=length * (psi * expectation[:, None]).T @ features,
-        covariance=noise**2 * np.eye(psi.shape[1])
-        + length * (psi * (weights * total)[:, None]).T @ psi,
+        covariance=noise**2 * np.eye(psi.shape[1]) + sampling,
         baseline=baseline,
+        sampling=sampling,
+        participants=length,
     )
+    spread = (features * weights[:, None]).T @ features
     return np.ascontiguousarray(shape), Design(
         observation=observation,
         value_bound=value_bound,
@@ -198,7 +203,8 @@ def design_epoch(
         noise=noise,
         signal_variance=float(weights @ signal),
         residual_variance=mean_total,
-        spread=(features * weights[:, None]).T @ features,
+        spread=spread,
+        squares=Expected.of(spread, baseline),
         second_moment=length * (psi * weights[:, None]).T @ psi,
         left_out=float(weights @ basis.residual(support.pairs, features)),
         tau=tau,

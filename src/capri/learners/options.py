@@ -48,7 +48,7 @@ class PracticalOptions:
     pooling: bool = True
     covariance: str = "expected"
     shape: str = "water-filling"
-    loudness: float = 1.0
+    loudness: float = 2.5
     tau: float | str = "auto"
     smoothness: float = 0.5
     norm_bound: float | None = None

@@ -26,9 +26,11 @@ from capri.arrays import FloatArray
 from capri.epoch.play import Conduct, UniformLaw
 from capri.features import Basis, Span, spectral_basis
 from capri.learners.belief import Belief
+from capri.learners.crowds import Crowds
 from capri.learners.options import PracticalOptions
 from capri.learners.reading import Leg
 from capri.learners.response import Response
+from capri.learners.squares import Squares
 from capri.spaces import Actions, FixedActions
 
 
@@ -46,6 +48,23 @@ class Passage:
             belief,
             information=(information + information.T) / 2,
             vector=self.matrix.T @ belief.vector,
+        )
+
+    def crowds(self, crowds: Crowds) -> Crowds:
+        """The same under every size of the crowd."""
+        informations = self.matrix.T @ crowds.informations @ self.matrix
+        return replace(
+            crowds,
+            informations=(informations + informations.transpose(0, 2, 1)) / 2,
+            vectors=crowds.vectors @ self.matrix,
+        )
+
+    def squares(self, squares: Squares) -> Squares:
+        """What measured squares are compared with, of the new coefficients."""
+        return replace(
+            squares,
+            spread=self.matrix.T @ squares.spread @ self.matrix,
+            image=self.matrix.T @ squares.image,
         )
 
     def response(self, response: Response) -> Response:

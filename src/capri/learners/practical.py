@@ -24,6 +24,7 @@ from capri.kernels import Auto
 from capri.learners import widths
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import Catalogue, typical_error
+from capri.learners.crowds import Crowds
 from capri.learners.evidence import EvidencePrior
 from capri.learners.kept import (
     apart,
@@ -48,9 +49,10 @@ from capri.learners.reading import (
     Expectations,
     Leg,
     cuts_off_too_much,
-    measured_noise,
+    measured_square,
 )
 from capri.learners.response import Response
+from capri.learners.squares import Squares
 from capri.learners.support import Stage, predicted, support_of
 from capri.privacy.grid import make_grid
 from capri.privacy.layout import MessageLayout
@@ -80,6 +82,8 @@ class PracticalLearner(Catalogue):
         self._basis, self._prior = self._build_basis(generator)
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
+        self._crowds = Crowds.empty(self._basis.rank)
+        self._squares = Squares.empty(self._basis.rank)
         self._posterior = self._prior.infer(self._belief)
         self._conduct = play.Conduct(problem.actions, play.UniformLaw())
         self._stage = Stage.draw(problem, generator)
@@ -264,19 +268,27 @@ class PracticalLearner(Catalogue):
         options, plan = self._options, release.plan
         if plan.epoch not in self._flights:
             raise ConfigurationError("a release needs the plan it was made with")
-        before = self._belief
+        before, crowds, squares = self._belief, self._crowds, self._squares
         if not options.pooling:
             nothing = Belief.empty(self._basis.rank)
             before = replace(before, information=nothing.information, vector=nothing.vector)
         design, released, response = self._read(release, before, generator)
         if cuts_off_too_much(release, design, self._problem.reward_bound):
             belief = before.start_again()
+            crowds, squares = Crowds.empty(self._basis.rank), Squares.empty(self._basis.rank)
         else:
-            moment = measured_noise(release, design)
-            belief = before.observe(design.observation, released, moment)
+            bound = self._problem.reward_bound
+            square = measured_square(release, design, bound)
+            squares = squares.measured(*square, design.squares)
+            belief = before.observe(design.observation, released)
+            if options.pooling:
+                root = self._prior.root(self._posterior)
+                crowds = crowds.observe(design.observation, released, root)
+                belief = crowds.told_to(belief)
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
         state = self._prior.infer(belief, self._posterior)
+        belief = belief.with_noise(squares.noise(state))
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(
             self._conduct.tests,
@@ -297,6 +309,7 @@ class PracticalLearner(Catalogue):
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
+        self._crowds, self._squares = crowds, squares
         self._conduct = play.Conduct(self._problem.actions, law, tests)
         self._stage = stage
         if release.last:
@@ -423,6 +436,9 @@ class PracticalLearner(Catalogue):
         prior, arrays = prior_state(self._basis, self._prior, self._posterior)
         values |= prior
         arrays |= rehearsal | belief | conduct | stage_arrays(self._stage)
+        arrays |= apart("crowds", self._crowds)[1]
+        values["squares"], squares = apart("squares", self._squares)
+        arrays |= squares
         values["flights"], flights = flights_state(self._flights)
         arrays |= flights
         if self._problem.rewards.measured:
@@ -439,6 +455,12 @@ class PracticalLearner(Catalogue):
         self._rehearsal = widths.Rehearsal(**below("rehearsal", arrays))
         self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._posterior = self._prior.again(self._belief, weights)
+        if "squares" in values:
+            self._crowds = Crowds(**below("crowds", arrays))
+            self._squares = Squares(**below("squares", arrays), **values["squares"])
+        else:  # a file from before they were kept
+            self._crowds = Crowds.of(self._belief)
+            self._squares = Squares.of(self._belief, self._posterior)
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         self._stage = stage_from(problem, values["stage"], arrays)
         if "flights" in values:

@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+
 from capri.arrays import FloatArray
 from capri.learners.belief import Belief, Posterior, posterior, prior_variance
 
@@ -21,6 +23,10 @@ class Prior(ABC):
     @abstractmethod
     def variance(self, state: Posterior) -> FloatArray:
         """Prior variance of every coefficient under what the evidence preferred."""
+
+    @abstractmethod
+    def root(self, state: Posterior) -> FloatArray:
+        """``L`` with ``L L^T`` the prior covariance under what the evidence preferred."""
 
     @abstractmethod
     def of_shares(self, scale: float) -> FloatArray:
@@ -46,6 +52,10 @@ class ToldPrior(Prior):
     def variance(self, state: Posterior) -> FloatArray:
         """At the scale of the posterior."""
         return self.of_scale(state.scale)
+
+    def root(self, state: Posterior) -> FloatArray:
+        """Diagonal: coefficients are independent."""
+        return np.diag(np.sqrt(self.variance(state)))
 
     def of_shares(self, scale: float) -> FloatArray:
         """At norm 1."""

@@ -24,6 +24,7 @@ from capri.features import LowRankFeatures, Span
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.messages import Design, coordinate_noise
 from capri.learners.response import Response
+from capri.learners.squares import Expected
 from capri.learners.support import Stage, Support, support_of
 
 # Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
@@ -165,7 +166,8 @@ class Expectations:
         rank, full = plan.features.rank, len(baseline)
         matrix, shift = np.zeros((rank, full)), np.zeros(rank)
         sampling, second_moment = np.zeros((rank, rank)), np.zeros((rank, rank))
-        spread = np.zeros((full, full))
+        spread, squares, image = np.zeros((full, full)), np.zeros((full, full)), np.zeros(full)
+        constant = 0.0
         expected = precision = answers = away = left_out = total_variance = 0.0
         for part in self.parts:
             leg, v, psi, weights = part.leg, part.features, part.psi, part.answers
@@ -182,7 +184,12 @@ class Expectations:
             number = float(weights.sum())
             answers += number
             away += number * leg.value_bound
-            expected += float(weights @ signal) / leg.value_bound**2
+            share = weights / leg.value_bound**2
+            expected += float(share @ signal)
+            moments = (v * share[:, None]).T @ v
+            squares += moments
+            image += moments @ leg.baseline
+            constant += float(leg.baseline @ moments @ leg.baseline)
             precision += number / leg.value_bound**2
             total_variance += float(residual.sum())
             left_out += float(part.decisions @ part.left_out)
@@ -194,7 +201,13 @@ class Expectations:
             doubt = response.variance / response.rate**2
             covariance += doubt * (image @ image.T + np.outer(offset, offset))
         return Design(
-            observation=Observation(design=matrix, covariance=covariance, baseline=baseline),
+            observation=Observation(
+                design=matrix,
+                covariance=covariance,
+                baseline=baseline,
+                sampling=sampling,
+                participants=self.participants,
+            ),
             value_bound=away / answers,
             residual=any(part.leg.value_bound < self.problem.reward_bound for part in self.parts),
             main_share=main_share,
@@ -205,6 +218,9 @@ class Expectations:
             second_moment=second_moment,
             left_out=left_out / self.participants,
             tau=None,
+            squares=Expected(
+                spread=squares / precision, image=image / precision, constant=constant / precision
+            ),
             answers=answers,
             moment_bound=sqrt(answers / precision),
         ), shift
@@ -219,13 +235,14 @@ class Expectations:
         return scale / main_share
 
 
-def measured_noise(release: Release, design: Design) -> tuple[float, float]:
-    """Variance of the reward noise from the moment coordinate, and its precision.
+def measured_square(release: Release, design: Design, reward_bound: float) -> tuple[float, float]:
+    """``E[z^2]`` of the residuals from the moment coordinate, and its standard deviation.
 
-    ``E[z^2] = B_r^2 (coordinate / (B_r s n) + 1) / 2`` minus what the belief expected of ``f``. The
-    privacy noise gives it the deviation ``B_r sigma / (2 s n)``; the belief's expectation is
-    trusted to 70 %, so that early, rough ones weigh little. With segments, ``B_r^2`` is the mean by
-    which squares were divided.
+    Of clipped residuals it is ``B_r^2 (coordinate / (B_r s n) + 1) / 2``, to which the privacy
+    noise gives the deviation ``B_r sigma / (2 s n)``. With segments, ``B_r^2`` is the mean by which
+    squares were divided. What clipping cut off is added back, or bounds would shrink with every
+    epoch: an excess ``|z| - B_r`` takes ``(|z| + B_r)`` times itself off the square, and rare
+    residuals that large are about ``B``. One standard deviation of the measure counts for nothing.
     """
     plan = release.plan
     answers = release.participants if design.answers is None else design.answers
@@ -240,21 +257,24 @@ def measured_noise(release: Release, design: Design) -> tuple[float, float]:
         square = bound**2 * (moment / (plan.value_bound * share * answers) + 1) / 2
         deviation = bound * design.noise * design.main_share / (2 * share * answers)
         deviation *= bound / plan.value_bound
-    variance = deviation**2 + (0.7 * design.signal_variance) ** 2
-    return square - design.signal_variance, 1 / variance
+    deviation = max(deviation, bound**2 / answers)
+    excess = measured_excess(release, design, reward_bound)
+    if excess is None or not design.residual:
+        return square, deviation
+    lost = (reward_bound + design.value_bound) * max(excess[0] - excess[1], 0.0)
+    return square + lost, deviation
 
 
-def cuts_off_too_much(release: Release, design: Design, reward_bound: float) -> bool:
-    """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
+def measured_excess(
+    release: Release, design: Design, reward_bound: float
+) -> tuple[float, float] | None:
+    """``E[(|z| - B_r)_+]``, what clipping cuts off, and its standard deviation.
 
-    The tail coordinate measures ``E[(|z| - B_r)_+] = B (coordinate / (B_r q n) + 1) / 2``; the
-    measure must exceed its limit by 2.5 standard deviations of the privacy noise. A few late
-    reports, or an epoch that hardly began, are all noise: many such parts would cry wolf sooner or
-    later, and everything learnt so far would go.
+    ``B (coordinate / (B_r q n) + 1) / 2`` of the tail coordinate; None where there is none.
     """
     plan, share = release.plan, release.plan.tail_share
-    if share == 0 or _TELLING * release.participants < plan.length:
-        return False
+    if share == 0:
+        return None
     answers = release.participants if design.answers is None else design.answers
     if plan.message is not None:
         sums = plan.message.sums(release.vector)
@@ -264,5 +284,17 @@ def cuts_off_too_much(release: Release, design: Design, reward_bound: float) -> 
         unit = plan.value_bound * share * answers
         mean = float(release.vector[-1]) / unit
         noise = design.noise * design.main_share / unit
-    cut_off = reward_bound * (mean + 1) / 2
-    return cut_off > _HEAVY_TAILS * design.value_bound + 2.5 * (reward_bound * noise / 2)
+    return reward_bound * (mean + 1) / 2, reward_bound * noise / 2
+
+
+def cuts_off_too_much(release: Release, design: Design, reward_bound: float) -> bool:
+    """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
+
+    The measure must exceed its limit by 2.5 standard deviations of the privacy noise. A few late
+    reports, or an epoch that hardly began, are all noise: many such parts would cry wolf sooner or
+    later, and everything learnt so far would go.
+    """
+    excess = measured_excess(release, design, reward_bound)
+    if excess is None or _TELLING * release.participants < release.plan.length:
+        return False
+    return excess[0] > _HEAVY_TAILS * design.value_bound + 2.5 * excess[1]

@@ -206,7 +206,7 @@ def rigorous_test(
     ``differences`` holds exactly.
     """
     observation = design.observation
-    alone = Belief.empty(basis.rank).observe(observation, released, None)
+    alone = Belief.empty(basis.rank).observe(observation, released)
     state = posterior(alone, prior, scale=1.0)
     weighted = cho_solve(cho_factor(observation.covariance), observation.design)
     decoder = state.factor @ (state.factor.T @ weighted.T)
