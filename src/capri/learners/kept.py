@@ -41,7 +41,7 @@ def apart(
         if isinstance(value, np.ndarray):
             arrays[f"{name}.{field}"] = value
         # What few beliefs have is left out of the others, so that their files stay as they were.
-        elif not isinstance(value, Observation | Belief | Expected) and (field, value) != (
+        elif not isinstance(value, _APART) and (field, value) != (
             "curious",
             False,
         ):
