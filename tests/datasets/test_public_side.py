@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 
 from capri import Budget, Capri, kernels
-from capri.datasets import Closeness, DataBandit, environment_by_name, load, suggested_kernel
+from capri.datasets import (
+    Closeness,
+    DataBandit,
+    Sale,
+    environment_by_name,
+    load,
+    suggested_kernel,
+)
 from capri.environments import public_pool, random_rkhs
 from capri.errors import ConfigurationError, ShapeError
 from capri.experiments.players import make_player
@@ -23,6 +30,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "embedding": {"label": "kind", "features": "embedding"},
     "doses": {"label": "level", "reward": Closeness(doses=5)},
     "columns": {"actions": ["left", "right"]},
+    "raw": {"label": "kind", "raw": True},
+    "prices": {"label": "level", "reward": Sale(prices=4)},
+    "chances": {"actions": ["left", "right"], "bernoulli": True},
     "projected": {"label": "kind", "dimensions": 2},
     "prototypes": {"label": "kind", "dimensions": 2, "prototypes": 4},
 }

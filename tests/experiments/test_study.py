@@ -208,7 +208,7 @@ def test_cells_beyond_the_reach_of_a_policy_are_left_out_and_said_so() -> None:
 
 def test_shipped_studies_are_sound() -> None:
     wanted = {"horizon", "epsilon", "ablation", "joint-and-local", "rivals", "dubey-2021",
-              "usca-2025", "context-law", "kernel", "data-sets"}  # fmt: skip
+              "usca-2025", "context-law", "kernel", "data-sets", "real", "untold"}  # fmt: skip
     assert set(shipped_studies()) == wanted
     for name in shipped_studies():
         study = load_study(name)
