@@ -19,7 +19,9 @@ from functools import cached_property
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.errors import ConfigurationError
 from capri.kernels import Kernel
+from capri.spaces import Actions, context_chunks
 
 # Below this residual a new pivot would be made of rounding errors only.
 NUMERICAL_RANK = 1e-12
@@ -80,8 +82,66 @@ def row_by_row(rows: FloatArray, matrix: FloatArray) -> FloatArray:
     return np.asarray(np.matmul(rows[:, None, :], matrix)[:, 0, :])
 
 
+class Function(ABC):
+    """A public function of pairs, as a row map times weights."""
+
+    weights: FloatArray
+
+    @abstractmethod
+    def __call__(self, pairs: FloatArray) -> FloatArray:
+        """Evaluate on pairs of any leading shape; a value does not depend on its neighbours."""
+
+
+class Span(ABC):
+    """Finitely many functions of pairs: ``v(w) = T^T rows(w)``."""
+
+    @property
+    @abstractmethod
+    def matrix(self) -> FloatArray:
+        """``T``."""
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """Number of coordinates."""
+
+    @abstractmethod
+    def rows(self, pairs: FloatArray) -> FloatArray:
+        """The rows that coordinates are made of, for pairs of any leading shape."""
+
+    @abstractmethod
+    def coordinates(self, pairs: FloatArray) -> FloatArray:
+        """``v(w)`` for pairs of any leading shape.
+
+        Pairs given as ``(contexts, actions, d)`` are multiplied one context at a time: BLAS rounds
+        a product by its size, and what one context gets must not depend on those beside it.
+        """
+
+    @abstractmethod
+    def values(self, pairs: FloatArray, coefficients: FloatArray) -> FloatArray:
+        """``v(w)^T coefficients`` of ``(contexts, actions, d)`` pairs, for several columns."""
+
+    @abstractmethod
+    def played(
+        self, actions: Actions, contexts: FloatArray, row: IntArray, action: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Public pairs ``(contexts[row], action)`` and their coordinates."""
+
+    @abstractmethod
+    def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
+        """What the coordinates leave out of each pair, as a variance."""
+
+    @abstractmethod
+    def weighted(self, weights: FloatArray) -> Function:
+        """``rows(w)^T weights``."""
+
+    @abstractmethod
+    def function(self, coefficients: FloatArray) -> Function:
+        """``v(w)^T coefficients``."""
+
+
 @dataclass(frozen=True, eq=False)
-class Basis:
+class Basis(Span):
     """Orthonormal coordinates of ``P_S phi(w)``, spanned by a few pivot points.
 
     ``v(w) = T^T k_pivots(w)`` with ``T`` of shape (pivots, rank) such that the rank columns are
@@ -93,22 +153,45 @@ class Basis:
     transform: FloatArray
 
     @property
+    def matrix(self) -> FloatArray:
+        """``T``."""
+        return self.transform
+
+    @property
     def rank(self) -> int:
         """Number of coordinates."""
         return int(self.transform.shape[1])
 
-    def kernel_rows(self, pairs: FloatArray) -> FloatArray:
+    def rows(self, pairs: FloatArray) -> FloatArray:
         """``k_pivots(w)`` for pairs of any leading shape."""
         rows = self.kernel(pairs.reshape(-1, pairs.shape[-1]), self.pivots)
         return np.asarray(rows.reshape(*pairs.shape[:-1], len(self.pivots)))
 
     def coordinates(self, pairs: FloatArray) -> FloatArray:
-        """``v(w)`` for pairs of any leading shape.
+        """``v(w)`` for pairs of any leading shape."""
+        return np.asarray(self.rows(pairs) @ self.transform)
 
-        Pairs given as ``(contexts, actions, d)`` are multiplied one context at a time: BLAS rounds
-        a product by its size, and what one context gets must not depend on those beside it.
-        """
-        return np.asarray(self.kernel_rows(pairs) @ self.transform)
+    def values(self, pairs: FloatArray, coefficients: FloatArray) -> FloatArray:
+        """``v(w)^T coefficients``: one product per context."""
+        return np.asarray(self.rows(pairs) @ (self.transform @ coefficients))
+
+    def played(
+        self, actions: Actions, contexts: FloatArray, row: IntArray, action: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Pairs and their coordinates, some at a time."""
+        pairs = actions.chosen(contexts[row], action)
+        features = np.empty((len(pairs), self.rank))
+        for part in context_chunks(len(pairs), 1):
+            features[part] = self.coordinates(pairs[part])
+        return pairs, features
+
+    def weighted(self, weights: FloatArray) -> "Predictor":
+        """``k_pivots(w)^T weights``."""
+        return Predictor(self.kernel, self.pivots, weights)
+
+    def function(self, coefficients: FloatArray) -> "Predictor":
+        """``v(w)^T coefficients``."""
+        return self.weighted(self.transform @ coefficients)
 
     def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
         """``k(w, w) - |v(w)|^2 >= 0``: the part of ``phi(w)`` outside the span."""
@@ -192,7 +275,7 @@ class LowRankFeatures(ProjectedFeatures):
     where it is ``tau``.
     """
 
-    basis: Basis
+    basis: Span
     whitening: FloatArray
     tau: float
 
@@ -218,7 +301,7 @@ class LowRankFeatures(ProjectedFeatures):
         return cls.from_covariance(basis, gram, tau)
 
     @classmethod
-    def from_covariance(cls, basis: Basis, gram: FloatArray, tau: float) -> "LowRankFeatures":
+    def from_covariance(cls, basis: Span, gram: FloatArray, tau: float) -> "LowRankFeatures":
         """Build from ``V_R^T V_R`` or from its expectation ``n E[v v^T]``."""
         from scipy.linalg import cholesky, solve_triangular
 
@@ -234,18 +317,25 @@ class LowRankFeatures(ProjectedFeatures):
         return int(self.whitening.shape[1])
 
     @property
+    def kernel_basis(self) -> Basis:
+        """The basis, where it is one of pivots of a kernel."""
+        if not isinstance(self.basis, Basis):
+            raise ConfigurationError("these features are not made of one kernel")
+        return self.basis
+
+    @property
     def points(self) -> FloatArray:
         """The pivots."""
-        return self.basis.pivots
+        return self.kernel_basis.pivots
 
     @cached_property
     def to_whitened(self) -> FloatArray:
         """``T A``."""
-        return np.ascontiguousarray(self.basis.transform @ self.whitening)
+        return np.ascontiguousarray(self.basis.matrix @ self.whitening)
 
     def kernel_rows(self, pairs: FloatArray) -> FloatArray:
         """``k_pivots(w)``."""
-        return self.basis.kernel(pairs, self.basis.pivots)
+        return self.basis.rows(pairs)
 
     def projected_variance(self, pairs: FloatArray) -> FloatArray:
         """``sigma~^2(w) = |psi(w)|^2 + residual(w) / tau``."""
@@ -315,7 +405,7 @@ def _power_on_range(matrix: FloatArray, exponent: float) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Predictor:
+class Predictor(Function):
     """``mu(w) = k_points(w)^T weights``."""
 
     kernel: Kernel

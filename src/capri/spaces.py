@@ -303,12 +303,12 @@ class Actions(ABC):
         return context_dimension + self.dimension
 
     @abstractmethod
-    def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Context features ``(n, d)`` and the action rows of each, ``(n, count, dimension)``."""
 
     def pairs(self, contexts: FloatArray) -> FloatArray:
         """All pairs of each context: ``(n, count, context dimension + action dimension)``."""
-        own, rows = self._parts(contexts)
+        own, rows = self.parts(contexts)
         n, d = own.shape
         pairs = np.empty((n, self.count, d + self.dimension))
         pairs[:, :, :d] = own[:, None, :]
@@ -317,12 +317,12 @@ class Actions(ABC):
 
     def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
         """The pairs that were played, one per context."""
-        own, _ = self._parts(contexts)
+        own, _ = self.parts(contexts)
         return np.concatenate([own, self.features_of(contexts, action_index)], axis=1)
 
     def features_of(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
         """The feature rows of the actions that were played."""
-        _, rows = self._parts(contexts)
+        _, rows = self.parts(contexts)
         return np.asarray(rows[np.arange(len(rows)), action_index])
 
 
@@ -353,7 +353,15 @@ class FixedActions(Actions):
         object.__setattr__(self, "count", len(rows))
         object.__setattr__(self, "dimension", rows.shape[1])
 
-    def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    @property
+    def unrelated(self) -> bool:
+        """Whether features are indicators: each action one 1, in a column of its own."""
+        ones = self.rows == 1.0
+        alone = (ones.sum(axis=1) == 1) & (np.abs(self.rows).sum(axis=1) == 1)
+        return bool(alone.all() and ones.sum(axis=0).max() <= 1 and self.count > 1)
+
+    def parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The contexts as they are, and the same rows for each."""
         return contexts, np.broadcast_to(self.rows, (len(contexts), *self.rows.shape))
 
     def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
@@ -399,7 +407,8 @@ class VaryingActions(Actions):
         """A context brings its actions along: a pair keeps one of them."""
         return context_dimension - (self.count - 1) * self.dimension
 
-    def _parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """What stands before the actions, and the actions."""
         split = contexts.shape[1] - self.count * self.dimension
         if split < 0:
             raise ShapeError(

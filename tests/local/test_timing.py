@@ -69,7 +69,7 @@ def play(bundle: Bundle, context: np.ndarray, reward: float | None) -> None:
         )
     # These sums of products are made where NumPy does not look.
     v = plan.features.basis.coordinates(pairs)
-    ordinary(law, psi, psi * psi, baseline, v * v, plan.features.basis.kernel_rows(pairs))
+    ordinary(law, psi, psi * psi, baseline, v * v, plan.features.basis.rows(pairs))
     for test in bundle.conduct.tests:
         ordinary(*test.compare(pairs))
     assert abs(law.sum() - 1) < 1e-6

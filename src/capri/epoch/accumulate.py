@@ -247,7 +247,8 @@ class OpenEpoch:
         if "segments" in values:
             kernel = self._problem.kernel
             self.segments = [
-                segment_from_state(segment, arrays, kernel) for segment in values["segments"]
+                segment_from_state(segment, arrays, kernel, self.plan)
+                for segment in values["segments"]
             ]
             self._starts = [int(segment["start"]) for segment in values["segments"]]
             self._forsaken = [0] * len(self.segments)

@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.features import Predictor, ProjectedFeatures
+from capri.features import Function, ProjectedFeatures
 from capri.notebook import html_table, text_table
 from capri.privacy.grid import Grid
 from capri.privacy.ledger import ReleaseEvent
@@ -28,7 +28,7 @@ class Segment:
 
     number: int
     value_bound: float
-    baseline: Predictor | None
+    baseline: Function | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +64,7 @@ class EpochPlan:
     clip_norm: float
     grid: Grid
     calibration: str
-    baseline: Predictor | None = None
+    baseline: Function | None = None
     moment_share: float = 0.0
     tail_share: float = 0.0
     sphere: Sphere | None = None

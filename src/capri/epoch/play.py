@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
-from capri.features import Basis, Predictor
+from capri.features import Function, Span
 from capri.spaces import Actions, context_chunks
 
 # What is taken off the estimate of an action that is not active: more than any estimate.
@@ -45,15 +45,13 @@ class ThompsonLaw(Law):
     probability at least ``1/J``, which bounds its leverage, and the support shrinks by itself.
     """
 
-    basis: Basis
+    basis: Span
     draws: FloatArray
 
     def probabilities(self, pairs: FloatArray, active: BoolArray) -> FloatArray:
         """Share of the draws under which each active action is the best."""
         contexts, actions, _ = pairs.shape
-        weights = self.basis.transform @ self.draws
-        # One product per context: what one gets must not depend on those beside it, to the bit.
-        values = self.basis.kernel_rows(pairs) @ weights
+        values = self.basis.values(pairs, self.draws)
         values[~active] = -np.inf
         best = values.argmax(axis=1)
         count = self.draws.shape[1]
@@ -69,7 +67,7 @@ class InverseGapLaw(Law):
     ``K`` counts the active actions of the context.
     """
 
-    predictor: Predictor
+    predictor: Function
     gamma: float
 
     def probabilities(self, pairs: FloatArray, active: BoolArray) -> FloatArray:
@@ -108,7 +106,7 @@ class EliminationTest(ABC):
 class CommonWidth(EliminationTest):
     """The paper's rule: one width for all pairs, elimination at ``4 Delta``."""
 
-    predictor: Predictor
+    predictor: Function
     width: float
 
     def compare(self, pairs: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -125,7 +123,7 @@ class DifferenceTest(EliminationTest):
     The estimate of a pair is ``v(w)^T coefficients``.
     """
 
-    basis: Basis
+    basis: Span
     coefficients: FloatArray
     roots: tuple[FloatArray, ...]  # each already multiplied by its quantile or bound
     outside: float  # factor on the square root of what the basis leaves out of each pair
@@ -207,7 +205,7 @@ class Conduct:
 
     @classmethod
     def from_state(
-        cls, values: dict[str, Any], arrays: dict[str, FloatArray], basis: Basis, actions: Actions
+        cls, values: dict[str, Any], arrays: dict[str, FloatArray], basis: Span, actions: Actions
     ) -> "Conduct":
         """The inverse of :meth:`state`."""
         tests = tuple(
@@ -217,23 +215,19 @@ class Conduct:
         return cls(actions, _law(values["law"], arrays, basis), tests)
 
 
-def _predictor(basis: Basis, weights: FloatArray) -> Predictor:
-    return Predictor(basis.kernel, basis.pivots, weights)
-
-
-def _law(values: dict[str, Any], arrays: dict[str, FloatArray], basis: Basis) -> Law:
+def _law(values: dict[str, Any], arrays: dict[str, FloatArray], basis: Span) -> Law:
     if values["kind"] == "thompson":
         return ThompsonLaw(basis, arrays["law.draws"])
     if values["kind"] == "inverse-gap":
-        return InverseGapLaw(_predictor(basis, arrays["law.weights"]), float(values["gamma"]))
+        return InverseGapLaw(basis.weighted(arrays["law.weights"]), float(values["gamma"]))
     return UniformLaw()
 
 
 def _test(
-    values: dict[str, Any], name: str, arrays: dict[str, FloatArray], basis: Basis
+    values: dict[str, Any], name: str, arrays: dict[str, FloatArray], basis: Span
 ) -> EliminationTest:
     if values["kind"] == "common":
-        return CommonWidth(_predictor(basis, arrays[f"{name}.weights"]), float(values["width"]))
+        return CommonWidth(basis.weighted(arrays[f"{name}.weights"]), float(values["width"]))
     return DifferenceTest(
         basis,
         arrays[f"{name}.coefficients"],

@@ -9,7 +9,7 @@ from capri.checks import between, one_of, positive
 from capri.choices import as_actions
 from capri.epoch.rewards import RewardTerms
 from capri.errors import ConfigurationError
-from capri.kernels import Kernel, check_bounded
+from capri.kernels import Auto, Kernel, check_bounded
 from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.promise import PrivacyModel, Randomizer
@@ -85,7 +85,7 @@ class Problem:
 
 def checked_problem(
     *,
-    kernel: Kernel,
+    kernel: Kernel | str,
     actions: object,
     contexts: Contexts,
     reward_bound: float,
@@ -96,8 +96,14 @@ def checked_problem(
     rewards: RewardTerms | None = None,
 ) -> Problem:
     """Build a :class:`Problem`, or say what is wrong with it."""
+    if isinstance(kernel, str) and kernel == "auto":
+        kernel = Auto()
     if not isinstance(kernel, Kernel):
-        raise ConfigurationError(f"kernel must be a capri kernel, got {type(kernel).__name__}")
+        raise ConfigurationError(
+            f"kernel must be 'auto' or a capri kernel, got {kernel!r}"
+            if isinstance(kernel, str)
+            else type(kernel).__name__
+        )
     if not isinstance(contexts, Contexts):
         raise ConfigurationError(
             "contexts must be a ContextPool or a ContextSampler, "
@@ -141,6 +147,9 @@ def checked_problem(
 def _check_reach(problem: Problem) -> None:
     """Refuse now what the kernel would refuse to a user."""
     kernel, contexts = problem.kernel, problem.contexts
+    if isinstance(kernel, Auto):  # its features are bounded by construction
+        problem.actions.parts(np.zeros((1, contexts.dimension)))
+        return
     # The farthest contexts that are served.
     farthest = problem.actions.pairs(np.full((1, contexts.dimension), LARGEST_CONTEXT))[0]
     with np.errstate(all="ignore"):

@@ -16,7 +16,16 @@ from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.errors import BudgetError, StorageError
-from capri.features import Basis, DenseFeatures, LowRankFeatures, Predictor
+from capri.family import ProductBasis
+from capri.features import (
+    Basis,
+    DenseFeatures,
+    Function,
+    LowRankFeatures,
+    Predictor,
+    ProjectedFeatures,
+    Span,
+)
 from capri.files import plain, write_atomically
 from capri.kernels import Kernel, from_dict
 from capri.privacy.budget import Budget
@@ -222,14 +231,19 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
     }
     if plan.message is not None:
         values["message"] = message_state(plan.message)
-    features, arrays = plan.features, {}
+    features = plan.features
+    arrays: Arrays = {}
     if plan.baseline is not None:
-        arrays["plan.baseline.points"] = plan.baseline.points
-        arrays["plan.baseline.weights"] = plan.baseline.weights
+        arrays |= named("plan.baseline", function_state(plan.baseline))
     if isinstance(features, LowRankFeatures):
-        values["features"] = "low-rank"
-        arrays["plan.pivots"] = features.basis.pivots
-        arrays["plan.transform"] = features.basis.transform
+        if isinstance(features.basis, ProductBasis):
+            values["features"] = "products"
+            values["span"], span = features.basis.state()
+            arrays |= named("plan.span", span)
+        else:
+            values["features"] = "low-rank"
+            arrays["plan.pivots"] = features.kernel_basis.pivots
+            arrays["plan.transform"] = features.kernel_basis.transform
         arrays["plan.whitening"] = features.whitening
     elif isinstance(features, DenseFeatures):
         values["features"] = "dense"
@@ -241,18 +255,20 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
 def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> EpochPlan:
     """The inverse of :func:`plan_state`."""
     features: LowRankFeatures | DenseFeatures
-    if values["features"] == "low-rank":
-        basis = Basis(kernel, arrays["plan.pivots"], arrays["plan.transform"])
-        features = LowRankFeatures(basis, arrays["plan.whitening"], values["tau"])
+    span: Span | None = None
+    if values["features"] == "products":
+        span = ProductBasis.from_state(values["span"], below("plan.span", arrays))
+    elif values["features"] == "low-rank":
+        span = Basis(kernel, arrays["plan.pivots"], arrays["plan.transform"])
+    if span is not None:
+        features = LowRankFeatures(span, arrays["plan.whitening"], values["tau"])
     else:
         features = DenseFeatures(
             kernel, arrays["plan.basis_copy"], arrays["plan.covariance_copy"], values["tau"]
         )
     baseline = None
     if values["baseline"]:
-        baseline = Predictor(
-            kernel, arrays["plan.baseline.points"], arrays["plan.baseline.weights"]
-        )
+        baseline = function_from_state(below("plan.baseline", arrays), kernel, features)
     return EpochPlan(
         epoch=values["epoch"],
         length=values["length"],
@@ -302,19 +318,31 @@ def segment_state(segment: Segment) -> tuple[dict[str, Any], Arrays]:
     }
     if segment.baseline is None:
         return values, {}
-    name = f"segment.{segment.number}"
-    return values, {
-        f"{name}.points": segment.baseline.points,
-        f"{name}.weights": segment.baseline.weights,
-    }
+    return values, named(f"segment.{segment.number}", function_state(segment.baseline))
 
 
-def segment_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> Segment:
-    """The inverse of :func:`segment_state`."""
-    baseline, name = None, f"segment.{values['number']}"
+def segment_from_state(
+    values: dict[str, Any], arrays: Arrays, kernel: Kernel, plan: EpochPlan
+) -> Segment:
+    """The inverse of :func:`segment_state`, for a segment of this plan."""
+    baseline, own = None, below(f"segment.{values['number']}", arrays)
     if values["baseline"]:
-        baseline = Predictor(kernel, arrays[f"{name}.points"], arrays[f"{name}.weights"])
+        baseline = function_from_state(own, kernel, plan.features)
     return Segment(number=values["number"], value_bound=values["value_bound"], baseline=baseline)
+
+
+def function_state(function: Function) -> Arrays:
+    """A baseline as arrays; of products, what they are products of is stored with the features."""
+    points = {"points": function.points} if isinstance(function, Predictor) else {}
+    return {**points, "weights": function.weights}
+
+
+def function_from_state(arrays: Arrays, kernel: Kernel, features: ProjectedFeatures) -> Function:
+    """The inverse of :func:`function_state`, for the features that it was planned with."""
+    if "points" in arrays:
+        return Predictor(kernel, arrays["points"], arrays["weights"])
+    assert isinstance(features, LowRankFeatures)
+    return features.basis.weighted(arrays["weights"])
 
 
 def named(name: str, arrays: Arrays) -> Arrays:

@@ -110,9 +110,9 @@ class Capri(Flights):
     def __init__(
         self,
         *,
-        kernel: Kernel,
         actions: object,
         contexts: Contexts,
+        kernel: Kernel | str = "auto",
         budget: Budget | None,
         horizon: int | None = None,
         reward_bound: float = 1.0,

@@ -216,7 +216,7 @@ class PublicRecord:
             values, arrays = self.shelf.blob(
                 "SELECT segment FROM segments WHERE epoch = ? AND number = ?", (epoch, number)
             )
-            found = segment_from_state(values, arrays, self.problem.kernel)
+            found = segment_from_state(values, arrays, self.problem.kernel, self.plan(epoch))
             self._segments[epoch, number] = found
         return found
 

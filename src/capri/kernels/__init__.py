@@ -21,6 +21,7 @@ from capri.kernels.algebra import (
     check_bounded,
     random_coefficients,
 )
+from capri.kernels.auto import Auto
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.kernels.categories import Categories, Columns, Constant
 from capri.kernels.linear import Linear
@@ -30,6 +31,7 @@ from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 __all__ = [
     "KERNEL_NAMES",
     "RBF",
+    "Auto",
     "Categories",
     "Columns",
     "Constant",

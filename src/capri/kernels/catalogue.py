@@ -8,6 +8,7 @@ from typing import Any
 from capri.checks import positive
 from capri.errors import ConfigurationError
 from capri.kernels.algebra import ContextAction, Kernel, Product, Sum
+from capri.kernels.auto import Auto
 from capri.kernels.categories import Categories, Columns, Constant
 from capri.kernels.linear import Linear
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
@@ -15,6 +16,7 @@ from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 _BY_TYPE: dict[str, type[Kernel]] = {
     kind.__name__: kind
     for kind in (
+        Auto,
         RBF,
         Matern,
         RationalQuadratic,

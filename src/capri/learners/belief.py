@@ -5,6 +5,7 @@ known noise covariance, so releases of all epochs add up and no datum is thrown 
 post-processing of what left the gate.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import log
 
@@ -15,7 +16,7 @@ from capri.arrays import FloatArray
 
 # Prior scales among which the evidence chooses; 1 expects a root-mean-square of f of about 0.3 B.
 PRIOR_SCALES = (0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
-_PRIOR_SECOND_MOMENT = 0.1
+PRIOR_SECOND_MOMENT = 0.1
 # Strength of the hyper-prior that holds the scale near 1; weak ones lock in on wrong actions.
 _SCALE_CERTAINTY = 4.0
 
@@ -86,11 +87,15 @@ class Belief:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Posterior:
-    """``theta | releases ~ N(mean, factor factor^T)`` and the prior scale behind it."""
+    """``theta | releases ~ N(mean, factor factor^T)`` and the prior scale behind it.
+
+    ``weights``: logarithms of the weights of candidate kernels, where the evidence weighs some.
+    """
 
     mean: FloatArray
     factor: FloatArray
     scale: float
+    weights: FloatArray | None = None
 
 
 def prior_variance(
@@ -103,28 +108,26 @@ def prior_variance(
     """
     weights = spectrum**smoothness
     return np.asarray(
-        _PRIOR_SECOND_MOMENT * (scale * norm_bound) ** 2 * weights / (spectrum @ weights)
+        PRIOR_SECOND_MOMENT * (scale * norm_bound) ** 2 * weights / (spectrum @ weights)
     )
 
 
 def posterior(
     belief: Belief,
-    spectrum: FloatArray,
+    variance: Callable[[float], FloatArray],
     *,
-    smoothness: float,
-    norm_bound: float,
     scale: float | None = None,
 ) -> Posterior:
     """The posterior under the prior scale of largest evidence, or under a given one.
 
-    With ``D`` the prior variance and ``L L^T = I + D^1/2 information D^1/2``: covariance
-    ``D^1/2 (L L^T)^-1 D^1/2``, and ``log evidence = |L^-1 D^1/2 vector|^2 / 2 - log det L`` up to a
-    constant. The hyper-prior ``-4 ln^2 scale`` holds the scale near 1.
+    With ``D`` the prior ``variance`` of a scale and ``L L^T = I + D^1/2 information D^1/2``:
+    covariance ``D^1/2 (L L^T)^-1 D^1/2``, and ``log evidence = |L^-1 D^1/2 vector|^2 / 2 - log det
+    L`` up to a constant. The hyper-prior ``-4 ln^2 scale`` holds the scale near 1.
     """
     scales = (1.0,) if belief.epochs == 0 else PRIOR_SCALES
     found: list[tuple[float, Posterior]] = []
     for candidate in scales if scale is None else (scale,):
-        root = np.sqrt(prior_variance(spectrum, candidate, smoothness, norm_bound))
+        root = np.sqrt(variance(candidate))
         lower = np.linalg.cholesky(np.eye(len(root)) + root[:, None] * belief.information * root)
         whitened = solve_triangular(lower, root * belief.vector, lower=True)
         evidence = (

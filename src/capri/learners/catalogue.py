@@ -18,11 +18,12 @@ from capri.arrays import FloatArray, IntArray
 from capri.epoch import play
 from capri.epoch.learner import Learner
 from capri.epoch.problem import Problem
-from capri.features import Basis
+from capri.features import Basis, Span
 from capri.learners import widths
-from capri.learners.belief import Belief, Posterior, prior_variance
+from capri.learners.belief import Belief, Posterior
 from capri.learners.options import PracticalOptions
-from capri.learners.passage import Passage
+from capri.learners.passage import across, between
+from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.support import Stage
@@ -39,8 +40,8 @@ class Catalogue(Learner):
     _problem: Problem
     _options: PracticalOptions
     _norm_bound: float
-    _basis: Basis
-    _spectrum: FloatArray
+    _basis: Span
+    _prior: Prior
     _belief: Belief
     _posterior: Posterior
     _response: Response
@@ -54,12 +55,12 @@ class Catalogue(Learner):
         """Public pairs under uniform play."""
 
     @abstractmethod
-    def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
-        """Functions and contexts to calibrate widths on."""
+    def _build_basis(self, generator: np.random.Generator) -> tuple[Span, Prior]:
+        """Coordinates for the actions of now, and what is believed of them before any release."""
 
     @abstractmethod
-    def _infer(self, belief: Belief) -> Posterior:
-        """The posterior of a belief."""
+    def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
+        """Functions and contexts to calibrate widths on."""
 
     @abstractmethod
     def _next_law(
@@ -78,10 +79,18 @@ class Catalogue(Learner):
         heir = copy(self)  # all or nothing
         heir._problem = problem
         sample = heir._sample_pairs(generator)
-        passage = Passage.between(self._basis, sample, self._options)
-        heir._basis, heir._spectrum = passage.basis, passage.spectrum
+        if isinstance(self._basis, Basis):
+            passage, spectrum = between(self._basis, sample, self._options)
+            assert isinstance(self._prior, ToldPrior)
+            heir._prior = replace(self._prior, spectrum=spectrum)
+        else:
+            heir._basis, heir._prior = heir._build_basis(generator)
+            passage = across(
+                self._basis, heir._basis, self._sample_pairs(generator), sample.shape[1]
+            )
+        heir._basis = passage.basis
         heir._belief = passage.belief(self._belief)
-        heir._posterior = heir._infer(heir._belief)
+        heir._posterior = heir._prior.infer(heir._belief, self._posterior)
         heir._response = passage.response(self._response)
         heir._flights = {
             epoch: passage.legs(legs, problem.actions.dimension)
@@ -138,9 +147,7 @@ class Catalogue(Learner):
 
     def _unknown(self, features: FloatArray) -> IntArray:
         """Actions of which the releases said little, in the order of how little."""
-        prior = prior_variance(
-            self._spectrum, self._posterior.scale, self._options.smoothness, self._norm_bound
-        )
+        prior = self._prior.variance(self._posterior)
         before = (features**2 @ prior).mean(axis=0)
         after = ((features @ self._posterior.factor) ** 2).sum(axis=2).mean(axis=0)
         share = after / np.maximum(before, np.finfo(np.float64).tiny)

@@ -11,9 +11,12 @@ from capri.epoch.play import Conduct, UniformLaw
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below, named
 from capri.errors import StorageError
-from capri.features import Basis
-from capri.learners.belief import Belief, Observation
+from capri.family import Candidates, Family, ProductBasis
+from capri.features import Basis, Span
+from capri.learners.belief import Belief, Observation, Posterior
+from capri.learners.evidence import EvidencePrior
 from capri.learners.messages import Design
+from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.support import Stage
@@ -33,6 +36,47 @@ def apart(name: str, thing: Belief | Rehearsal | Design | Response) -> State:
         elif not isinstance(value, Observation | Belief) and (field, value) != ("curious", False):
             values[field] = value
     return values, arrays
+
+
+def prior_state(basis: Span, prior: Prior, state: Posterior) -> State:
+    """Coordinates, what was believed of them, and what the evidence made of it."""
+    if isinstance(basis, Basis):
+        assert isinstance(prior, ToldPrior)
+        return {}, {
+            "basis.pivots": basis.pivots,
+            "basis.transform": basis.transform,
+            "basis.spectrum": prior.spectrum,
+        }
+    assert isinstance(prior, EvidencePrior)
+    assert state.weights is not None
+    family = prior.family
+    values, arrays = family.basis.state()
+    for side in ("contexts", "actions"):
+        candidates = getattr(family, side)
+        values[side] = list(candidates.names)
+        arrays |= {
+            f"{side}.covariances": candidates.covariances,
+            f"{side}.shares": candidates.shares,
+        }
+    return {"family": values}, named("basis", arrays | {"weights": state.weights})
+
+
+def prior_from(
+    problem: Problem, prior: Prior, values: dict[str, Any], arrays: dict[str, FloatArray]
+) -> tuple[Span, Prior, FloatArray | None]:
+    """The inverse of :func:`prior_state`; ``prior`` is one of the same kind."""
+    own = below("basis", arrays)
+    if isinstance(prior, ToldPrior):
+        basis = Basis(problem.kernel, own["pivots"], own["transform"])
+        return basis, replace(prior, spectrum=own["spectrum"]), None
+    assert isinstance(prior, EvidencePrior)
+    described = values["family"]
+    sides = [
+        Candidates(own[f"{side}.covariances"], own[f"{side}.shares"], tuple(described[side]))
+        for side in ("contexts", "actions")
+    ]
+    family = Family(ProductBasis.from_state(described, own), *sides)
+    return family.basis, replace(prior, family=family), own["weights"]
 
 
 def stage_arrays(stage: Stage) -> dict[str, FloatArray]:
@@ -109,7 +153,7 @@ def flights_state(flights: Flights) -> tuple[list[dict[str, Any]], dict[str, Flo
 
 
 def flights_from(
-    values: list[dict[str, Any]], arrays: dict[str, FloatArray], problem: Problem, basis: Basis
+    values: list[dict[str, Any]], arrays: dict[str, FloatArray], problem: Problem, basis: Span
 ) -> Flights:
     """The inverse of :func:`flights_state`."""
     flights: Flights = {}

@@ -13,7 +13,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
-from capri.features import Basis, LowRankFeatures
+from capri.features import LowRankFeatures, Span
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.options import PracticalOptions
 from capri.learners.support import Support
@@ -142,7 +142,7 @@ def design_epoch(
     *,
     problem: Problem,
     options: PracticalOptions,
-    basis: Basis,
+    basis: Span,
     belief: Belief,
     state: Posterior,
     support: Support,
@@ -261,7 +261,7 @@ def _shape(
     known = support.features, support.weights, state
     epoch = dict[str, Any](length=length, noise=noise, residual_variance=residual_variance)
     if options.shape == "water-filling":
-        return water_filling(*known, **epoch), None
+        return options.loudness * water_filling(*known, **epoch), None
     ridges = _RIDGES if options.tau == "auto" else [float(options.tau)]
     candidates = [
         whitening(support.features, support.weights, length=length, tau=float(tau))
@@ -272,7 +272,7 @@ def _shape(
     return candidates[best], float(ridges[best])
 
 
-def sigma_max(basis: Basis, support: Support, length: int, tau: float) -> float:
+def sigma_max(basis: Span, support: Support, length: int, tau: float) -> float:
     """``sigma~_max`` of the expected covariance ``n E[v v^T] + tau I`` over the support."""
     v, weights = support.features, support.weights
     gram = length * (v * weights[:, None]).T @ v

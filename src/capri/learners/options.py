@@ -24,6 +24,8 @@ class PracticalOptions:
     ``pooling``: add up the releases of all epochs, or use the last one alone.
     ``covariance``: "expected" under the law, or the paper's random "copy".
     ``shape``: messages by "water-filling" or by the paper's "whitening" with ridge ``tau``.
+    ``loudness``: messages so many times as loud as fits the loudest pair, whose messages are then
+    clipped to norm 1; what is read takes the clipped ones into account.
     ``tau``: ridge of "whitening"; "auto" takes the one of smallest predicted error.
     ``smoothness``: prior variance of a coefficient is its kernel eigenvalue to this power.
     ``norm_bound``: bound on the RKHS norm of ``f``; None for the reward bound.
@@ -46,6 +48,7 @@ class PracticalOptions:
     pooling: bool = True
     covariance: str = "expected"
     shape: str = "water-filling"
+    loudness: float = 1.0
     tau: float | str = "auto"
     smoothness: float = 0.5
     norm_bound: float | None = None
@@ -57,7 +60,14 @@ class PracticalOptions:
         one_of("widths", self.widths, ("calibrated", "rigorous", "paper"))
         one_of("covariance", self.covariance, ("expected", "copy"))
         one_of("shape", self.shape, ("water-filling", "whitening"))
-        for name in ("thompson_scale", "gap_scale", "width_scale", "clip_scale", "rank_tolerance"):
+        for name in (
+            "thompson_scale",
+            "gap_scale",
+            "width_scale",
+            "clip_scale",
+            "rank_tolerance",
+            "loudness",
+        ):
             positive(name, getattr(self, name))
         if self.tau != "auto":
             ridge(self.tau)

@@ -24,7 +24,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.play import Conduct, UniformLaw
-from capri.features import Basis, spectral_basis
+from capri.features import Basis, Span, spectral_basis
 from capri.learners.belief import Belief
 from capri.learners.options import PracticalOptions
 from capri.learners.reading import Leg
@@ -34,29 +34,10 @@ from capri.spaces import Actions, FixedActions
 
 @dataclass(frozen=True, eq=False)
 class Passage:
-    """From an old basis to a new one, with the spectrum of the new."""
+    """From an old basis to a new one."""
 
-    basis: Basis
-    spectrum: FloatArray
+    basis: Span
     matrix: FloatArray  # M, (old rank, new rank)
-
-    @classmethod
-    def between(cls, old: Basis, sample: FloatArray, options: PracticalOptions) -> "Passage":
-        """From a basis to one that covers this sample of new pairs too.
-
-        Old pivots are repeated to weigh as much as the sample: the basis is cut where little is
-        left of the average.
-        """
-        pivots = widened(old.pivots, sample.shape[1])
-        repeated = np.tile(pivots, (max(1, len(sample) // len(pivots)), 1))
-        basis, spectrum = spectral_basis(
-            old.kernel,
-            np.concatenate([sample, repeated]),
-            tolerance=options.rank_tolerance,
-            max_rank=options.max_rank,
-        )
-        matrix = old.transform.T @ old.kernel(pivots, basis.pivots) @ basis.transform
-        return cls(basis, spectrum, matrix)
 
     def belief(self, belief: Belief) -> Belief:
         """What all releases said, of the new coefficients."""
@@ -96,6 +77,36 @@ class Passage:
             design=None,
             moved=True,
         )
+
+
+def between(
+    old: Basis, sample: FloatArray, options: PracticalOptions
+) -> tuple[Passage, FloatArray]:
+    """From a basis to one that covers this sample of new pairs too, and the spectrum of that one.
+
+    Old pivots are repeated to weigh as much as the sample: the basis is cut where little is left of
+    the average.
+    """
+    pivots = widened(old.pivots, sample.shape[1])
+    repeated = np.tile(pivots, (max(1, len(sample) // len(pivots)), 1))
+    basis, spectrum = spectral_basis(
+        old.kernel,
+        np.concatenate([sample, repeated]),
+        tolerance=options.rank_tolerance,
+        max_rank=options.max_rank,
+    )
+    matrix = old.transform.T @ old.kernel(pivots, basis.pivots) @ basis.transform
+    return Passage(basis, matrix), spectrum
+
+
+def across(old: Span, new: Span, sample: FloatArray, columns: int) -> Passage:
+    """Between bases that are not of one kernel: ``M = E[v v^T]^-1 E[v v'^T]`` over old pairs.
+
+    That is the best old coefficients for each new function, where the old ones were observed.
+    """
+    v, w = old.coordinates(sample), new.coordinates(widened(sample, columns))
+    matrix, *_ = np.linalg.lstsq(v, w, rcond=1e-8)
+    return Passage(new, np.asarray(matrix, dtype=np.float64))
 
 
 def widened(rows: FloatArray, columns: int) -> FloatArray:

@@ -18,15 +18,20 @@ from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below
 from capri.errors import ConfigurationError
-from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Predictor, spectral_basis
+from capri.family import family_of
+from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Span, spectral_basis
+from capri.kernels import Auto
 from capri.learners import widths
-from capri.learners.belief import Belief, Observation, Posterior, posterior, prior_variance
+from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import Catalogue, typical_error
+from capri.learners.evidence import EvidencePrior
 from capri.learners.kept import (
     apart,
     design_from,
     flights_from,
     flights_state,
+    prior_from,
+    prior_state,
     stage_arrays,
     stage_from,
 )
@@ -38,6 +43,7 @@ from capri.learners.messages import (
     sigma_max,
 )
 from capri.learners.options import PracticalOptions
+from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import (
     Expectations,
     Leg,
@@ -71,12 +77,10 @@ class PracticalLearner(Catalogue):
         self._problem = problem
         self._options = options
         self._norm_bound = options.norm_bound or problem.reward_bound
-        self._basis, self._spectrum = self._build_basis(generator)
-        if not self._spectrum.max() > NUMERICAL_RANK:
-            raise ConfigurationError("the kernel is 0 on all pairs: nothing can be learnt with it")
+        self._basis, self._prior = self._build_basis(generator)
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
-        self._posterior = self._infer(self._belief)
+        self._posterior = self._prior.infer(self._belief)
         self._conduct = play.Conduct(problem.actions, play.UniformLaw())
         self._stage = Stage.draw(problem, generator)
         self._response = Response.unknown(self._basis.rank)
@@ -88,13 +92,25 @@ class PracticalLearner(Catalogue):
         """What the plan of the newest epoch expects; None where none is open."""
         return self._flights[max(self._flights)][0].design if self._flights else None
 
-    def _build_basis(self, generator: np.random.Generator) -> tuple[Basis, FloatArray]:
-        return spectral_basis(
-            self._problem.kernel,
+    def _build_basis(self, generator: np.random.Generator) -> tuple[Span, Prior]:
+        kernel = self._problem.kernel
+        if isinstance(kernel, Auto):
+            family = family_of(
+                self._problem.contexts,
+                self._problem.actions,
+                max_rank=self._options.max_rank,
+                generator=generator,
+            )
+            return family.basis, EvidencePrior(family, self._norm_bound)
+        basis, spectrum = spectral_basis(
+            kernel,
             self._sample_pairs(generator),
             tolerance=self._options.rank_tolerance,
             max_rank=self._options.max_rank,
         )
+        if not spectrum.max() > NUMERICAL_RANK:
+            raise ConfigurationError("the kernel is 0 on all pairs: nothing can be learnt with it")
+        return basis, ToldPrior(spectrum, self._options.smoothness, self._norm_bound)
 
     def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:
         """Public pairs under uniform play."""
@@ -114,15 +130,13 @@ class PracticalLearner(Catalogue):
         count = max(1, min(len(contexts), _REHEARSAL_PAIRS // actions.count))
         chosen = generator.choice(len(contexts), size=count, replace=False)
         pairs = actions.pairs(contexts[chosen])
+        if isinstance(self._prior, EvidencePrior):
+            root = np.linalg.cholesky(self._prior.covariance(self._prior.expected))
+            return widths.Rehearsal.of_prior(
+                self._basis, pairs, np.asarray(root, dtype=np.float64), generator
+            )
+        assert isinstance(self._basis, Basis)
         return widths.Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
-
-    def _infer(self, belief: Belief) -> Posterior:
-        return posterior(
-            belief,
-            self._spectrum,
-            smoothness=self._options.smoothness,
-            norm_bound=self._norm_bound,
-        )
 
     # -- planning and learning --------------------------------------------------------------------
 
@@ -164,7 +178,7 @@ class PracticalLearner(Catalogue):
                 composition=problem.composition,
             ),
             calibration="analytic",
-            baseline=self._predictor(design.observation.baseline) if design.residual else None,
+            baseline=self._basis.function(design.observation.baseline) if design.residual else None,
             moment_share=options.moment_share,
             tail_share=tail_share,
             sphere=on_sphere,
@@ -224,7 +238,7 @@ class PracticalLearner(Catalogue):
         return Segment(
             number=len(legs),
             value_bound=bound,
-            baseline=self._predictor(baseline) if residual else None,
+            baseline=self._basis.function(baseline) if residual else None,
         )
 
     def accepts(self, problem: Problem) -> None:
@@ -243,10 +257,7 @@ class PracticalLearner(Catalogue):
 
     def _ridge(self, residual_variance: float) -> float:
         """The ``tau`` of kernel ridge regression that the prior amounts to: noise over prior."""
-        prior = prior_variance(
-            self._spectrum, self._posterior.scale, self._options.smoothness, self._norm_bound
-        )
-        return residual_variance / float(prior.max())
+        return residual_variance / float(self._prior.variance(self._posterior).max())
 
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
         """Update the belief, the law and the tests that rule actions out."""
@@ -265,7 +276,7 @@ class PracticalLearner(Catalogue):
             belief = before.observe(design.observation, released, moment)
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
-        state = self._infer(belief)
+        state = self._prior.infer(belief, self._posterior)
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(
             self._conduct.tests,
@@ -273,7 +284,7 @@ class PracticalLearner(Catalogue):
             options=options,
             basis=self._basis,
             rehearsal=self._rehearsal,
-            spectrum=self._spectrum,
+            prior=self._prior,
             norm_bound=self._norm_bound,
             release=release,
             design=design,
@@ -333,12 +344,7 @@ class PracticalLearner(Catalogue):
         main_share = self._options.main_share(tail=plan.tail_share > 0, products=True)
         doubt = None
         if plan.message.layout.missing:
-            doubt = response = expected.measured(
-                response,
-                release.vector,
-                spectrum=self._spectrum,
-                smoothness=self._options.smoothness,
-            )
+            doubt = response = expected.measured(response, release.vector, self._prior.of_shares)
             expected = expected.answered(response)
         design, shift = expected.design(
             belief, self._posterior, legs[0].baseline, main_share=main_share, response=doubt
@@ -359,7 +365,7 @@ class PracticalLearner(Catalogue):
             return play.UniformLaw()
         if options.exploration == "inverse-gap":
             gamma = options.gap_scale * self._problem.actions.count / max(error, 1e-9)
-            return play.InverseGapLaw(self._predictor(state.mean), gamma)
+            return play.InverseGapLaw(self._basis.function(state.mean), gamma)
         xi = generator.standard_normal((self._basis.rank, options.draws))
         # All but the one that was read just now and the one that has not taken its decisions yet.
         full = sorted(set(self._flights) - {read})[:-1]
@@ -375,10 +381,6 @@ class PracticalLearner(Catalogue):
         return [design.observation for design in designs if design is not None]
 
     # -- playing ----------------------------------------------------------------------------------
-
-    def _predictor(self, coefficients: FloatArray) -> Predictor:
-        weights = self._basis.transform @ coefficients
-        return Predictor(self._problem.kernel, self._basis.pivots, weights)
 
     def conduct(self) -> play.Conduct:
         """The law of the open epoch and the tests in force."""
@@ -406,7 +408,9 @@ class PracticalLearner(Catalogue):
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""
-        return predicted(self._predictor(self._posterior.mean), self._problem.actions, contexts)
+        return predicted(
+            self._basis.function(self._posterior.mean), self._problem.actions, contexts
+        )
 
     # -- storage ----------------------------------------------------------------------------------
 
@@ -416,11 +420,8 @@ class PracticalLearner(Catalogue):
         values: dict[str, Any] = {"belief": plain, "stage": {"is_pool": self._stage.is_pool}}
         _, rehearsal = apart("rehearsal", self._rehearsal)
         conduct_values, conduct = self._conduct.state()
-        arrays = {
-            "basis.pivots": self._basis.pivots,
-            "basis.transform": self._basis.transform,
-            "basis.spectrum": self._spectrum,
-        }
+        prior, arrays = prior_state(self._basis, self._prior, self._posterior)
+        values |= prior
         arrays |= rehearsal | belief | conduct | stage_arrays(self._stage)
         values["flights"], flights = flights_state(self._flights)
         arrays |= flights
@@ -434,11 +435,10 @@ class PracticalLearner(Catalogue):
         """Go on from :meth:`state`."""
         values, arrays = state
         problem = self._problem
-        self._basis = Basis(problem.kernel, arrays["basis.pivots"], arrays["basis.transform"])
-        self._spectrum = arrays["basis.spectrum"]
+        self._basis, self._prior, weights = prior_from(problem, self._prior, values, arrays)
         self._rehearsal = widths.Rehearsal(**below("rehearsal", arrays))
         self._belief = Belief(**below("belief", arrays), **values["belief"])
-        self._posterior = self._infer(self._belief)
+        self._posterior = self._prior.again(self._belief, weights)
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         self._stage = stage_from(problem, values["stage"], arrays)
         if "flights" in values:

@@ -10,7 +10,7 @@ where ``n_s`` counts the decisions that were really made, times the rate of thos
 where that is measured. Everything here is a function of public laws, counts and earlier releases.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -20,7 +20,7 @@ from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
-from capri.features import Basis, LowRankFeatures
+from capri.features import LowRankFeatures, Span
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.messages import Design, coordinate_noise
 from capri.learners.response import Response
@@ -49,7 +49,7 @@ class Leg:
     design: Design | None = None
     moved: bool = False
 
-    def support(self, problem: Problem, basis: Basis, generator: np.random.Generator) -> Support:
+    def support(self, problem: Problem, basis: Span, generator: np.random.Generator) -> Support:
         """The pairs it plays."""
         law = self.stage.law
         if law is None:
@@ -83,7 +83,7 @@ class Expectations:
     def of(
         cls,
         problem: Problem,
-        basis: Basis,
+        basis: Span,
         plan: EpochPlan,
         legs: Sequence[Leg],
         counts: Sequence[int],
@@ -111,9 +111,7 @@ class Expectations:
         self,
         response: Response,
         vector: FloatArray,
-        *,
-        spectrum: FloatArray,
-        smoothness: float,
+        variance: Callable[[float], FloatArray],
     ) -> Response:
         """Who answered, from the count and the silent block of the release."""
         message = self.plan.message
@@ -136,8 +134,7 @@ class Expectations:
             design=design,
             expected=expected,
             second_moment=second_moment,
-            spectrum=spectrum,
-            smoothness=smoothness,
+            variance=variance,
         )
 
     def answered(self, response: Response) -> "Expectations":

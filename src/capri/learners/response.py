@@ -5,6 +5,7 @@ pair's ``psi``. Both are released with the epoch, so that a missing reward does 
 reward of 0. All of this is post-processing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,13 +62,13 @@ class Response:
         design: FloatArray,
         expected: FloatArray,
         second_moment: FloatArray,
-        spectrum: FloatArray,
-        smoothness: float,
+        variance: Callable[[float], FloatArray],
     ) -> "Response":
         """Take in the noisy sum of ``psi`` over those who did not answer.
 
         ``silent - (1 - mean) n E[psi] = n E[psi v^T] s + error``, with the privacy noise and the
-        binomial noise ``mean (1 - mean) n E[psi psi^T]`` in the error.
+        binomial noise ``mean (1 - mean) n E[psi psi^T]`` in the error. ``variance``: what is
+        expected of ``s`` at a prior scale.
         """
         rate = self.rate
         covariance = deviation**2 * np.eye(len(silent))
@@ -76,5 +77,5 @@ class Response:
             design=design, covariance=covariance, baseline=np.zeros(design.shape[1])
         )
         silence = self.silence.observe(observation, silent - (1 - rate) * expected, None)
-        found = posterior(silence, spectrum, smoothness=smoothness, norm_bound=1.0)
+        found = posterior(silence, variance)
         return replace(self, silence=silence, deviating=found.mean)

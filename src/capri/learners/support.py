@@ -6,7 +6,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
-from capri.features import Basis, Predictor
+from capri.features import Function, Span
 from capri.spaces import Actions, ContextPool, context_chunks
 
 # Contexts that stand for a sampler's law, or for a pool too large to walk through.
@@ -55,7 +55,7 @@ class Support:
 
 def support_of(
     problem: Problem,
-    basis: Basis,
+    basis: Span,
     stage: Stage,
     law: FloatArray,
     generator: np.random.Generator,
@@ -72,14 +72,11 @@ def support_of(
         contexts, law = contexts[kept], law[kept]
         weights = np.full(fewer, 1.0 / fewer)
     row, action = np.nonzero(law)
-    pairs = problem.actions.chosen(contexts[row], action)
-    features = np.empty((len(pairs), basis.rank))
-    for part in context_chunks(len(pairs), 1):
-        features[part] = basis.coordinates(pairs[part])
+    pairs, features = basis.played(problem.actions, contexts, row, action)
     return Support(pairs, weights[row] * law[row, action], features)
 
 
-def predicted(predictor: Predictor, actions: Actions, contexts: FloatArray) -> FloatArray:
+def predicted(predictor: Function, actions: Actions, contexts: FloatArray) -> FloatArray:
     """Values of all pairs of each context: ``(n, n_actions)``, some contexts at a time."""
     values = np.empty((len(contexts), actions.count))
     for part in context_chunks(len(contexts), actions.count):

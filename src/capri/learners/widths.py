@@ -3,6 +3,7 @@
 Widths change regret, never privacy.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, pi, sqrt
 
@@ -15,11 +16,12 @@ from capri.epoch.plan import Release
 from capri.epoch.play import CommonWidth, DifferenceTest, EliminationTest
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
-from capri.features import Basis, Predictor
+from capri.features import Basis, Span
 from capri.kernels import random_coefficients
 from capri.learners.belief import Belief, Posterior, posterior
 from capri.learners.messages import Design
 from capri.learners.options import PracticalOptions
+from capri.learners.priors import Prior, ToldPrior
 from capri.learners.support import SUPPORT_PAIRS
 from capri.privacy.budget import Budget
 from capri.privacy.promise import Randomizer
@@ -125,6 +127,16 @@ class Rehearsal:
         shape = pairs.shape[:2]
         return cls(v.reshape(*shape, -1), functions.reshape(*shape, -1), coefficients)
 
+    @classmethod
+    def of_prior(
+        cls, basis: Span, pairs: FloatArray, prior: FloatArray, generator: np.random.Generator
+    ) -> "Rehearsal":
+        """Functions drawn from the prior ``N(0, prior)`` of their coefficients."""
+        root = np.linalg.cholesky(prior)
+        coefficients = root @ generator.standard_normal((len(root), 64))
+        features = basis.coordinates(pairs)
+        return cls(features, features @ coefficients, coefficients)
+
     def quantile(
         self, belief: Belief, state: Posterior, failure: float, generator: np.random.Generator
     ) -> float:
@@ -159,7 +171,7 @@ class Rehearsal:
 
 
 def calibrated_test(
-    basis: Basis, state: Posterior, quantile: float, spread: FloatArray
+    basis: Span, state: Posterior, quantile: float, spread: FloatArray
 ) -> DifferenceTest:
     """Posterior deviation of each difference, times the rehearsed quantile and its margin."""
     quantile *= ADAPTIVITY
@@ -177,8 +189,7 @@ def rigorous_test(
     basis: Basis,
     design: Design,
     released: FloatArray,
-    spectrum: FloatArray,
-    smoothness: float,
+    prior: Callable[[float], FloatArray],
     norm_bound: float,
     problem: Problem,
     length: int,
@@ -196,7 +207,7 @@ def rigorous_test(
     """
     observation = design.observation
     alone = Belief.empty(basis.rank).observe(observation, released, None)
-    state = posterior(alone, spectrum, smoothness=smoothness, norm_bound=norm_bound, scale=1.0)
+    state = posterior(alone, prior, scale=1.0)
     weighted = cho_solve(cho_factor(observation.covariance), observation.design)
     decoder = state.factor @ (state.factor.T @ weighted.T)
     share = failure / (2 * differences)
@@ -243,9 +254,9 @@ def next_tests(
     *,
     problem: Problem,
     options: PracticalOptions,
-    basis: Basis,
+    basis: Span,
     rehearsal: Rehearsal,
-    spectrum: FloatArray,
+    prior: Prior,
     norm_bound: float,
     release: Release,
     design: Design,
@@ -275,14 +286,14 @@ def next_tests(
             reports=problem.reports(length),
         )
         # The lemma is about the estimate of one epoch; on the pooled one it is only a rule.
-        predictor = Predictor(problem.kernel, basis.pivots, basis.transform @ state.mean)
-        return (*past, CommonWidth(predictor, width))
+        return (*past, CommonWidth(basis.function(state.mean), width))
+    assert isinstance(prior, ToldPrior)
+    assert isinstance(basis, Basis)
     test = rigorous_test(
         basis=basis,
         design=design,
         released=released,
-        spectrum=spectrum,
-        smoothness=options.smoothness,
+        prior=prior.of_scale,
         norm_bound=norm_bound,
         problem=problem,
         length=length,

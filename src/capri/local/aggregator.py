@@ -76,9 +76,9 @@ class LocalCapri(SavedAggregator):
     def __init__(
         self,
         *,
-        kernel: Kernel,
         actions: object,
         contexts: Contexts,
+        kernel: Kernel | str = "auto",
         budget: Budget,
         horizon: int | None = None,
         reward_bound: float = 1.0,

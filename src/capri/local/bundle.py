@@ -102,8 +102,8 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         raise BundleError("a bundle needs low-rank features")
     conduct_values, conduct_arrays = conduct.state()
     arrays: dict[str, FloatArray] = {
-        "pivots": features.basis.pivots,
-        "transform": features.basis.transform,
+        "pivots": features.kernel_basis.pivots,
+        "transform": features.kernel_basis.transform,
         "whitening": features.whitening,
         **conduct_arrays,
     }
@@ -320,14 +320,14 @@ def _check_shapes(bundle: Bundle, leaves: int) -> None:
     """All matrices fit each other, and a device can play: tried at the context of zeros."""
     plan, conduct, actions = bundle.plan, bundle.conduct, bundle.actions
     features = plan.features
-    if not isinstance(features, LowRankFeatures) or features.basis.pivots.ndim != 2:
+    if not isinstance(features, LowRankFeatures) or features.kernel_basis.pivots.ndim != 2:
         raise BundleError("the bundle is malformed: pivots must be a matrix")
     own = bundle.context_dimension
     if isinstance(actions, VaryingActions):
         own -= actions.count * actions.dimension
-    if own < 0 or features.basis.pivots.shape[1] != own + actions.dimension:
+    if own < 0 or features.kernel_basis.pivots.shape[1] != own + actions.dimension:
         raise BundleError("the bundle is malformed: pivots, contexts and actions do not fit")
-    pivots, columns = features.basis.pivots.shape
+    pivots, columns = features.kernel_basis.pivots.shape
     width = max(columns, pivots, features.basis.rank, features.rank)
     if isinstance(conduct.law, ThompsonLaw):
         width = max(width, conduct.law.draws.shape[-1])

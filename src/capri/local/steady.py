@@ -42,7 +42,7 @@ class SteadyFeatures(LowRankFeatures):
     @cached_property
     def to_whitened(self) -> FloatArray:
         """``T A``: public, like both factors."""
-        return settled(np.ascontiguousarray(self.basis.transform @ self.whitening))
+        return settled(np.ascontiguousarray(self.basis.matrix @ self.whitening))
 
     def whitened(self, pairs: FloatArray) -> FloatArray:
         """``psi(w)``, one row per pair."""

@@ -291,7 +291,7 @@ class Model:
         weights = self.basis.transform @ theta
         values = np.empty((len(X), len(self.estimates)))
         for part, rows in self._inside(X):
-            values[part] = row_by_row(self.basis.kernel_rows(rows), weights)
+            values[part] = row_by_row(self.basis.rows(rows), weights)
         return np.asarray(values * self.targets.half + self.targets.middle)
 
     def width(self, X: FloatArray) -> ErrorWidth:

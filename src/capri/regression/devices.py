@@ -54,8 +54,8 @@ class ReportPlan:
         """
         stage, features = self.stage, self.stage.features
         numbers = {
-            "pivots": features.basis.pivots,
-            "transform": features.basis.transform,
+            "pivots": features.kernel_basis.pivots,
+            "transform": features.kernel_basis.transform,
             "whitening": features.whitening,
             "clip_norm": stage.clip_norm,
             "box": stage.box,
@@ -64,7 +64,7 @@ class ReportPlan:
             "reach": stage.reach,
             "dimension": (stage.grid.features, stage.grid.targets),
         }
-        digest = sha256(json.dumps(features.basis.kernel.to_dict(), sort_keys=True).encode())
+        digest = sha256(json.dumps(features.kernel_basis.kernel.to_dict(), sort_keys=True).encode())
         for name, each in numbers.items():
             array = np.ascontiguousarray(each, dtype="<f8")
             digest.update(f"{name} {array.shape} ".encode())

@@ -120,7 +120,7 @@ class StagePlan:
 
     def _encoded(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The contributions of rows of finite numbers."""
-        basis = self.features.basis
+        basis = self.features.kernel_basis
         kernel = basis.kernel(np.clip(X, *self.box), basis.pivots)
         psi = row_by_row(kernel, self.features.to_whitened)
         residual = self.targets.scaled(y)

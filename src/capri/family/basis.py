@@ -1,0 +1,141 @@
+"""Products of features of contexts and of actions, as a basis like any other."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
+from capri.family.factor import Factor
+from capri.features import Function, Span, row_by_row
+from capri.spaces import Actions
+
+
+@dataclass(frozen=True, eq=False)
+class ProductBasis(Span):
+    """``v(c, x) = u_i(c) z_j(x)`` for chosen ``(i, j)``.
+
+    ``table`` holds ``z`` of every action where all contexts have the same ones: what a law needs
+    of a context is then one product of ``u(c)``.
+    """
+
+    context: Factor
+    action: Factor
+    left: IntArray
+    right: IntArray
+    table: FloatArray | None
+    _memory: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def rank(self) -> int:
+        """Number of chosen products."""
+        return len(self.left)
+
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """The rows are the coordinates already."""
+        return np.eye(self.rank)
+
+    def rows(self, pairs: FloatArray) -> FloatArray:
+        """``v(w)`` for pairs of any leading shape, each pair by itself."""
+        flat = pairs.reshape(-1, pairs.shape[-1])
+        columns = self.context.columns
+        if pairs.ndim == 3:  # all actions of each context: its features are needed once
+            u = np.repeat(self.context(pairs[:, 0, :columns]), pairs.shape[1], axis=0)
+        else:
+            u = self.context(flat[:, :columns])
+        found = self._products(u, self.action(flat[:, columns:]))
+        return found.reshape(*pairs.shape[:-1], self.rank)
+
+    def coordinates(self, pairs: FloatArray) -> FloatArray:
+        """The same as :meth:`rows`."""
+        return self.rows(pairs)
+
+    def played(
+        self, actions: Actions, contexts: FloatArray, row: IntArray, action: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Pairs ``(contexts[row], action)`` and their coordinates, the context's computed once."""
+        pairs = actions.chosen(contexts[row], action)
+        columns = self.context.columns
+        z = self.action(pairs[:, columns:]) if self.table is None else self.table[action]
+        return pairs, self._products(self._of_contexts(contexts[:, :columns])[row], z)
+
+    def values(self, pairs: FloatArray, weights: FloatArray) -> FloatArray:
+        """``v(w)^T weights`` for ``(contexts, actions, d)`` pairs and several columns of weights.
+
+        With the same actions for all, ``u(c)^T [sum_j weights_ij z_j(x)]`` with the brackets
+        computed once.
+        """
+        if self.table is None:
+            return np.asarray(self.rows(pairs) @ weights)
+        columns, count = self.context.columns, weights.shape[1]
+        full = np.zeros((self.context.width, self.action.width, count))
+        full[self.left, self.right] = weights
+        brackets = np.einsum("iqk,aq->iak", full, self.table)
+        u = self.context(pairs[:, 0, :columns])
+        found = row_by_row(u, brackets.reshape(len(brackets), -1))
+        return found.reshape(len(pairs), len(self.table), count)
+
+    def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
+        """0: what is left out is part of what rewards do not tell, and measured as noise."""
+        return np.zeros(coordinates.shape[:-1])
+
+    def function(self, coefficients: FloatArray) -> "ProductFunction":
+        """``v(w)^T coefficients``."""
+        return ProductFunction(self, coefficients)
+
+    def weighted(self, weights: FloatArray) -> "ProductFunction":
+        """The same: rows are coordinates."""
+        return ProductFunction(self, weights)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """As JSON values and arrays."""
+        context, of_context = self.context.state()
+        action, of_action = self.action.state()
+        arrays: dict[str, Any] = {"left": self.left, "right": self.right}
+        arrays |= {f"context.{name}": array for name, array in of_context.items()}
+        arrays |= {f"action.{name}": array for name, array in of_action.items()}
+        if self.table is not None:
+            arrays["table"] = self.table
+        return {"context": context, "action": action}, arrays
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "ProductBasis":
+        """The inverse of :meth:`state`."""
+        context, action = (
+            Factor.from_state(
+                values[side],
+                {
+                    name.removeprefix(f"{side}."): array
+                    for name, array in arrays.items()
+                    if name.startswith(f"{side}.")
+                },
+            )
+            for side in ("context", "action")
+        )
+        left, right = (arrays[name].astype(np.int64) for name in ("left", "right"))
+        return cls(context, action, left, right, arrays.get("table"))
+
+    def _products(self, u: FloatArray, z: FloatArray) -> FloatArray:
+        return np.asarray(u[:, self.left] * z[:, self.right])
+
+    def _of_contexts(self, contexts: FloatArray) -> FloatArray:
+        """``u`` of public contexts; those of the last call are remembered, a pool comes again."""
+        known = self._memory.get("contexts")
+        if known is None or known.shape != contexts.shape or not np.array_equal(known, contexts):
+            self._memory.update(contexts=contexts, u=self.context(contexts))
+        return self._memory["u"]
+
+
+@dataclass(frozen=True, eq=False)
+class ProductFunction(Function):
+    """``f(w) = v(w)^T weights``."""
+
+    basis: ProductBasis
+    weights: FloatArray
+
+    def __call__(self, pairs: FloatArray) -> FloatArray:
+        """Evaluate on pairs of any leading shape; a value does not depend on its neighbours."""
+        flat = self.basis.rows(pairs.reshape(-1, pairs.shape[-1]))
+        return np.asarray(np.einsum("ij,j->i", flat, self.weights).reshape(pairs.shape[:-1]))

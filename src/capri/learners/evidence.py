@@ -1,0 +1,128 @@
+"""The kernel by evidence: weights of all candidates, from what left the gate.
+
+With the prior ``theta ~ N(0, sum_k t_k S_k)``, ``J`` the information of all releases and ``h`` its
+vector, ``J = E E^T`` and ``h = E b``, the weights maximise
+
+    log N(b; 0, I + sum_k t_k E^T S_k E) - (x - x0)^T (s^2 I + s^2 1 1^T)^-1 (x - x0) / 2
+
+with ``x = log t``.
+
+No kernel is chosen: every candidate keeps its weight, and the posterior is one Gaussian. All of it
+is post-processing of releases.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.optimize import minimize
+
+from capri.arrays import FloatArray
+from capri.family import Family
+from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Posterior
+from capri.learners.priors import Prior
+
+# Deviation of each log weight from its expectation, and of all of them together.
+_SPREAD, _COMMON = 1.5, 1.5
+_STEPS = 40
+# Directions with less information than this share of the largest are left out of the evidence.
+_NEGLIGIBLE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class EvidencePrior(Prior):
+    """The candidates of a family, each a covariance of trace 1 on the same coefficients."""
+
+    family: Family
+    norm_bound: float
+
+    @cached_property
+    def covariances(self) -> FloatArray:
+        """``S_k``."""
+        return self.family.covariances()
+
+    @cached_property
+    def expected(self) -> FloatArray:
+        """``x0``: log of the expected weights."""
+        shares = np.array([part.share for part in self.family.parts])
+        return np.log(shares * PRIOR_SECOND_MOMENT * self.norm_bound**2)
+
+    def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
+        """Under the weights of largest evidence."""
+        weights = self.expected
+        if belief.epochs and belief.information.any():
+            start = weights if near is None or near.weights is None else near.weights
+            weights = self._preferred(belief, start)
+        return self.again(belief, weights)
+
+    def again(self, belief: Belief, weights: FloatArray | None) -> Posterior:
+        """``P = L V (1 + D)^-1 V^T L^T`` with ``L L^T`` the prior and ``L^T J L = V D V^T``."""
+        x = self.expected if weights is None else weights
+        prior = self.covariance(x)
+        lower = np.linalg.cholesky(prior)
+        values, vectors = np.linalg.eigh(lower.T @ belief.information @ lower)
+        factor = (lower @ vectors) / np.sqrt(1 + np.maximum(values, 0.0))
+        return Posterior(
+            mean=factor @ (factor.T @ belief.vector), factor=factor, scale=1.0, weights=x
+        )
+
+    def covariance(self, x: FloatArray) -> FloatArray:
+        """``sum_k t_k S_k``, and a little more so that it has a root."""
+        prior = np.einsum("k,kij->ij", np.exp(x), self.covariances)
+        prior[np.diag_indices_from(prior)] += 1e-9 * np.trace(prior) / len(prior)
+        return np.asarray(prior)
+
+    def variance(self, state: Posterior) -> FloatArray:
+        """The diagonal of the prior under the weights of the posterior."""
+        assert state.weights is not None
+        return np.asarray(np.einsum("k,kii->i", np.exp(state.weights), self.covariances))
+
+    def of_shares(self, scale: float) -> FloatArray:
+        """As expected before any release, of mean square ``0.1 scale^2``."""
+        expected = np.einsum("k,kii->i", np.exp(self.expected), self.covariances)
+        return np.asarray(PRIOR_SECOND_MOMENT * scale**2 * expected / expected.sum())
+
+    def _preferred(self, belief: Belief, start: FloatArray) -> FloatArray:
+        values, vectors = np.linalg.eigh(belief.information)
+        kept = values > max(
+            _NEGLIGIBLE * values[-1], 1e-4 * len(values) / float(np.exp(self.expected).sum())
+        )
+        if not kept.any():
+            return self.expected
+        root = np.sqrt(values[kept])
+        e, b = vectors[:, kept] * root, vectors[:, kept].T @ belief.vector / root
+        grams = np.array([e.T @ each @ e for each in self.covariances])
+        return best_weights(b, grams, start, self.expected)
+
+
+def best_weights(
+    b: FloatArray, grams: FloatArray, start: FloatArray, expected: FloatArray
+) -> FloatArray:
+    """Weights of largest evidence: the better end of two ascents, from ``start`` and ``expected``.
+
+    ``grams`` are ``E^T S_k E``.
+    """
+    count, size = len(expected), len(b)
+    precision = np.linalg.inv(_SPREAD**2 * np.eye(count) + _COMMON**2)
+    flat = grams.reshape(count, -1)
+
+    def loss(x: FloatArray) -> tuple[float, FloatArray]:
+        t = np.exp(np.clip(x, -30, 10))
+        total = (t @ flat).reshape(size, size)
+        total[np.diag_indices(size)] += 1.0
+        lower, _ = lapack.dpotrf(total, lower=1, clean=1)
+        inverse, _ = lapack.dpotri(lower, lower=1)
+        inverse = inverse + np.tril(inverse, -1).T
+        a = inverse @ b
+        away = x - expected
+        pull = precision @ away
+        value = 0.5 * float(b @ a) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ pull)
+        slope = flat @ (inverse - np.outer(a, a)).ravel()
+        return value, 0.5 * t * slope + pull
+
+    starts = [start] if np.array_equal(start, expected) else [start, expected]
+    found = [
+        minimize(loss, x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}) for x in starts
+    ]
+    return np.asarray(min(found, key=lambda each: float(each.fun)).x)
