@@ -9,7 +9,7 @@ DATA_ONLY := lifelines obp
 
 .PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
 .PHONY: bench-store arena ablation
-.PHONY: tree example-report screenshot
+.PHONY: tree example-report real screenshot
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -86,6 +86,12 @@ tree: $(READY)  ## draw the tree of src/capri in docs/design.md anew
 example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a few minutes
 	$(BIN)/capri run docs/example-report/rivals-small.toml --output build/example
 	$(BIN)/capri report build/example/rivals-small -o docs/example-report/report.html
+
+real: $(READY)  ## docs/real.md and its report: CAPRI that is told nothing, on real data; hours
+	$(BIN)/capri run real --output build
+	mkdir -p docs/real-report
+	$(BIN)/capri report build/real -o docs/real-report/report.html
+	$(BIN)/python tools/real_table.py build/real
 
 screenshot: $(READY) $(BROWSER)  ## the picture of the report in README
 	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/report/test_browser.py -k screenshot
