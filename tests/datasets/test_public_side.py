@@ -233,3 +233,10 @@ def test_a_mask_of_another_length() -> None:
         ShapeError, match=r"public must have shape \(60,\), one per row, got \(3,\)"
     ):
         load(table(2), context=CONTEXT, label="kind", public=np.array([True, False, True]))
+
+
+def test_a_prototype_without_public_rows_stands_for_nobody() -> None:
+    """Public rows lose a centre here, and users near it would have met a pool without them."""
+    bandit = environment_by_name("segment", seed=1, prototypes=200)
+    assert (bandit.pool.locate(bandit.contexts) >= 0).all()
+    assert bandit.pool.size < 200
