@@ -15,7 +15,7 @@ from capri.epoch.learner import Lesson
 from capri.epoch.plan import EpochPlan, Release
 from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
-from capri.learners.reading import measured_noise
+from capri.learners.reading import measured_excess, measured_square
 from capri.privacy.calibration import noise_multiplier
 
 CONTEXTS = np.array([[0.0], [0.2], [0.45], [0.7], [1.0]])
@@ -433,9 +433,11 @@ def test_release_without_noise_is_the_sum_of_encoded_residuals(
     assert release.vector[rank + 1] == pytest.approx(tail, abs=tolerance)
     assert design.main_share**2 + plan.moment_share**2 + plan.tail_share**2 == pytest.approx(1.0)
     # What the learner reads from the moment coordinate: the mean square less the signal's part.
-    measured, precision = measured_noise(release, design)
-    assert measured + design.signal_variance == pytest.approx(np.mean(clipped**2), rel=1e-6)
-    assert precision > 0
+    measured, deviation = measured_square(release, design, policy.reward_bound)
+    excess, _ = measured_excess(release, design, policy.reward_bound) or (0.0, 0.0)
+    lost = (policy.reward_bound + design.value_bound) * excess
+    assert measured == pytest.approx(np.mean(clipped**2) + lost, rel=1e-4)
+    assert deviation > 0
 
 
 def test_moment_coordinate_measures_the_noise_of_rewards() -> None:

@@ -197,9 +197,9 @@ class Expectations:
         covariance = noise**2 * np.eye(rank) + sampling
         if response is not None:
             # An error of the measured rate: everything expected is off by a common factor.
-            image, offset = matrix @ state.factor, matrix @ (state.mean - baseline) + shift
+            root, offset = matrix @ state.factor, matrix @ (state.mean - baseline) + shift
             doubt = response.variance / response.rate**2
-            covariance += doubt * (image @ image.T + np.outer(offset, offset))
+            covariance += doubt * (root @ root.T + np.outer(offset, offset))
         return Design(
             observation=Observation(
                 design=matrix,
