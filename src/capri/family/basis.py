@@ -34,6 +34,11 @@ class ProductBasis(Span):
         """Number of chosen products."""
         return len(self.left)
 
+    @property
+    def columns(self) -> int:
+        """Those of a context and of an action."""
+        return self.context.columns + self.action.columns
+
     @cached_property
     def matrix(self) -> FloatArray:
         """The rows are the coordinates already."""
