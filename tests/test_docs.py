@@ -23,6 +23,7 @@ def blocks(page: str) -> list[str]:
         "docs/rivals.md",
         "docs/ridge.md",
         "docs/datasets.md",
+        "docs/real.md",
         "docs/experiments.md",
         "docs/certificate.md",
         "docs/report.md",

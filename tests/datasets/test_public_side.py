@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 
 from capri import Budget, Capri, kernels
-from capri.datasets import Closeness, DataBandit, environment_by_name, load, suggested_kernel
+from capri.datasets import (
+    Closeness,
+    DataBandit,
+    Sale,
+    environment_by_name,
+    load,
+    suggested_kernel,
+)
 from capri.environments import public_pool, random_rkhs
 from capri.errors import ConfigurationError, ShapeError
 from capri.experiments.players import make_player
@@ -23,6 +30,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "embedding": {"label": "kind", "features": "embedding"},
     "doses": {"label": "level", "reward": Closeness(doses=5)},
     "columns": {"actions": ["left", "right"]},
+    "raw": {"label": "kind", "raw": True},
+    "prices": {"label": "level", "reward": Sale(prices=4)},
+    "chances": {"actions": ["left", "right"], "bernoulli": True},
     "projected": {"label": "kind", "dimensions": 2},
     "prototypes": {"label": "kind", "dimensions": 2, "prototypes": 4},
 }
@@ -223,3 +233,10 @@ def test_a_mask_of_another_length() -> None:
         ShapeError, match=r"public must have shape \(60,\), one per row, got \(3,\)"
     ):
         load(table(2), context=CONTEXT, label="kind", public=np.array([True, False, True]))
+
+
+def test_a_prototype_without_public_rows_stands_for_nobody() -> None:
+    """Public rows lose a centre here, and users near it would have met a pool without them."""
+    bandit = environment_by_name("segment", seed=1, prototypes=200)
+    assert (bandit.pool.locate(bandit.contexts) >= 0).all()
+    assert bandit.pool.size < 200

@@ -8,6 +8,7 @@
 from capri.datasets.bandit import DataBandit, OnePass
 from capri.datasets.catalogue import (
     DATASET_NAMES,
+    comes_raw,
     environment_by_name,
     suggested_kernel,
     table_environment,
@@ -30,6 +31,7 @@ __all__ = [
     "RewardModel",
     "RidgeModel",
     "Sale",
+    "comes_raw",
     "doubly_robust",
     "environment_by_name",
     "ips",

@@ -57,8 +57,7 @@ def environment_by_name(
     (125, 13)
     """
     problem = PROBLEMS[one_of("data set", name, DATASET_NAMES)]
-    if raw is None:
-        raw = name not in _ENCODED and dimensions is None and prototypes is None
+    raw = comes_raw(name, raw=raw, dimensions=dimensions, prototypes=prototypes)
     if dimensions is None and not raw:
         dimensions = problem.dimensions
     rows = problem.read()
@@ -78,6 +77,15 @@ def environment_by_name(
         bernoulli=problem.bernoulli,
         name=name,
     )
+
+
+def comes_raw(
+    name: str, *, raw: bool | None, dimensions: int | None, prototypes: int | None
+) -> bool:
+    """Whether contexts are columns as they are; says what None means."""
+    if raw is not None:
+        return raw
+    return name not in _ENCODED and dimensions is None and prototypes is None
 
 
 def table_environment(

@@ -103,7 +103,7 @@ def _assign(prototypes: FloatArray, rows: FloatArray) -> IntArray:
 
 
 def _k_means(rows: FloatArray, count: int) -> FloatArray:
-    """Lloyd's iteration from distinct public rows; centres that lose all rows stay where they are.
+    """Lloyd's iteration from distinct public rows; a centre that loses all rows is left out.
 
     The start is drawn with a fixed seed: the outcome is a function of the public rows.
     """
@@ -119,7 +119,9 @@ def _k_means(rows: FloatArray, count: int) -> FloatArray:
         if np.array_equal(moved, centres):
             break
         centres = moved
-    return np.unique(centres, axis=0)
+    # A centre that no public row is near would stand for users and not be in the public pool.
+    held = np.unique(_assign(centres, rows))
+    return np.unique(centres[held], axis=0)
 
 
 def _check_count(name: str, value: int, most: int, limit: str) -> None:

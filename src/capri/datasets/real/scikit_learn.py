@@ -59,7 +59,7 @@ DIABETES = Problem(
     package=_PACKAGE,
     licence="B. Efron et al., Least Angle Regression, 2004; the copy in scikit-learn is "
     "BSD-3-Clause, no other licence is stated",
-    pays="1 - 2 |dose - progression|, both on [0, 1], no less than -1",
+    pays="1 - 2 abs(dose - progression), both on [0, 1], no less than -1",
     read=partial(_read, "load_diabetes"),
     reward=Closeness(),
 )

@@ -61,7 +61,7 @@ RAND = Problem(
     "columns; eleven numbers of visits to a physician to set aside",
     package=_PACKAGE,
     licence="public domain, as statsmodels states; the copy is BSD-3-Clause",
-    pays="1 - 2 |log(1 + set aside) - log(1 + visits)|, both on [0, 1], no less than -1",
+    pays="1 - 2 abs(log(1 + set aside) - log(1 + visits)), both on [0, 1], no less than -1",
     read=_rand,
     reward=Closeness(),
 )
@@ -82,7 +82,7 @@ PARTY = Problem(
     "from strong Democrat to strong Republican?",
     package=_PACKAGE,
     licence="public domain, as statsmodels states; the copy is BSD-3-Clause",
-    pays="1 - 2 |answer - truth|, both on [0, 1], no less than -1",
+    pays="1 - 2 abs(answer - truth), both on [0, 1], no less than -1",
     read=_party,
     reward=Closeness(doses=7, low=0.0, high=6.0),
 )
