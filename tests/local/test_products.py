@@ -13,7 +13,9 @@ from devices import (
     CONTEXTS,
     RANDOMIZERS,
     fill,
+    honest_reports,
     late_aggregator,
+    one_report,
     put_together,
     small_aggregator,
     snapshot,
@@ -164,6 +166,25 @@ def test_saved_with_reports_that_wait(tmp_path: Path) -> None:
     for each in (aggregator, loaded):
         fill(each, "sphere", first=60)
     assert loaded.bundle() == aggregator.bundle()
+
+
+def test_reports_to_actions_that_were_replaced_still_count() -> None:
+    """They are read in the columns of the old factors."""
+    aggregator = small_aggregator("sphere", kernel="auto", reward_wait=40, horizon=400)
+    fill(aggregator, "sphere")
+    late = honest_reports(aggregator, "sphere", 130, first=60)
+    aggregator.replace_actions(np.linspace(0, 2, 7)[:, None])
+    assert (aggregator.receive_many(late[:90]) == capri.ReportStatus.ACCEPTED).all()
+    assert aggregator.receive_many(late[90:]).tolist() == [capri.ReportStatus.ACCEPTED] * 40
+    before = len(aggregator.epochs)
+    for user in range(aggregator.remaining):
+        report = one_report(aggregator.bundle(), BUDGETS["sphere"], 500 + user)
+        assert aggregator.receive(report) == capri.ReportStatus.ACCEPTED
+    assert len(aggregator.epochs) > before
+    bundle = open_bundle(aggregator.bundle())
+    assert bundle.actions.count == 7
+    law = bundle.conduct.probabilities(CONTEXTS)
+    assert law.tobytes() == aggregator.probabilities(CONTEXTS).tobytes()
 
 
 @pytest.mark.parametrize(
