@@ -105,6 +105,11 @@ class Span(ABC):
     def rank(self) -> int:
         """Number of coordinates."""
 
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """Numbers of a pair."""
+
     @abstractmethod
     def rows(self, pairs: FloatArray) -> FloatArray:
         """The rows that coordinates are made of, for pairs of any leading shape."""
@@ -161,6 +166,11 @@ class Basis(Span):
     def rank(self) -> int:
         """Number of coordinates."""
         return int(self.transform.shape[1])
+
+    @property
+    def columns(self) -> int:
+        """Those of the pivots."""
+        return int(self.pivots.shape[1])
 
     def rows(self, pairs: FloatArray) -> FloatArray:
         """``k_pivots(w)`` for pairs of any leading shape."""

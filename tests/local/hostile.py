@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from devices import BUDGETS, put_together, small_aggregator, take_apart
 
+from capri.family import ProductBasis
 from capri.local.bundle import Bundle
 from capri.privacy.sphere import COIN
 
@@ -60,6 +61,10 @@ class Case:
     limit: int = 1 << 30
     fill: float = 1.0
     baseline: bool = False
+    # Products of two factors instead of one kernel: how many features the factors have, and
+    # principal directions of contexts, 0 for none.
+    features: tuple[int, int] | None = None
+    axes: int = 0
 
 
 def leaf(draw: Generator, columns: int) -> dict[str, Any]:
@@ -158,6 +163,18 @@ def fresh(draw: Generator) -> Case:
     return case
 
 
+def fresh_products(draw: Generator) -> Case:
+    """The same genes, played in products of features of contexts and of actions."""
+    case = fresh(draw)
+    case.features = size(draw, 40), size(draw, 20)
+    case.axes = int(draw.integers(1, 4)) if draw.random() < 0.4 else 0
+    case.kernel = {
+        "context": leaf(draw, case.axes or case.context),
+        "action": leaf(draw, case.action),
+    }
+    return case
+
+
 def known() -> Case:
     """Took ten times longer at a context of 0.5 than at 0 before devices were steady."""
     names = ("pivots", "actions", "transform", "whitening", "draws", "weights", "roots")
@@ -211,6 +228,29 @@ def filled(draw: Generator, pattern: str, shape: tuple[int, ...], scale: float) 
     return scale * np.linspace(0, 1, int(np.prod(shape))).reshape(shape)
 
 
+def products(draw: Generator, case: Case) -> dict[str, np.ndarray]:
+    """Both factors and which of their features are multiplied."""
+    assert case.features is not None
+    arrays: dict[str, np.ndarray] = {}
+    sides = (("context", case.context, case.axes), ("action", case.action, 0))
+    for (side, columns, axes), features in zip(sides, case.features, strict=True):
+        pivots = case.pivots if side == "context" else min(case.pivots, 25)
+        shapes: dict[str, tuple[tuple[int, ...], str]] = {
+            "centre": ((columns,), "actions"),
+            "rate": ((columns,), "weights"),
+            "pivots": ((pivots, axes or columns), "pivots"),
+            "transform": ((pivots, features), "transform"),
+            "offset": ((features,), "weights"),
+        }
+        if axes:
+            shapes["axes"] = (columns, axes), "roots"
+        for name, (shape, pattern) in shapes.items():
+            arrays[f"span.{side}.{name}"] = filled(draw, case.patterns[pattern], shape, case.scale)
+    for name, features in zip(("left", "right"), case.features, strict=True):
+        arrays[f"span.{name}"] = draw.integers(features + 1, size=case.rank).astype(float)
+    return arrays
+
+
 def built(case: Case) -> bytes:
     """The bundle of these genes, with a digest that is right."""
     draw = np.random.default_rng(case.seed)
@@ -220,13 +260,17 @@ def built(case: Case) -> bytes:
         return filled(draw, case.patterns[name], shape, case.scale if name == "actions" else 1.0)
 
     columns = case.context + case.action
-    arrays = {
-        "pivots": filled(draw, case.patterns["pivots"], (case.pivots, columns), case.scale),
-        "transform": array("transform", case.pivots, case.rank),
-        "whitening": array("whitening", case.rank, case.whitened),
-    }
+    rows = case.pivots if case.features is None else case.rank
+    if case.features is None:
+        arrays = {
+            "pivots": filled(draw, case.patterns["pivots"], (case.pivots, columns), case.scale),
+            "transform": array("transform", case.pivots, case.rank),
+        }
+    else:
+        arrays = products(draw, case)
+    arrays["whitening"] = array("whitening", case.rank, case.whitened)
     if case.baseline:
-        arrays["baseline"] = array("weights", case.pivots)
+        arrays["baseline"] = array("weights", rows)
     header["context_dimension"], header["varying_actions"] = case.context, None
     if case.varying:
         header["varying_actions"] = [case.actions, case.action]
@@ -234,14 +278,16 @@ def built(case: Case) -> bytes:
     else:
         arrays["actions"] = array("actions", case.actions, case.action)
     header["kernel"] = case.kernel
+    if case.features is not None:
+        header |= {"kernel": {"type": "Auto"}, "span": case.kernel}
     header["conduct"] = {"law": case.law, "tests": case.tests}
     if case.law["kind"] == "thompson":
         arrays["law.draws"] = array("draws", case.rank, case.draws)
     elif case.law["kind"] == "inverse-gap":
-        arrays["law.weights"] = array("weights", case.pivots)
+        arrays["law.weights"] = array("weights", rows)
     for number, each in enumerate(case.tests):
         if each["kind"] == "common":
-            arrays[f"test.{number}.weights"] = array("weights", case.pivots)
+            arrays[f"test.{number}.weights"] = array("weights", rows)
             continue
         arrays[f"test.{number}.coefficients"] = array("weights", case.rank)
         for root in range(each["roots"]):
@@ -269,7 +315,11 @@ def scales(description: dict[str, Any]) -> Iterator[float]:
 
 def data_against(bundle: Bundle, case: Case, draw: Generator) -> list[Datum]:
     """Contexts and rewards that could be told apart."""
-    width, pivots = bundle.context_dimension, bundle.plan.features.points
+    width, basis = bundle.context_dimension, bundle.plan.features.basis
+    if isinstance(basis, ProductBasis):  # scores of 0 lie at the centre
+        pivots = np.stack([basis.context.scores.centre, 4 * basis.context.scores.centre])
+    else:
+        pivots = basis.pivots
     rows = [np.zeros(width), np.full(width, 0.5), draw.random(width)]
     for row in pivots[draw.integers(len(pivots), size=2)]:
         rows.append(np.resize(row[: case.context] if not case.varying else row, width))

@@ -41,6 +41,9 @@ LATE = {
         late_aggregator(randomizer).bundle(),
         late_aggregator(randomizer, exploration="uniform").bundle(),
         late_aggregator(randomizer, exploration="inverse-gap", **extra).bundle(),
+        # In products of factors instead of one kernel.
+        late_aggregator(randomizer, kernel="auto").bundle(),
+        late_aggregator(randomizer, kernel="auto", exploration="inverse-gap").bundle(),
     ]
     for randomizer, extra in (("sphere", {}), ("gaussian", {"widths": "paper"}))
 }

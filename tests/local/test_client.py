@@ -493,8 +493,12 @@ client.act([0.5])
 assert len(client.report(0.5)) == 32
 print(time.perf_counter() - started)
 """
-    for exploration in ("thompson", "uniform", "inverse-gap"):
-        bundle = late_aggregator("sphere", exploration=exploration).bundle()
+    changes: list[dict[str, Any]] = [
+        *({"exploration": each} for each in ("thompson", "uniform", "inverse-gap")),
+        {"kernel": "auto"},
+    ]
+    for change in changes:
+        bundle = late_aggregator("sphere", **change).bundle()
         seconds = float(run_alone(code, bundle, tmp_path))
         assert seconds < 5  # well under one on an idle machine
 

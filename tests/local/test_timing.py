@@ -6,6 +6,7 @@ processors are slow with arises, and the same functions are called in the same o
 
 import gc
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf, nan, sqrt
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from devices import BUDGETS, late_aggregator, put_together, small_aggregator, take_apart
-from hostile import built, data_against, fresh, work
+from hostile import Case, built, data_against, fresh, fresh_products, work
 
 import capri
 from capri.epoch.encode import contributions
@@ -111,12 +112,14 @@ def test_plain_kernels_are_noticed() -> None:
         play(broken, np.array([0.5]), 0.5)
 
 
-def hostile_bundles(count: int, seed: int, most: int) -> tuple[int, int]:
+def hostile_bundles(
+    count: int, seed: int, most: int, make: Callable[[np.random.Generator], Case] = fresh
+) -> tuple[int, int]:
     """Plays made-up bundles at contexts chosen against them; how many were accepted, refused."""
     draw = np.random.default_rng(seed)
     accepted = refused = 0
     while accepted < count:
-        case = fresh(draw)
+        case = make(draw)
         if work(case) > most:
             continue
         try:
@@ -135,9 +138,17 @@ def test_no_number_gets_lost_under_hostile_bundles() -> None:
     assert accepted > refused  # else this would show little
 
 
+def test_no_number_gets_lost_under_hostile_products() -> None:
+    accepted, refused = hostile_bundles(60, seed=3, most=1 << 13, make=fresh_products)
+    assert accepted > refused
+
+
 @pytest.mark.slow
-def test_no_number_gets_lost_under_many_hostile_bundles() -> None:
-    hostile_bundles(5000, seed=2, most=1 << 17)
+@pytest.mark.parametrize("make", [fresh, fresh_products])
+def test_no_number_gets_lost_under_many_hostile_bundles(
+    make: Callable[[np.random.Generator], Case],
+) -> None:
+    hostile_bundles(5000, seed=2, most=1 << 17, make=make)
 
 
 # -- the same steps -------------------------------------------------------------------------------
@@ -163,10 +174,13 @@ def calls(bundle: bytes, randomizer: str, context: Any, reward: Any) -> list[tup
     return seen
 
 
+@pytest.mark.parametrize("kernel", [RBF(lengthscale=0.4), "auto"], ids=["told", "auto"])
 @pytest.mark.parametrize("exploration", ["thompson", "uniform", "inverse-gap"])
 @pytest.mark.parametrize("randomizer", ["sphere", "gaussian"])
-def test_the_same_functions_are_called_for_every_datum(exploration: str, randomizer: str) -> None:
-    bundle = late_aggregator(randomizer, exploration=exploration).bundle()
+def test_the_same_functions_are_called_for_every_datum(
+    kernel: Kernel | str, exploration: str, randomizer: str
+) -> None:
+    bundle = late_aggregator(randomizer, kernel=kernel, exploration=exploration).bundle()
     expected = calls(bundle, randomizer, [0.4], 0.5)
     assert len(expected) > 100
     for context in ([0.0], [nan], [inf], [1e200], [1e100], [5e-324], [-3.0]):

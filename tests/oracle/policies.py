@@ -39,6 +39,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "uniform, rigorous": _PRACTICAL | {"exploration": "uniform", "widths": "rigorous"},
     "copied covariance, whitening": _PRACTICAL | {"covariance": "copy", "shape": "whitening"},
     "practical, local": _PRACTICAL | {"model": "local"},
+    "auto, local": _PRACTICAL | {"model": "local", "kernel": "auto"},
     "practical, sampler": _PRACTICAL | {"contexts": _SAMPLER},
     "practical, own actions": _PRACTICAL
     | {

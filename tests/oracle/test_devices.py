@@ -31,13 +31,16 @@ def _missing(user: int) -> tuple[Any, Any]:
     return values[user % 4], values[user // 4 % 4]
 
 
-def uploaded(world: Any, randomizer: str, *, leak: bool = False) -> Transcript:
+TOLD = capri.kernels.RBF(lengthscale=0.4)
+
+
+def uploaded(world: Any, randomizer: str, *, kernel: Any = TOLD, leak: bool = False) -> Transcript:
     """Bundles, reports and all that the aggregator says, over two epochs and a little more."""
     transcript: Transcript = []
     with pytest.MonkeyPatch.context() as patch, overheard(transcript):
         blind(patch)
         aggregator = capri.LocalCapri(
-            kernel=capri.kernels.RBF(lengthscale=0.4),
+            kernel=kernel,
             actions=ACTIONS,
             contexts=capri.ContextPool(CONTEXTS),
             budget=BUDGETS[randomizer],
@@ -73,12 +76,15 @@ def uploaded(world: Any, randomizer: str, *, leak: bool = False) -> Transcript:
     return transcript
 
 
+@pytest.mark.parametrize("kernel", [TOLD, "auto"], ids=["told", "auto"])
 @pytest.mark.parametrize("randomizer", RANDOMIZERS)
-def test_reports_and_what_follows_are_the_same_whatever_users_are_and_do(randomizer: str) -> None:
-    quiet = uploaded(_quiet, randomizer)
-    assert_same(quiet, uploaded(_wild, randomizer))
+def test_reports_and_what_follows_are_the_same_whatever_users_are_and_do(
+    randomizer: str, kernel: Any
+) -> None:
+    quiet = uploaded(_quiet, randomizer, kernel=kernel)
+    assert_same(quiet, uploaded(_wild, randomizer, kernel=kernel))
     if VALUES_ARE_TOTAL:
-        assert_same(quiet, uploaded(_missing, randomizer))
+        assert_same(quiet, uploaded(_missing, randomizer, kernel=kernel))
 
 
 def test_premise_a_longer_report_of_those_without_a_reward_is_seen() -> None:

@@ -25,12 +25,19 @@ class ProductBasis(Span):
     left: IntArray
     right: IntArray
     table: FloatArray | None
-    _memory: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
+    _memory: dict[str, tuple[FloatArray, FloatArray]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def rank(self) -> int:
         """Number of chosen products."""
         return len(self.left)
+
+    @property
+    def columns(self) -> int:
+        """Those of a context and of an action."""
+        return self.context.columns + self.action.columns
 
     @cached_property
     def matrix(self) -> FloatArray:
@@ -70,11 +77,8 @@ class ProductBasis(Span):
         if self.table is None:
             return np.asarray(self.rows(pairs) @ weights)
         columns, count = self.context.columns, weights.shape[1]
-        full = np.zeros((self.context.width, self.action.width, count))
-        full[self.left, self.right] = weights
-        brackets = np.einsum("iqk,aq->iak", full, self.table)
         u = self.context(pairs[:, 0, :columns])
-        found = row_by_row(u, brackets.reshape(len(brackets), -1))
+        found = row_by_row(u, self._brackets(weights))
         return found.reshape(len(pairs), len(self.table), count)
 
     def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
@@ -122,10 +126,25 @@ class ProductBasis(Span):
 
     def _of_contexts(self, contexts: FloatArray) -> FloatArray:
         """``u`` of public contexts; those of the last call are remembered, a pool comes again."""
-        known = self._memory.get("contexts")
-        if known is None or known.shape != contexts.shape or not np.array_equal(known, contexts):
-            self._memory.update(contexts=contexts, u=self.context(contexts))
-        return self._memory["u"]
+        found = self._memory.get("contexts")
+        if found is None or not np.array_equal(found[0], contexts):
+            # One assignment: whoever reads at the same time gets what belongs together.
+            found = self._memory["contexts"] = contexts, self.context(contexts)
+        return found[1]
+
+    def _brackets(self, weights: FloatArray) -> FloatArray:
+        """Those of the last law are remembered: a device computes them when it opens a bundle."""
+        found = self._memory.get("brackets")
+        if found is None or found[0] is not weights:
+            found = self._memory["brackets"] = weights, self._added_up(weights)
+        return found[1]
+
+    def _added_up(self, weights: FloatArray) -> FloatArray:
+        """``sum_j weights_ij z_j(x)``, a row for each ``i``."""
+        assert self.table is not None
+        full = np.zeros((self.context.width, self.action.width, weights.shape[1]))
+        full[self.left, self.right] = weights
+        return np.asarray(np.matmul(self.table, full).reshape(len(full), -1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,5 +156,5 @@ class ProductFunction(Function):
 
     def __call__(self, pairs: FloatArray) -> FloatArray:
         """Evaluate on pairs of any leading shape; a value does not depend on its neighbours."""
-        flat = self.basis.rows(pairs.reshape(-1, pairs.shape[-1]))
+        flat = self.basis.rows(pairs).reshape(-1, self.basis.rank)
         return np.asarray(np.einsum("ij,j->i", flat, self.weights).reshape(pairs.shape[:-1]))

@@ -99,7 +99,7 @@ class Expectations:
             support = leg.support(problem, basis, generator)
             features, decisions = support.features, count * support.weights
             if leg.moved:  # the shape is that of the old basis, in its columns
-                columns = plan.features.points.shape[1]
+                columns = plan.features.basis.columns
                 psi = plan.features.whitened_block(support.pairs[:, :columns])
             else:
                 psi = features @ plan.features.whitening

@@ -2,7 +2,7 @@
 
     12 bytes    "CAPRI-BUNDLE"
     2 + 4       format version, length of the header
-    header      JSON: plan, law, kernel, bounds, and name and shape of every array
+    header      JSON: plan, law, kernels, bounds, and name and shape of every array
     arrays      float64, little-endian, one after the other
     32          SHA-256 of all before
 
@@ -12,7 +12,7 @@ with it takes the same time for everybody, see :mod:`capri.local.steady`.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import isfinite, prod
 from struct import Struct
@@ -25,11 +25,11 @@ from capri.epoch.plan import EpochPlan
 from capri.epoch.play import Conduct, ThompsonLaw
 from capri.epoch.problem import Problem
 from capri.errors import BundleError, CapriError
-from capri.features import Basis, LowRankFeatures, Predictor
+from capri.features import LowRankFeatures, Span
 from capri.files import plain
-from capri.kernels import from_dict
-from capri.kernels.steady import steady
-from capri.local.steady import SteadyBasis, SteadyFeatures, settled
+from capri.local.spans import action_rows, action_state, check_kernel, span_of, span_state
+from capri.local.steady import SteadyFeatures, settled
+from capri.local.work import feasible
 from capri.privacy.grid import Grid
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere
@@ -46,13 +46,8 @@ _LARGEST_HEADER = 1 << 17
 # Products of a few such numbers are still far from overflow.
 _LARGEST_NUMBER = 1e15
 _LARGEST_SIDE = 1 << 24
-# What one decision may take: numbers held at once (64 MB), kernel arithmetic and products (tens to
-# hundreds of milliseconds), and coordinates of anything.
-_MOST_NUMBERS, _MOST_WORK, _WIDEST = 1 << 23, 1 << 27, 1 << 12
 # Numbers that the directions of a report are made of, twice.
 _MOST_DIRECTIONS = 1 << 21
-# How deep kernels may be nested: evaluating them must not depend on the depth of the caller.
-_DEEPEST = 64
 _PLAN_VALUES = (
     "epoch",
     "length",
@@ -97,22 +92,20 @@ class Bundle:
 def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
     """The bytes that every device gets."""
     features, actions = plan.features, problem.actions
-    _check_kernel(problem.kernel.to_dict())
+    check_kernel(problem.kernel.to_dict())
     if not isinstance(features, LowRankFeatures):
         raise BundleError("a bundle needs low-rank features")
+    span, arrays = span_state(features)
+    if span and isinstance(conduct.law, ThompsonLaw):
+        conduct = replace(conduct, tests=())  # such a law does not ask them
     conduct_values, conduct_arrays = conduct.state()
-    arrays: dict[str, FloatArray] = {
-        "pivots": features.kernel_basis.pivots,
-        "transform": features.kernel_basis.transform,
-        "whitening": features.whitening,
-        **conduct_arrays,
-    }
+    arrays = {**arrays, "whitening": features.whitening, **conduct_arrays}
     if plan.baseline is not None:
         arrays["baseline"] = plan.baseline.weights
     if isinstance(actions, FixedActions):
-        arrays["actions"] = actions.rows
+        arrays |= action_state(actions, products=bool(span))
     sphere, grid = plan.sphere, plan.grid
-    header = {
+    header: dict[str, Any] = {
         "kernel": problem.kernel.to_dict(),
         "context_dimension": problem.contexts.dimension,
         "reward_bound": problem.reward_bound,
@@ -128,6 +121,7 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "conduct": conduct_values,
         "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
     }
+    header |= span
     if problem.rewards.missing:  # said only where it is not the default
         header["missing_reward"] = problem.rewards.missing
     # Without names a bundle has the bytes that it always had.
@@ -188,17 +182,15 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     start = _HEAD.size + length
     header = json.loads(data[_HEAD.size : start])
     arrays = _arrays(header["arrays"], data, start)
-    leaves = _check_kernel(header["kernel"])
-    kernel = steady(from_dict(header["kernel"]))
     varying = header["varying_actions"]
     actions: Actions
     if varying is None:
-        actions = FixedActions(arrays["actions"], header.get("action_names"))
+        actions = FixedActions(action_rows(header, arrays), header.get("action_names"))
     else:
         count, features = (_whole(number, "an action count") for number in varying)
         actions = VaryingActions(count, features)
     context_dimension = _whole(header["context_dimension"], "context_dimension")
-    basis = SteadyBasis(kernel, arrays["pivots"], arrays["transform"])
+    basis, leaves = span_of(header, arrays, actions, context_dimension)
     bound = _number(header["reward_bound"], "reward_bound", 1e-50, 1e50)
     plan = _plan(header, arrays, basis, bound)
     described = header.get("schema")
@@ -218,30 +210,6 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     )
     _check_shapes(bundle, leaves)
     return bundle
-
-
-def _check_kernel(description: Any, depth: int = 1) -> int:
-    """Refuse kernels that could fail, or take long, at some contexts only; counts their parts.
-
-    Whether and when a report is made would tell the server which: contexts reach 1e100, and
-    numbers between 1e-30 and 1e30 leave squares of their quotients far from overflow. Bessel
-    functions take a hundred times longer at some distances than at others.
-    """
-    if depth > _DEEPEST:
-        raise BundleError(f"devices take kernels that are nested at most {_DEEPEST} deep")
-    parts = 1
-    values = description.values() if isinstance(description, dict) else description
-    for value in values:
-        if isinstance(value, dict | list):
-            parts += _check_kernel(value, depth + 1)
-        elif isinstance(value, int | float) and value and not 1e-30 <= abs(value) <= 1e30:
-            raise BundleError(
-                "the bundle is malformed: the numbers of a kernel must lie in 1e-30 to 1e30"
-            )
-    order = description.get("nu", "inf") if isinstance(description, dict) else "inf"
-    if order != "inf" and not (float(order) - 0.5).is_integer():
-        raise BundleError("devices take Matern kernels of half-integer order only: 1/2, 3/2, ...")
-    return parts
 
 
 def _conduct(values: Any) -> Any:
@@ -275,7 +243,7 @@ def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:
 
 
 def _plan(
-    header: dict[str, Any], arrays: dict[str, FloatArray], basis: Basis, bound: float
+    header: dict[str, Any], arrays: dict[str, FloatArray], basis: Span, bound: float
 ) -> EpochPlan:
     values = header["plan"]
     if set(values) != set(_PLAN_VALUES):
@@ -295,9 +263,7 @@ def _plan(
     if header["sphere"] is not None:
         dimension, candidates, near, chance = header["sphere"]
         sphere = Sphere(dimension=dimension, candidates=candidates, near=near, chance=chance)
-    baseline = None
-    if "baseline" in arrays:
-        baseline = Predictor(basis.kernel, basis.pivots, arrays["baseline"])
+    baseline = basis.weighted(arrays["baseline"]) if "baseline" in arrays else None
     tau = _number(values["tau"], "tau", 1e-300, 1e300)
     return EpochPlan(
         epoch=_whole(values["epoch"], "epoch", 1 << 62),
@@ -316,26 +282,12 @@ def _plan(
     )
 
 
-def _check_shapes(bundle: Bundle, leaves: int) -> None:
+def _check_shapes(bundle: Bundle, leaves: tuple[int, int]) -> None:
     """All matrices fit each other, and a device can play: tried at the context of zeros."""
     plan, conduct, actions = bundle.plan, bundle.conduct, bundle.actions
     features = plan.features
-    if not isinstance(features, LowRankFeatures) or features.kernel_basis.pivots.ndim != 2:
-        raise BundleError("the bundle is malformed: pivots must be a matrix")
-    own = bundle.context_dimension
-    if isinstance(actions, VaryingActions):
-        own -= actions.count * actions.dimension
-    if own < 0 or features.kernel_basis.pivots.shape[1] != own + actions.dimension:
-        raise BundleError("the bundle is malformed: pivots, contexts and actions do not fit")
-    pivots, columns = features.kernel_basis.pivots.shape
-    width = max(columns, pivots, features.basis.rank, features.rank)
-    if isinstance(conduct.law, ThompsonLaw):
-        width = max(width, conduct.law.draws.shape[-1])
-    # Every test evaluates the kernel anew, and a kernel all of its parts.
-    passes = 1 + sum(1 + len(getattr(test, "roots", ())) for test in conduct.tests)
-    too_large = width > _WIDEST or actions.count * width > _MOST_NUMBERS
-    values = actions.count * pivots * passes * leaves
-    if too_large or values * (columns + 8) > _MOST_WORK or values * width > 32 * _MOST_WORK:
+    assert isinstance(features, LowRankFeatures)
+    if not feasible(features, conduct, leaves):
         raise BundleError("the bundle asks for more work than a device should do")
     if (bundle.randomizer is Randomizer.SPHERE) != (plan.sphere is not None):
         raise BundleError("the bundle is malformed: it does not describe its randomizer")

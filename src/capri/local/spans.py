@@ -1,0 +1,189 @@
+"""The coordinates that a bundle is written in: pivots of a kernel, or products of two factors.
+
+Of a told kernel a bundle holds ``pivots`` and ``transform``. Where nobody told one it holds, below
+the name ``span``,
+
+    context.*, action.*     of each factor: centre, rate, axes, pivots, transform, offset
+    left, right             which feature of either one makes each product, as whole numbers
+
+and in its header, as ``span``, the kernels of both factors. Arrays without numbers are left out: a
+factor that is constant has none but centre and rate. So are those that are the identity, which the
+actions and the pivots of unrelated actions are. The features of actions that are the same for all
+contexts are computed when a bundle is opened.
+
+All of it is public. It comes from somebody the device does not trust, so shapes are compared before
+anything is computed with them, and what is built takes the same time at every context.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
+from capri.errors import BundleError
+from capri.family.basis import ProductBasis
+from capri.features import Basis, LowRankFeatures, Span
+from capri.kernels import from_dict
+from capri.kernels.steady import steady
+from capri.local.steady import SteadyBasis, SteadyFactor, SteadyProductBasis, SteadyScores
+from capri.local.work import factors_fit
+from capri.spaces import Actions, FixedActions, VaryingActions
+
+Arrays = dict[str, FloatArray]
+# How deep kernels may be nested: evaluating them must not depend on the depth of the caller.
+_DEEPEST = 64
+# Up to so many rows an identity is left out: a few bytes must not ask for more than 32 MB.
+_MOST_INDICATORS = 1 << 11
+_SIDES = ("context", "action")
+_BELOW = "span."
+
+
+def span_state(features: LowRankFeatures) -> tuple[dict[str, Any], Arrays]:
+    """What a bundle says of its coordinates: entries of the header, and arrays."""
+    basis = features.basis
+    if not isinstance(basis, ProductBasis):
+        kernel_basis = features.kernel_basis
+        return {}, {"pivots": kernel_basis.pivots, "transform": kernel_basis.transform}
+    kernels, arrays = basis.state()
+    arrays.pop("table", None)
+    for side in _SIDES:
+        check_kernel(kernels[side])
+        constant, pivots = not arrays[f"{side}.offset"].size, f"{side}.pivots"
+        if constant or _is_identity(arrays[pivots]):
+            del arrays[pivots]
+    return {"span": kernels}, {f"{_BELOW}{name}": a for name, a in arrays.items() if a.size}
+
+
+def action_state(actions: FixedActions, *, products: bool) -> Arrays:
+    """Rows of the actions; none where they are unrelated and coordinates are products."""
+    return {} if products and _is_identity(actions.rows) else {"actions": actions.rows}
+
+
+def action_rows(header: Mapping[str, Any], arrays: Arrays) -> FloatArray:
+    """The inverse of :func:`action_state`."""
+    if "span" in header and "actions" not in arrays:
+        return _identity(len(arrays[f"{_BELOW}action.transform"]))
+    return arrays["actions"]
+
+
+def _is_identity(rows: FloatArray) -> bool:
+    count = len(rows)
+    square = rows.shape == (count, count) and count <= _MOST_INDICATORS
+    return square and bool((rows == np.eye(count)).all())
+
+
+def _identity(count: int) -> FloatArray:
+    if count > _MOST_INDICATORS:
+        raise BundleError("the bundle is malformed: it leaves out an array that is too large")
+    return np.eye(count)
+
+
+def span_of(
+    header: Mapping[str, Any], arrays: Arrays, actions: Actions, context_dimension: int
+) -> tuple[Span, tuple[int, int]]:
+    """The coordinates, steady, and how many parts the kernels of contexts and of actions have."""
+    own = context_dimension
+    if isinstance(actions, VaryingActions):
+        own -= actions.count * actions.dimension
+    if own < 0:
+        raise BundleError("the bundle is malformed: contexts are too short for their actions")
+    parts = check_kernel(header["kernel"])
+    if "span" not in header:
+        return _kernel_basis(header["kernel"], arrays, own + actions.dimension), (parts, parts)
+    kernels = header["span"]
+    if set(kernels) != set(_SIDES):
+        raise BundleError(f"the bundle is malformed: a span has {' and '.join(_SIDES)}")
+    parts_of = (check_kernel(kernels["context"]), check_kernel(kernels["action"]))
+    given = {name[len(_BELOW) :]: a for name, a in arrays.items() if name.startswith(_BELOW)}
+    context = _factor(kernels["context"], _side("context", given), own)
+    action = _factor(kernels["action"], _side("action", given), actions.dimension)
+    left = _indices(given.get("left"), context.width)
+    right = _indices(given.get("right"), action.width)
+    if left.shape != right.shape:
+        raise BundleError("the bundle is malformed: its products do not fit their factors")
+    if not factors_fit(context, action, actions.count, parts_of):
+        raise BundleError("the bundle asks for more work than a device should do")
+    table = action(actions.rows) if isinstance(actions, FixedActions) else None
+    return SteadyProductBasis(context, action, left, right, table), parts_of
+
+
+def _kernel_basis(kernel: dict[str, Any], arrays: Arrays, columns: int) -> Basis:
+    pivots, transform = arrays["pivots"], arrays["transform"]
+    if pivots.ndim != 2:
+        raise BundleError("the bundle is malformed: pivots must be a matrix")
+    if pivots.shape[1] != columns:
+        raise BundleError("the bundle is malformed: pivots, contexts and actions do not fit")
+    return SteadyBasis(steady(from_dict(kernel)), pivots, transform)
+
+
+def _factor(kernel: dict[str, Any], arrays: Arrays, columns: int) -> SteadyFactor:
+    """One side; every shape follows from that of the transform."""
+    if not {"pivots", "transform", "offset"} & set(arrays):  # a constant
+        nothing = np.zeros((0, 0))
+        arrays = arrays | {"pivots": nothing, "transform": nothing, "offset": np.zeros(0)}
+    elif "pivots" not in arrays:
+        arrays = arrays | {"pivots": _identity(len(arrays["transform"]))}
+    if not columns:
+        arrays = {"centre": np.zeros(0), "rate": np.zeros(0)} | arrays
+    axes, transform = arrays.get("axes"), arrays["transform"]
+    turned = columns if axes is None else axes.shape[-1]
+    features = transform.shape[-1]
+    shapes: dict[str, tuple[int, ...]] = {
+        "centre": (columns,),
+        "rate": (columns,),
+        "axes": (columns, turned),
+        "pivots": (len(transform), turned if features else 0),
+        "transform": (len(transform), features),
+        "offset": (features,),
+    }
+    if any(shapes.get(name) != array.shape for name, array in arrays.items()):
+        raise BundleError("the bundle is malformed: the parts of a factor do not fit")
+    return SteadyFactor(
+        SteadyScores(arrays["centre"], arrays["rate"], axes),
+        steady(from_dict(kernel)),
+        arrays["pivots"],
+        transform,
+        arrays["offset"],
+    )
+
+
+def _side(side: str, arrays: Arrays) -> Arrays:
+    return {
+        name.removeprefix(f"{side}."): array
+        for name, array in arrays.items()
+        if name.startswith(f"{side}.")
+    }
+
+
+def _indices(numbers: FloatArray | None, width: int) -> IntArray:
+    """Whole numbers from 0 to below ``width``."""
+    if numbers is not None and numbers.ndim == 1:
+        whole = numbers == np.floor(numbers)
+        if (whole & (numbers >= 0) & (numbers < width)).all():
+            return numbers.astype(np.int64)
+    raise BundleError("the bundle is malformed: a product of features that are not there")
+
+
+def check_kernel(description: Any, depth: int = 1) -> int:
+    """Refuse kernels that could fail, or take long, at some contexts only; counts their parts.
+
+    Whether and when a report is made would tell the server which: contexts reach 1e100, and
+    numbers between 1e-30 and 1e30 leave squares of their quotients far from overflow. Bessel
+    functions take a hundred times longer at some distances than at others.
+    """
+    if depth > _DEEPEST:
+        raise BundleError(f"devices take kernels that are nested at most {_DEEPEST} deep")
+    parts = 1
+    values = description.values() if isinstance(description, dict) else description
+    for value in values:
+        if isinstance(value, dict | list):
+            parts += check_kernel(value, depth + 1)
+        elif isinstance(value, int | float) and value and not 1e-30 <= abs(value) <= 1e30:
+            raise BundleError(
+                "the bundle is malformed: the numbers of a kernel must lie in 1e-30 to 1e30"
+            )
+    order = description.get("nu", "inf") if isinstance(description, dict) else "inf"
+    if order != "inf" and not (float(order) - 0.5).is_integer():
+        raise BundleError("devices take Matern kernels of half-integer order only: 1/2, 3/2, ...")
+    return parts
