@@ -33,6 +33,7 @@ PUBLIC = {
     "ErrorWidth",
     "ExpectedEpoch",
     "ExpectedRegret",
+    "Explanation",
     "FixedActions",
     "Forecast",
     "HorizonError",

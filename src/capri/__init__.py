@@ -47,6 +47,7 @@ if typing.TYPE_CHECKING:
     from capri.forecast.result import ExpectedRegret as ExpectedRegret
     from capri.forecast.result import Forecast as Forecast
     from capri.joint.policy import Capri as Capri
+    from capri.learners.explanation import Explanation as Explanation
     from capri.learners.options import PracticalOptions as PracticalOptions
     from capri.learners.paper import PaperOptions as PaperOptions
     from capri.local.aggregator import LocalCapri as LocalCapri
@@ -102,6 +103,7 @@ _NAMES = {
     "capri.experiments.frames": ("load_results",),
     "capri.forecast.result": ("ExpectedEpoch", "Forecast", "ExpectedRegret"),
     "capri.joint.policy": ("Capri",),
+    "capri.learners.explanation": ("Explanation",),
     "capri.learners.options": ("PracticalOptions",),
     "capri.learners.paper": ("PaperOptions",),
     "capri.local.aggregator": ("LocalCapri",),

@@ -9,6 +9,8 @@ from capri.epoch.storage import problem_state
 from capri.errors import BudgetError, ConfigurationError
 from capri.forecast.result import Forecast
 from capri.forecast.run import forecast
+from capri.learners.explain import explain
+from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
@@ -129,6 +131,14 @@ class Configured(PublicFace):
             **asdict(self._options),
         }
         return type(self)(**(settings | changes))
+
+    def explain(self) -> Explanation:
+        """What the releases made it believe: kernels, effects, columns that matter, noise.
+
+        From public things alone, so it costs nothing and changes nothing.
+        """
+        with self._lock:
+            return explain(self._course.learner)
 
     def forecast(
         self,

@@ -28,6 +28,8 @@ from capri.epoch.rewards import RewardTerms, checked_terms
 from capri.epoch.storage import problem_state
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
+from capri.learners.explain import explain
+from capri.learners.explanation import Explanation
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.practical import PracticalLearner
@@ -193,6 +195,11 @@ class LocalCapri(SavedAggregator):
     def digest(self) -> bytes:
         """SHA-256 of the newest bundle, to be published where devices can compare it."""
         return self.bundle()[-32:]
+
+    def explain(self) -> Explanation:
+        """What the reports made it believe: kernels, effects, columns that matter, noise."""
+        with self._lock:
+            return explain(self._learner)
 
     def terms(self) -> dict[str, Any]:
         """What real devices certify, without what was reported so far."""
