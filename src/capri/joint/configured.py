@@ -148,6 +148,8 @@ class Configured(PublicFace):
         functions: int = 10,
         noise: float = 0.1,
         seed: int = 0,
+        kinds: Sequence[str] | None = None,
+        compare: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> Forecast:
         """What to expect of this configuration, from play against random functions.
@@ -161,5 +163,7 @@ class Configured(PublicFace):
             functions=functions,
             noise=noise,
             seed=seed,
+            kinds=kinds,
+            compare=compare,
             progress=progress,
         )
