@@ -17,7 +17,7 @@ _QUIET_BAR = "#C9CED6"
 def explanation_figure(explanation: Explanation) -> Figure:
     """Left: shares of the effects. Middle: of the shapes. Right: how much each column matters."""
     footnote = f"{' '.join(explanation.facts)} From public things alone."
-    figure = new_figure(16, 6.2, explanation.headline, fill(footnote, 190))
+    figure = new_figure(16, 6.2, explanation.headline, fill(footnote, 220))
     figure.subplots_adjust(left=0.085, right=0.98, wspace=0.62)
     left, middle, right = figure.subplots(1, 3)
     known = explanation.releases > 0

@@ -69,7 +69,7 @@ def _footnote(forecast: Forecast) -> str:
     kinds = [f"{each.kind} {each.ratio:.2g}" for each in forecast.kinds_at(middle, horizon)]
     if kinds:
         made += f" By kind, at {name_of(middle)}: {', '.join(kinds)}."
-    return fill(made if forecast.advice is None else f"{made} {forecast.advice}", 190)
+    return fill(made if forecast.advice is None else f"{made} {forecast.advice}", 220)
 
 
 def _draw_ratio(
