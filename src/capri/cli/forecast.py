@@ -12,6 +12,7 @@ from capri.cli.options import (
     Json,
     Preset,
     count,
+    flag,
     numbers,
     of_policy,
     option,
@@ -38,6 +39,10 @@ def forecast(
     detail: Annotated[
         float | None, option("Epsilon whose epochs are listed. Default: the middle one.")
     ] = None,
+    compare: Annotated[
+        bool,
+        flag("--compare/--no-compare", "Compare a told kernel with auto on the same functions."),
+    ] = True,
     kernel: Annotated[str, _space(f"auto, or one of {KERNELS}.", "NAME")] = "matern52",
     lengthscale: Annotated[float, _space("Lengthscale of the kernel.")] = 0.3,
     contexts: Annotated[int, _count("Number of random contexts in the unit cube.")] = 50,
@@ -97,7 +102,8 @@ def forecast(
         seed=seed,
     )
     pool: Any = spaces.contexts if contexts_csv is None else read_rows(contexts_csv)
-    finite = next((one for one in epsilons if one != inf), None)
+    # The epsilon whose epochs are listed is the policy's own; kernels are compared there.
+    finite = chosen if chosen != inf else next((one for one in epsilons if one != inf), None)
     device = model == "device"
     pure = device and randomizer == "sphere"
     policy = _policy(
@@ -112,7 +118,7 @@ def forecast(
     with Meter("forecast", "rounds") as meter:
         found = policy.forecast(
             horizons=horizons, epsilons=epsilons, functions=functions, noise=noise, seed=seed,
-            progress=meter,
+            compare=compare, progress=meter,
         )  # fmt: skip
     files.put(
         _grid(found),
@@ -214,7 +220,7 @@ def _kinds(found: "Forecast", epsilon: float) -> object:
         ("functions", *(f"{horizon:,} rounds" for horizon in found.horizons)),
         left=("functions",),
         title=f"By kind of function, at {name_of(epsilon)}",
-        caption=found.advice or "told kernels are compared with kernel='auto'; this is it.",
+        caption=found.advice,
     )
     rows = [found.kinds_at(epsilon, horizon) for horizon in found.horizons]
     for place, kind in enumerate(kinds):

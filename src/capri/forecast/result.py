@@ -228,7 +228,8 @@ class Forecast:
         worst = max(kinds, key=lambda each: each.cost)
         found = (
             f"On the same functions the told kernel has {every.cost:.2g} times the regret of "
-            f"kernel='auto' after {every.rounds:,} rounds, "
+            f"kernel='auto' after {every.rounds:,} rounds"
+            f"{f' at epsilon {every.epsilon:g}' if every.epsilon < inf else ''}, "
             f"on those of kind '{worst.kind}' {worst.cost:.2g} times."
         )
         if every.cost > _COSTLY:
