@@ -375,6 +375,33 @@ def test_forecast_prints_draws_and_writes_the_numbers_of_the_library(tmp_path: P
     assert "Epochs at no privacy" in said
 
 
+def test_forecast_tells_kinds_apart_and_what_the_kernel_costs(tmp_path: Path) -> None:
+    picture, results = tmp_path / "forecast.png", tmp_path / "forecast.json"
+    outcome = run(*FORECAST, "--epsilon", "1,4", "--detail", "4", "--json", results,
+                  "--output", picture)  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    document = json.loads(results.read_text())
+    assert {entry["kind"] for entry in document["kinds"]} == {"rough", "mostly actions"}
+    every = document["costs"][0]
+    assert (every["kind"], every["epsilon"]) == ("all", 4.0)
+    said = " ".join(outcome.stdout.split())
+    assert f"the told kernel has {every['cost']:.2g} times the regret of kernel='auto'" in said
+    assert "By kind of function, at epsilon 4" in said
+    alone = run(*FORECAST, "--epsilon", "4", "--kernel", "auto", "--output", picture)
+    assert alone.exit_code == 0, alone.output
+    assert "the told kernel" not in " ".join(alone.stdout.split())
+
+
+def test_forecast_of_devices(tmp_path: Path) -> None:
+    arguments = (*FORECAST, "--model", "device", "--no-compare", "--output", tmp_path / "f.png")
+    outcome = run(*arguments, "--epsilon", "2,8")
+    assert outcome.exit_code == 0, outcome.output
+    assert "local model" in " ".join(outcome.stdout.split())
+    refused = run(*arguments, "--epsilon", "inf")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("devices always make their reports private")
+
+
 def test_forecast_json_alone_on_standard_output(tmp_path: Path) -> None:
     outcome = run(
         *FORECAST, "--epsilon", "0.01", "--json", "-", "--output", tmp_path / "forecast.svg"

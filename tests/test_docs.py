@@ -18,6 +18,8 @@ def blocks(page: str) -> list[str]:
     [
         "README.md",
         "docs/quickstart.md",
+        "docs/explain.md",
+        "docs/forecast.md",
         "docs/schema.md",
         "docs/local.md",
         "docs/rivals.md",

@@ -44,9 +44,12 @@ if typing.TYPE_CHECKING:
     from capri.errors import StorageError as StorageError
     from capri.experiments.frames import load_results as load_results
     from capri.forecast.result import ExpectedEpoch as ExpectedEpoch
+    from capri.forecast.result import ExpectedKind as ExpectedKind
     from capri.forecast.result import ExpectedRegret as ExpectedRegret
     from capri.forecast.result import Forecast as Forecast
+    from capri.forecast.result import KernelCost as KernelCost
     from capri.joint.policy import Capri as Capri
+    from capri.learners.explanation import Explanation as Explanation
     from capri.learners.options import PracticalOptions as PracticalOptions
     from capri.learners.paper import PaperOptions as PaperOptions
     from capri.local.aggregator import LocalCapri as LocalCapri
@@ -100,8 +103,15 @@ _NAMES = {
         "StorageError",
     ),
     "capri.experiments.frames": ("load_results",),
-    "capri.forecast.result": ("ExpectedEpoch", "Forecast", "ExpectedRegret"),
+    "capri.forecast.result": (
+        "ExpectedEpoch",
+        "ExpectedKind",
+        "ExpectedRegret",
+        "Forecast",
+        "KernelCost",
+    ),
     "capri.joint.policy": ("Capri",),
+    "capri.learners.explanation": ("Explanation",),
     "capri.learners.options": ("PracticalOptions",),
     "capri.learners.paper": ("PaperOptions",),
     "capri.local.aggregator": ("LocalCapri",),

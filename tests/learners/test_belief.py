@@ -64,8 +64,13 @@ def pooled(problem: Problem, order: list[int] | None = None) -> Belief:
 
 
 def infer(belief: Belief, **changes: float | None) -> Posterior:
-    settings = {"smoothness": 0.5, "norm_bound": 1.0, "scale": 1.0} | changes
-    return posterior(belief, SPECTRUM, **settings)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"smoothness": 0.5, "norm_bound": 1.0, "scale": 1.0} | changes
+    scale = settings.pop("scale")
+
+    def variance(candidate: float) -> FloatArray:
+        return prior_variance(SPECTRUM, candidate, **settings)
+
+    return posterior(belief, variance, scale=scale)
 
 
 def dense_regression(problem: Problem, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

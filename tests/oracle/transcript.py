@@ -81,7 +81,13 @@ def face(policy: Any, questions: np.ndarray) -> Transcript:
         ("remaining", policy.remaining),
         ("records", json.dumps([record.to_dict() for record in policy.epochs])),
         ("records shown", (repr(policy.epochs), policy.epochs._repr_html_())),
+        ("explained", explained(policy)),
     ]
+
+
+def explained(policy: Any) -> str | None:
+    """What it believes; the paper's algorithm has no belief."""
+    return json.dumps(policy.explain().to_dict()) if policy.preset == "practical" else None
 
 
 def account(policy: capri.Capri) -> Transcript:

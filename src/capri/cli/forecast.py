@@ -10,10 +10,11 @@ from capri.cli.options import (
     PRESETS,
     Delta,
     Json,
-    Model,
     Preset,
     count,
+    flag,
     numbers,
+    of_policy,
     option,
     whole_numbers,
 )
@@ -38,7 +39,11 @@ def forecast(
     detail: Annotated[
         float | None, option("Epsilon whose epochs are listed. Default: the middle one.")
     ] = None,
-    kernel: Annotated[str, _space(f"One of {KERNELS}.", "NAME")] = "matern52",
+    compare: Annotated[
+        bool,
+        flag("--compare/--no-compare", "Compare a told kernel with auto on the same functions."),
+    ] = True,
+    kernel: Annotated[str, _space(f"auto, or one of {KERNELS}.", "NAME")] = "matern52",
     lengthscale: Annotated[float, _space("Lengthscale of the kernel.")] = 0.3,
     contexts: Annotated[int, _count("Number of random contexts in the unit cube.")] = 50,
     actions: Annotated[int, _count("Number of random actions in the unit cube.")] = 50,
@@ -50,7 +55,14 @@ def forecast(
     actions_csv: Annotated[
         Path | None, _space("Your actions instead: a header, then a row of numbers each.", "PATH")
     ] = None,
-    model: Model = "joint",
+    model: Annotated[
+        str,
+        of_policy(
+            "Whom users trust: a curator, or nobody; device: what real devices upload.",
+            "joint|local|device",
+        ),
+    ] = "joint",
+    randomizer: Annotated[str, of_policy("Of the device.", "sphere|gaussian")] = "sphere",
     preset: Preset = PRESETS[0],
     delta: Delta = 1e-5,
     seed: Annotated[int, count("Of spaces, functions, users and noise.", 0)] = 0,
@@ -61,15 +73,15 @@ def forecast(
 
     Everything but the reward function is public before the first user comes.
     So the policy is played, with seeded noise, against random functions of
-    the kernel's space. A simulation: it carries no privacy claim.
+    many kinds, smooth and rough, and a told kernel is compared with "auto".
+    A simulation: it carries no privacy claim.
     """
     epsilons, horizons = numbers("epsilon", epsilon), whole_numbers("rounds", rounds)
 
     from capri.cli.outcome import Output
     from capri.cli.progress import Meter
     from capri.environments import random_rkhs
-    from capri.joint.policy import Capri
-    from capri.kernels import kernel_by_name
+    from capri.kernels import Kernel, kernel_by_name
     from capri.privacy.budget import Budget
     from capri.spaces import ContextPool
 
@@ -77,10 +89,12 @@ def forecast(
     chosen = epsilons[len(epsilons) // 2] if detail is None else detail
     if chosen not in epsilons:
         raise ConfigurationError(f"detail must be one of the epsilons {epsilon}, got {chosen:g}")
-    chosen_kernel = kernel_by_name(kernel, lengthscale)
+    untold = kernel == "auto"
     # The spaces that ``capri simulate`` draws under the same seed; its function is not used.
+    drawn_with = kernel_by_name("matern52" if untold else kernel, lengthscale)
+    told: Kernel | str = "auto" if untold else drawn_with
     spaces = random_rkhs(
-        chosen_kernel,
+        drawn_with,
         contexts=contexts,
         actions=actions,
         context_dimension=context_dimension,
@@ -88,23 +102,46 @@ def forecast(
         seed=seed,
     )
     pool: Any = spaces.contexts if contexts_csv is None else read_rows(contexts_csv)
-    finite = next((one for one in epsilons if one != inf), None)
-    policy = Capri(
-        kernel=chosen_kernel,
+    # The epsilon whose epochs are listed is the policy's own; kernels are compared there.
+    finite = chosen if chosen != inf else next((one for one in epsilons if one != inf), None)
+    device = model == "device"
+    pure = device and randomizer == "sphere"
+    policy = _policy(
+        kernel=told,
         actions=spaces.actions if actions_csv is None else read_rows(actions_csv),
         contexts=ContextPool(pool),
-        budget=None if finite is None else Budget(epsilon=finite, delta=delta),
-        model=model,
-        preset=preset,
+        budget=None if finite is None else Budget(epsilon=finite, delta=0.0 if pure else delta),
         horizon=max(horizons),
         simulation_seed=seed,
+        **({"randomizer": randomizer} if device else {"model": model, "preset": preset}),
     )
     with Meter("forecast", "rounds") as meter:
         found = policy.forecast(
             horizons=horizons, epsilons=epsilons, functions=functions, noise=noise, seed=seed,
-            progress=meter,
+            compare=compare, progress=meter,
         )  # fmt: skip
-    files.put(_grid(found), _epochs(found, chosen), document=found.to_dict(), figure=found.plot())
+    files.put(
+        _grid(found),
+        _kinds(found, chosen),
+        _epochs(found, chosen),
+        document=found.to_dict(),
+        figure=found.plot(),
+    )
+
+
+def _policy(**settings: Any) -> Any:
+    """A curator, or devices where a randomizer is named."""
+    if "randomizer" in settings:
+        from capri.local.fleet import Fleet
+
+        if settings["budget"] is None:
+            raise ConfigurationError(
+                "devices always make their reports private: give a finite epsilon"
+            )
+        return Fleet.build(**settings)
+    from capri.joint.policy import Capri
+
+    return Capri(**settings)
 
 
 def read_rows(path: Path) -> list[list[float]]:
@@ -171,6 +208,23 @@ def _grid(found: "Forecast") -> object:
             figure = f"{row.ratio:.3f} +- {row.ratio_standard_error:.3f}"
             cells.append(f"{figure}\n[{style}]{row.grade}[/{style}]")
         table.add_row(name_of(epsilon), *cells)
+    return table
+
+
+def _kinds(found: "Forecast", epsilon: float) -> object:
+    from capri.cli.outcome import a_table
+    from capri.plots.forecast import name_of
+
+    kinds = tuple(dict.fromkeys(each.kind for each in found.kinds))
+    table = a_table(
+        ("functions", *(f"{horizon:,} rounds" for horizon in found.horizons)),
+        left=("functions",),
+        title=f"By kind of function, at {name_of(epsilon)}",
+        caption=found.advice,
+    )
+    rows = [found.kinds_at(epsilon, horizon) for horizon in found.horizons]
+    for place, kind in enumerate(kinds):
+        table.add_row(kind, *(f"{row[place].ratio:.3f} {row[place].grade}" for row in rows))
     return table
 
 

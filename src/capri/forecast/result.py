@@ -17,12 +17,23 @@ VERDICTS = (
     (0.9, "learns slowly"),
     (inf, "hopeless"),
 )
+# A told kernel with so many times the regret of "auto" is worth a warning.
+_COSTLY = 1.15
 _MEANING = {
     "good": "at most a fifth of the regret of uniform play",
     "learns": "at most half of the regret of uniform play",
     "learns slowly": "most of the regret of uniform play is left",
     "hopeless": "no better than uniform play",
 }
+
+
+def grade_of(ratio: float) -> str:
+    """ "good" up to 0.2, "learns" to 0.5, "learns slowly" to 0.9, "hopeless" above.
+
+    >>> grade_of(0.3)
+    'learns'
+    """
+    return next(name for limit, name in VERDICTS if not ratio > limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +59,7 @@ class ExpectedRegret:
         ...     regret_per_round=0.1, regret_standard_error=0.01).verdict
         'learns: at most half of the regret of uniform play'
         """
-        return next(name for limit, name in VERDICTS if not self.ratio > limit)
+        return grade_of(self.ratio)
 
     @property
     def verdict(self) -> str:
@@ -95,6 +106,56 @@ class ExpectedEpoch:
         return asdict(self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExpectedKind:
+    """Expected regret on functions of one kind, divided by that of uniform play.
+
+    ``told``: functions of the kernel that the policy was given. The standard error is None where
+    only one function was played.
+    """
+
+    kind: str
+    epsilon: float
+    rounds: int
+    functions: int
+    ratio: float
+    ratio_standard_error: float | None
+
+    @property
+    def grade(self) -> str:
+        """As of all kinds together."""
+        return grade_of(self.ratio)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and the grade."""
+        return asdict(self) | {"grade": self.grade}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelCost:
+    """The told kernel against ``kernel="auto"`` on the same functions, users and noise.
+
+    ``kind`` is that of the functions, "all" for all of them. ``told`` and ``auto`` are regrets
+    divided by that of uniform play.
+    """
+
+    kind: str
+    epsilon: float
+    rounds: int
+    functions: int
+    told: float
+    auto: float
+
+    @property
+    def cost(self) -> float:
+        """How many times the regret of "auto" the told kernel has; below 1 it is better."""
+        return self.told / self.auto if self.auto > 0 else inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return asdict(self) | {"cost": self.cost}
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Forecast:
     """Everything a forecast found; ``print(forecast)`` shows the grid of epsilon and horizon.
@@ -103,6 +164,11 @@ class Forecast:
     picture. ``epochs``: one per epsilon and epoch, of the run to the longest horizon.
     ``uniform_regret_per_round`` is what uniform play loses, the mean over the functions.
     ``contexts`` says in words which contexts were played.
+
+    Rows and curves are means over all kinds of functions, the same for every kernel: their verdict
+    is over the whole family, and verdicts of different kernels can be compared. ``kinds`` tells the
+    kinds apart, and shows functions of the told kernel beside them. ``costs``: what a told kernel
+    costs against ``kernel="auto"``; empty where none was told.
     """
 
     model: str
@@ -116,6 +182,8 @@ class Forecast:
     rows: tuple[ExpectedRegret, ...]
     curves: tuple[ExpectedRegret, ...]
     epochs: tuple[ExpectedEpoch, ...]
+    kinds: tuple[ExpectedKind, ...] = ()
+    costs: tuple[KernelCost, ...] = ()
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -145,10 +213,33 @@ class Forecast:
         """The outlooks of one epsilon from the first rounds to the longest horizon."""
         return tuple(point for point in self.curves if point.epsilon == epsilon)
 
+    def kinds_at(self, epsilon: float, horizon: int) -> tuple[ExpectedKind, ...]:
+        """The kinds of functions at one epsilon and one horizon."""
+        return tuple(
+            each for each in self.kinds if (each.epsilon, each.rounds) == (epsilon, horizon)
+        )
+
+    @property
+    def advice(self) -> str | None:
+        """What the told kernel costs, in two sentences; None where none was told."""
+        if not self.costs:
+            return None
+        every, *kinds = self.costs
+        worst = max(kinds, key=lambda each: each.cost)
+        found = (
+            f"On the same functions the told kernel has {every.cost:.2g} times the regret of "
+            f"kernel='auto' after {every.rounds:,} rounds"
+            f"{f' at epsilon {every.epsilon:g}' if every.epsilon < inf else ''}, "
+            f"on those of kind '{worst.kind}' {worst.cost:.2g} times."
+        )
+        if every.cost > _COSTLY:
+            return f"{found} Leave the kernel out unless you know it."
+        return f"{found} It is " + ("worth telling." if every.cost < 1 / _COSTLY else "harmless.")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinity stands for no privacy."""
         plain = {name: value for name, value in vars(self).items() if not isinstance(value, tuple)}
-        for name in ("rows", "curves", "epochs"):
+        for name in ("rows", "curves", "epochs", "kinds", "costs"):
             plain[name] = [entry.to_dict() for entry in getattr(self, name)]
         return plain
 
@@ -166,6 +257,11 @@ class Forecast:
                 row = self.at(epsilon, horizon)
                 error = row.ratio_standard_error
                 lines.append(f"{horizon:>13,} rounds  {row.ratio:.3f} +- {error:.3f}  {row.grade}")
+            lines += [
+                f"{'':>15}{each.kind:<15} {each.ratio:.3f}  {each.grade}"
+                for each in self.kinds_at(epsilon, self.horizons[-1])
+            ]
+        lines += [] if self.advice is None else [self.advice]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

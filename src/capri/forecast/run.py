@@ -1,12 +1,13 @@
 """Know before any user is touched: play a policy's configuration against random functions.
 
 Everything but ``f`` is public: kernel, spaces, noise, plans. So a policy of the same configuration,
-with seeded noise, is played against functions drawn from the RKHS ball that the theory assumes, and
-what they lose on average is what to expect. The forecast is as good as that assumption: an ``f``
-that the kernel does not describe can do worse.
+with seeded noise, is played against random functions, and what they lose on average is what to
+expect. On functions of its own every kernel is good, and the truth need not be one of them. So the
+verdict is over functions of the whole family, rough, linear, context-free and so on, the same for
+every kernel; and what a told kernel loses on them is set beside what ``kernel="auto"`` loses.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf, isfinite, nan, sqrt
 from numbers import Real
@@ -18,16 +19,15 @@ from capri.checks import not_negative, whole
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
-from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast
+from capri.forecast.duel import Duel
+from capri.forecast.result import ExpectedEpoch, ExpectedKind, ExpectedRegret, Forecast
+from capri.forecast.ticker import Progress, Ticker
 from capri.forecast.worlds import Forecastable, RandomFunctions
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import checked_horizon
 from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
 from capri.simulation import simulate
-
-# Called with the rounds played so far and the rounds of all runs together.
-Progress = Callable[[int, int], None]
 
 # Points per curve of a run that is read off at several horizons.
 _CURVE_POINTS = 40
@@ -41,20 +41,28 @@ def forecast(
     functions: int = 10,
     noise: float = 0.1,
     seed: int = 0,
+    kinds: Sequence[str] | None = None,
+    compare: bool = True,
     progress: Progress | None = None,
 ) -> Forecast:
     """Expected regret of a policy's configuration, by epsilon and horizon.
 
     The policy itself is not touched. ``epsilons`` replace that of its budget (None: its own;
-    infinity: no privacy). Every epsilon meets the same ``functions`` random functions
+    infinity: no privacy). Every epsilon meets the same ``functions`` random functions, of which
+    the ``kinds`` take turns (None: all). The verdict is over all but kind "told", which are
+    shown beside them:
 
         f = sum_j a_j k(., z_j),   a Gaussian, scaled to  a^T K a = norm bound^2,
 
-    with 30 centres ``z_j`` drawn from the context law and uniform actions. Rewards are ``f`` plus
+    with 30 centres ``z_j`` drawn from the context law and uniform actions; there are none with
+    ``kernel="auto"``. For the others see :mod:`capri.forecast.kinds`. Rewards are ``f`` plus
     uniform noise up to ``noise`` times the reward bound. A run without end is read off at all
     horizons; preset "paper", whose constants depend on the horizon, is played once for each. A
     context sampler is stood for by 256 of its contexts, a pool beyond 131,072 pairs by as many of
     its contexts as have that many pairs.
+
+    ``compare``: play ``kernel="auto"`` as well where a kernel was told, on a function of each kind
+    and for at most 10,000 rounds.
     """
     asked = _checked_horizons(horizons)
     budgets = _budgets(policy, epsilons)
@@ -63,10 +71,12 @@ def forecast(
     whole("seed", seed, least=0)
     if policy.problem.actions.count < 2:
         raise ConfigurationError("with a single action there is nothing to forecast")
-    world = RandomFunctions.of(policy, float(noise), seed)
+    world = RandomFunctions.of(policy, float(noise), seed, functions=int(functions), kinds=kinds)
     anytime = isinstance(policy.options, PracticalOptions)
     lengths = asked[-1:] if anytime else asked
-    ticker = _Ticker(progress, len(budgets) * functions * sum(lengths))
+    duel = Duel.of(world, budgets, asked[-1]) if compare and anytime else None
+    played = len(budgets) * functions * sum(lengths)
+    ticker = Ticker(progress, played + (0 if duel is None else duel.all_rounds))
     curves: dict[float, dict[int, list[float]]] = {epsilon: {} for epsilon in budgets}
     records: dict[float, list[tuple[EpochRecord, ...]]] = {epsilon: [] for epsilon in budgets}
     uniform = []
@@ -85,10 +95,12 @@ def forecast(
                 for rounds in _checkpoints(asked) if anytime else [length]:
                     mean = float(result.regret[rounds - 1]) / rounds
                     curves[epsilon].setdefault(rounds, []).append(mean)
+                if duel is not None:
+                    duel.play(epsilon, number, environment, result.regret, ticker)
             # Of preset "paper", the epochs of the longest horizon.
             records[epsilon].append(result.epochs)
     outlooks = tuple(
-        _outlook(epsilon, rounds, regrets, uniform)
+        _outlook(epsilon, rounds, regrets, uniform, world.shares)
         for epsilon, curve in curves.items()
         for rounds, regrets in curve.items()
     )
@@ -100,7 +112,7 @@ def forecast(
         noise=float(noise),
         seed=seed,
         contexts=world.description,
-        uniform_regret_per_round=float(np.mean(uniform)),
+        uniform_regret_per_round=float(world.shares @ uniform),
         rows=tuple(outlook for outlook in outlooks if outlook.rounds in asked),
         curves=outlooks,
         epochs=tuple(
@@ -108,6 +120,14 @@ def forecast(
             for epsilon, runs in records.items()
             for outlook in _epoch_outlooks(epsilon, runs, policy.problem)
         ),
+        kinds=tuple(
+            _of_kind(epsilon, rounds, kind, regrets, uniform, world)
+            for epsilon, curve in curves.items()
+            for rounds, regrets in curve.items()
+            if rounds in asked
+            for kind in dict.fromkeys(map(world.kind_of, range(functions)))
+        ),
+        costs=() if duel is None else duel.costs(),
     )
 
 
@@ -151,38 +171,46 @@ def _checkpoints(asked: Sequence[int]) -> list[int]:
     return sorted({*asked, *between.tolist()})
 
 
-class _Ticker:
-    """Adds up the rounds of runs that each report their own."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._before = progress, total, 0
-
-    def __call__(self, rounds: int, _: float) -> None:
-        if self._progress is not None:
-            self._progress(self._before + rounds, self._total)
-
-    def next_run(self, rounds: int) -> None:
-        self._before += rounds
-
-
 def _outlook(
-    epsilon: float, rounds: int, regrets: Sequence[float], uniform: Sequence[float]
+    epsilon: float,
+    rounds: int,
+    regrets: Sequence[float],
+    uniform: Sequence[float],
+    shares: FloatArray,
 ) -> ExpectedRegret:
-    """Means over functions, with standard errors ``sd / sqrt(functions)``."""
-    regret = np.array(regrets)
-    ratio = regret / np.array(uniform)
+    """Means over functions by their shares ``p``, with standard errors ``sd sqrt(sum p^2)``."""
+    counted = shares > 0
+    regret, weights = np.array(regrets)[counted], shares[counted]
+    ratio, rate = regret / np.array(uniform)[counted], sqrt(float(weights @ weights))
     return ExpectedRegret(
         epsilon=epsilon,
         rounds=rounds,
-        regret_per_round=float(regret.mean()),
-        regret_standard_error=_standard_error(regret),
-        ratio=float(ratio.mean()),
-        ratio_standard_error=_standard_error(ratio),
+        regret_per_round=float(weights @ regret),
+        regret_standard_error=rate * float(regret.std(ddof=1)),
+        ratio=float(weights @ ratio),
+        ratio_standard_error=rate * float(ratio.std(ddof=1)),
     )
 
 
-def _standard_error(values: FloatArray) -> float:
-    return float(values.std(ddof=1)) / sqrt(len(values))
+def _of_kind(
+    epsilon: float,
+    rounds: int,
+    kind: str,
+    regrets: Sequence[float],
+    uniform: Sequence[float],
+    world: RandomFunctions,
+) -> ExpectedKind:
+    """The mean over the functions of one kind."""
+    mine = [number for number in range(len(regrets)) if world.kind_of(number) == kind]
+    ratio = np.array(regrets)[mine] / np.array(uniform)[mine]
+    return ExpectedKind(
+        kind=kind,
+        epsilon=epsilon,
+        rounds=rounds,
+        functions=len(mine),
+        ratio=float(ratio.mean()),
+        ratio_standard_error=float(ratio.std(ddof=1)) / sqrt(len(mine)) if len(mine) > 1 else None,
+    )
 
 
 def _epoch_outlooks(

@@ -1,18 +1,24 @@
-"""The configuration of a policy against random functions of the RKHS ball it assumes."""
+"""The configuration of a policy against random functions of many kinds."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from capri.arrays import FloatArray
+from capri.checks import one_of
 from capri.environments import TabularEnvironment
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
-from capri.kernels import random_coefficients
+from capri.errors import ConfigurationError
+from capri.forecast.kinds import FAMILY, TOLD, FamilyFunctions
+from capri.kernels import Auto, random_coefficients
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options
 from capri.privacy.budget import Budget
+from capri.simulation import ClosesEpochs
 from capri.spaces import ContextPool, Contexts, context_chunks
 from capri.streams import FORECAST
 
@@ -51,12 +57,24 @@ class RandomFunctions:
     noise: float
     seed: int
     description: str
+    kinds: tuple[str, ...]
+    family: FamilyFunctions
+    functions: int
 
     @classmethod
-    def of(cls, policy: Forecastable, noise: float, seed: int) -> "RandomFunctions":
+    def of(
+        cls,
+        policy: Forecastable,
+        noise: float,
+        seed: int,
+        *,
+        functions: int,
+        kinds: Sequence[str] | None = None,
+    ) -> "RandomFunctions":
         """For the configuration of a policy, which is read and not changed."""
         problem, options = policy.problem, policy.options
-        generator = np.random.default_rng(np.random.SeedSequence([seed, FORECAST]))
+        sequence = np.random.SeedSequence([seed, FORECAST])
+        generator = np.random.default_rng(sequence)
         pool, description = _pool(problem.contexts, problem.actions.count, generator)
         norm = options.norm_bound if isinstance(options, PracticalOptions) else None
         return cls(
@@ -66,7 +84,17 @@ class RandomFunctions:
             noise=noise * problem.reward_bound,
             seed=seed,
             description=description,
+            kinds=_checked_kinds(kinds, told=not isinstance(problem.kernel, Auto)),
+            family=FamilyFunctions.of(
+                pool, problem.actions, np.random.default_rng(sequence.spawn(1)[0])
+            ),
+            functions=functions,
         )
+
+    @property
+    def told(self) -> bool:
+        """Whether somebody chose the kernel."""
+        return not isinstance(self.problem.kernel, Auto)
 
     @property
     def problem(self) -> Problem:
@@ -77,20 +105,71 @@ class RandomFunctions:
         """One seed for users, rewards and noise of a function, whatever the epsilon."""
         return int(np.random.SeedSequence([self.seed, FORECAST, number]).generate_state(1)[0])
 
-    def policy(self, budget: Budget | None, horizon: int | None, number: int) -> "NewUsers":
+    def policy(
+        self, budget: Budget | None, horizon: int | None, number: int, **changes: Any
+    ) -> "NewUsers":
         """A fresh policy of the same configuration, with seeded noise."""
         fresh = self.configured.again(
             budget=budget,
             horizon=horizon,
             contexts=self.pool,
             simulation_seed=self.seed_of(number),
+            **changes,
         )
         return NewUsers(fresh, named=self.problem.limit is not None)
 
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Kinds that are the same whatever kernel is told."""
+        return tuple(kind for kind in self.kinds if kind != TOLD)
+
+    @property
+    def of_family(self) -> int:
+        """Functions of these: a told kernel has its share of all, and comes last.
+
+        So forecasts of different kernels meet the same functions under the same numbers.
+        """
+        told = self.functions // len(self.kinds) if TOLD in self.kinds else 0
+        return self.functions - told
+
+    def kind_of(self, number: int) -> str:
+        """Kinds take turns."""
+        others = self.others
+        return others[number % len(others)] if number < self.of_family else TOLD
+
+    @property
+    def shares(self) -> FloatArray:
+        """Weight of each function in an overall mean: kinds count alike, the told one for nothing.
+
+        It is no part of the verdict unless it alone was asked for: every kernel is good for its own
+        functions, and verdicts are there to be compared.
+        """
+        kinds = [self.kind_of(number) for number in range(self.functions)]
+        counts = {kind: kinds.count(kind) for kind in self.others or self.kinds}
+        weights = np.array([1 / counts[kind] if kind in counts else 0.0 for kind in kinds])
+        return np.asarray(weights / weights.sum())
+
     def environment(self, number: int) -> TabularEnvironment:
-        """Function ``number``: ``f = sum_j a_j k(., z_j)`` scaled to the norm bound."""
+        """Function ``number``, of its kind."""
+        generator, kind = np.random.default_rng(self.seed_of(number)), self.kind_of(number)
+        if kind == TOLD:
+            means = self._of_told_kernel(generator)
+        else:
+            means = self.family.draw(FAMILY[kind], self.norm, self.problem.reward_bound, generator)
+        return TabularEnvironment(
+            name="forecast",
+            contexts=self.pool.rows,
+            weights=self.pool.weights,
+            # Actions are played by number; their features may differ between contexts.
+            actions=np.arange(float(self.problem.actions.count))[:, None],
+            means=means,
+            reward_bound=self.problem.reward_bound,
+            noise=self.noise,
+        )
+
+    def _of_told_kernel(self, generator: np.random.Generator) -> FloatArray:
+        """``f = sum_j a_j k(., z_j)`` scaled to the norm bound."""
         kernel, actions = self.problem.kernel, self.problem.actions
-        generator = np.random.default_rng(self.seed_of(number))
         rows, index = self.pool.draw(generator, _CENTRES)
         centres = actions.chosen(rows[index], generator.integers(actions.count, size=_CENTRES))
         weights = random_coefficients(kernel, centres, self.norm, generator)
@@ -99,16 +178,18 @@ class RandomFunctions:
             pairs = actions.pairs(self.pool.rows[part])
             flat = pairs.reshape(-1, pairs.shape[-1])
             means[part] = (kernel(flat, centres) @ weights).reshape(pairs.shape[:2])
-        return TabularEnvironment(
-            name="forecast",
-            contexts=self.pool.rows,
-            weights=self.pool.weights,
-            # Actions are played by number; their features may differ between contexts.
-            actions=np.arange(float(actions.count))[:, None],
-            means=means,
-            reward_bound=self.problem.reward_bound,
-            noise=self.noise,
-        )
+        return means
+
+
+def _checked_kinds(kinds: Sequence[str] | None, *, told: bool) -> tuple[str, ...]:
+    """All kinds there are, or those that were asked for."""
+    known = (TOLD, *FAMILY) if told else tuple(FAMILY)
+    if kinds is None:
+        return known
+    asked = (kinds,) if isinstance(kinds, str) else tuple(dict.fromkeys(kinds))
+    if not asked:
+        raise ConfigurationError(f"a forecast needs at least one kind: {', '.join(known)}")
+    return tuple(one_of("kinds of functions", kind, known) for kind in asked)
 
 
 def _pool(
@@ -144,11 +225,11 @@ class NewUsers:
 
     def act_many(self, contexts: object) -> Decisions:
         """Decide, each context being that of a user never seen before."""
-        users = None
+        names = {}
         if self._named:
-            users = range(self._seen, self._seen + len(np.asarray(contexts)))
-            self._seen = users.stop
-        decisions: Decisions = self._policy.act_many(contexts, users=users)
+            names["users"] = range(self._seen, self._seen + len(np.asarray(contexts)))
+            self._seen = names["users"].stop
+        decisions: Decisions = self._policy.act_many(contexts, **names)
         return decisions
 
     def update_many(self, decisions: Decisions, rewards: object) -> None:
@@ -156,5 +237,6 @@ class NewUsers:
         self._policy.update_many(decisions, rewards)
 
     def close_full_epoch(self) -> None:
-        """Pass the end of the run on."""
-        self._policy.close_full_epoch()
+        """Pass the end of the run on, to whoever closes epochs."""
+        if isinstance(self._policy, ClosesEpochs):
+            self._policy.close_full_epoch()

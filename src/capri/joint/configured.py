@@ -9,6 +9,8 @@ from capri.epoch.storage import problem_state
 from capri.errors import BudgetError, ConfigurationError
 from capri.forecast.result import Forecast
 from capri.forecast.run import forecast
+from capri.learners.explain import explain
+from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
@@ -130,6 +132,14 @@ class Configured(PublicFace):
         }
         return type(self)(**(settings | changes))
 
+    def explain(self) -> Explanation:
+        """What the releases made it believe: kernels, effects, columns that matter, noise.
+
+        From public things alone, so it costs nothing and changes nothing.
+        """
+        with self._lock:
+            return explain(self._course.learner)
+
     def forecast(
         self,
         *,
@@ -138,6 +148,8 @@ class Configured(PublicFace):
         functions: int = 10,
         noise: float = 0.1,
         seed: int = 0,
+        kinds: Sequence[str] | None = None,
+        compare: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> Forecast:
         """What to expect of this configuration, from play against random functions.
@@ -151,5 +163,7 @@ class Configured(PublicFace):
             functions=functions,
             noise=noise,
             seed=seed,
+            kinds=kinds,
+            compare=compare,
             progress=progress,
         )

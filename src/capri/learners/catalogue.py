@@ -22,6 +22,7 @@ from capri.features import Basis, Span
 from capri.learners import widths
 from capri.learners.belief import Belief, Posterior
 from capri.learners.crowds import Crowds
+from capri.learners.knowledge import Knowledge
 from capri.learners.options import PracticalOptions
 from capri.learners.passage import across, between
 from capri.learners.priors import Prior, ToldPrior
@@ -53,6 +54,17 @@ class Catalogue(Learner):
     _flights: dict[int, tuple[Leg, ...]]
     _stage: Stage
     _conduct: play.Conduct
+
+    def knowledge(self) -> Knowledge:
+        """What there is to explain."""
+        return Knowledge(
+            problem=self._problem,
+            basis=self._basis,
+            prior=self._prior,
+            belief=self._belief,
+            posterior=self._posterior,
+            crowds=self._crowds,
+        )
 
     @abstractmethod
     def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:

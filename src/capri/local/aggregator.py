@@ -28,6 +28,8 @@ from capri.epoch.rewards import RewardTerms, checked_terms
 from capri.epoch.storage import problem_state
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
+from capri.learners.explain import explain
+from capri.learners.explanation import Explanation
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.practical import PracticalLearner
@@ -193,6 +195,36 @@ class LocalCapri(SavedAggregator):
     def digest(self) -> bytes:
         """SHA-256 of the newest bundle, to be published where devices can compare it."""
         return self.bundle()[-32:]
+
+    @property
+    def options(self) -> PracticalOptions:
+        """The choices that its arguments left open."""
+        return self._options
+
+    def again(self, **changes: Any) -> "LocalCapri":
+        """A fresh aggregator of the same configuration, with some arguments changed.
+
+        Nothing that this one was told goes with it.
+        """
+        problem, terms = self._problem, self._terms.arguments()
+        del terms["reward_rule"]  # a device reports once
+        settings: dict[str, Any] = {
+            "kernel": problem.kernel,
+            "actions": problem.actions,
+            "contexts": problem.contexts,
+            "budget": self._budget,
+            "horizon": self._horizon,
+            "reward_bound": problem.reward_bound,
+            "randomizer": str(problem.randomizer),
+            **terms,
+            **asdict(self._options),
+        }
+        return type(self)(**(settings | changes))
+
+    def explain(self) -> Explanation:
+        """What the reports made it believe: kernels, effects, columns that matter, noise."""
+        with self._lock:
+            return explain(self._learner)
 
     def terms(self) -> dict[str, Any]:
         """What real devices certify, without what was reported so far."""

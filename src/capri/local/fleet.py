@@ -1,7 +1,7 @@
 """Many devices at once, for simulations: the same lines as one device, on arrays of users."""
 
 from collections import Counter, deque
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -9,7 +9,10 @@ from capri.arrays import FloatArray, IntArray
 from capri.checks import whole
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import Epochs
-from capri.errors import DataError
+from capri.epoch.problem import Problem
+from capri.errors import ConfigurationError, DataError
+from capri.forecast import Forecast, forecast
+from capri.learners.options import PracticalOptions
 from capri.local.aggregator import LocalCapri
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.client import check_promise
@@ -67,6 +70,37 @@ class Fleet:
         """An aggregator and its users from one seed."""
         aggregator = LocalCapri(budget=budget, public_seed=simulation_seed, **settings)
         return cls(aggregator, budget, simulation_seed=simulation_seed, delay=delay)
+
+    # What a forecast asks of a policy.
+    preset: Final = "practical"
+
+    @property
+    def problem(self) -> Problem:
+        """What the aggregator was built for."""
+        return self._aggregator.problem
+
+    @property
+    def options(self) -> PracticalOptions:
+        """The aggregator's."""
+        return self._aggregator.options
+
+    def again(self, **changes: Any) -> "Fleet":
+        """New users and a fresh aggregator, of the same configuration but for some arguments."""
+        budget = changes.pop("budget", self._budget)
+        seed = changes.pop("simulation_seed", self._seed)
+        if not isinstance(budget, Budget):
+            raise ConfigurationError(
+                "devices always make their reports private: give finite epsilons"
+            )
+        fresh = self._aggregator.again(budget=budget, public_seed=seed, **changes)
+        return Fleet(fresh, budget, simulation_seed=seed, delay=self._delay)
+
+    def forecast(self, **asked: Any) -> Forecast:
+        """What to expect of the aggregator with real devices; see :func:`capri.forecast.forecast`.
+
+        Touches neither this fleet nor its aggregator.
+        """
+        return forecast(self, **asked)
 
     @property
     def aggregator(self) -> LocalCapri:

@@ -60,10 +60,16 @@ def _headline(forecast: Forecast) -> str:
 
 
 def _footnote(forecast: Forecast) -> str:
-    return (
-        f"Forecast, no privacy claim: mean of {forecast.functions} random functions of the "
-        f"kernel's space, {forecast.contexts}, {forecast.model} model, preset {forecast.preset}."
+    made = (
+        f"Forecast, no privacy claim: mean of {forecast.functions} random functions, "
+        f"{forecast.contexts}, {forecast.model} model, preset {forecast.preset}."
     )
+    horizon = forecast.horizons[-1]
+    middle = forecast.epsilons[len(forecast.epsilons) // 2]
+    kinds = [f"{each.kind} {each.ratio:.2g}" for each in forecast.kinds_at(middle, horizon)]
+    if kinds:
+        made += f" By kind, at {name_of(middle)}: {', '.join(kinds)}."
+    return fill(made if forecast.advice is None else f"{made} {forecast.advice}", 220)
 
 
 def _draw_ratio(

@@ -35,12 +35,12 @@ class Picture(Figure):
 def new_figure(width: float, height: float, headline: str, footnote: str) -> Figure:
     """An empty figure with what it shows above and how it was made below.
 
-    Made taller for a headline of more than two lines.
+    Made taller for a headline of more than two lines, or a footnote of more than one.
     """
-    more = 0.25 * max(0, headline.count("\n") - 1)
-    height += more
+    more, below = 0.25 * max(0, headline.count("\n") - 1), 0.17 * footnote.count("\n")
+    height += more + below
     figure = Picture(figsize=(width, height), dpi=150, facecolor="white")
-    figure.subplots_adjust(top=1 - (1.5 + more) / height, bottom=0.93 / height)
+    figure.subplots_adjust(top=1 - (1.5 + more) / height, bottom=(0.93 + below) / height)
     figure.text(0.25 / width, 1 - 0.2 / height, headline, size=13, weight="bold", va="top")
     figure.text(0.25 / width, 0.12 / height, footnote, size=9.5, color=QUIET, va="bottom")
     return figure
