@@ -6,6 +6,7 @@ covariance form: nothing in it resembles the information form under test.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.linalg import block_diag
 from scipy.stats import multivariate_normal
 
+from capri.arrays import FloatArray
 from capri.learners.belief import (
     PRIOR_SCALES,
     Belief,
