@@ -110,6 +110,8 @@ def contents(path: Path) -> Iterator[Any]:
             state["participation"] = list(state["participation"]["counts"].values())
         # Digests of plans: the numbers of records and of the open plan are pinned themselves.
         state.pop("plans", None)
+        # What guard rails remember: functions of the same releases, tested by themselves.
+        state["learner"].pop("fit", None)
         yield state
         with np.load(io.BytesIO(bundle.read("arrays.npz")), allow_pickle=False) as arrays:
             for name in sorted(arrays.files):

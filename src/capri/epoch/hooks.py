@@ -7,8 +7,10 @@ it does with it is post-processing.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from capri.epoch.notice import say
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError
 
@@ -20,10 +22,11 @@ _LOG = logging.getLogger("capri.hooks")
 class Hooks:
     """Who wants to be told, in the order in which they asked. Copies and files keep none."""
 
-    def __init__(self, told: int = 0) -> None:
-        """``told``: how many records are old news already."""
+    def __init__(self, told: int = 0, *, aloud: bool = True) -> None:
+        """``told``: how many records are old news already. ``aloud``: warn of their notices."""
         self._functions: list[ReleaseFunction] = []
         self._told = told
+        self._aloud = aloud
 
     def add(self, function: ReleaseFunction) -> None:
         """Tell this function from the next release on."""
@@ -38,7 +41,7 @@ class Hooks:
         self._told = count
 
     def tell(self, records: Sequence[EpochRecord]) -> None:
-        """Tell of the records that are new, each once.
+        """Tell of the records that are new, each once, and warn of what they notice.
 
         One function that fails keeps nobody else from being told.
         """
@@ -54,7 +57,9 @@ class Hooks:
                         "is complete",
                         record.epoch,
                     )
+            if self._aloud:  # last: whoever makes errors of warnings loses nothing else
+                say(record.notices)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Functions are code of this process: a copy of a policy tells nobody until it is asked."""
-        return Hooks, (self._told,)
+        return partial(Hooks, aloud=self._aloud), (self._told,)

@@ -6,6 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.epoch.notice import Notice
 from capri.features import Predictor, ProjectedFeatures
 from capri.notebook import html_table, text_table
 from capri.privacy.grid import Grid
@@ -147,6 +148,7 @@ class EpochRecord:
     it: the root-mean-square error of the estimate over the pairs in play, and the share of privacy
     noise in the variance of the released vector. ``response_rate``: the share of decisions whose
     reward came, as measured in private; None where a missing reward counts as a number.
+    ``notices``: what was first seen not to fit with this release (docs/warnings.md).
     """
 
     epoch: int
@@ -162,6 +164,7 @@ class EpochRecord:
     noise_share: float | None = None
     segments: int = 1
     response_rate: float | None = None
+    notices: tuple[Notice, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON; what only some epochs have is left out where it says nothing."""
@@ -170,7 +173,15 @@ class EpochRecord:
             del values["segments"]
         if self.response_rate is None:
             del values["response_rate"]
+        if not self.notices:
+            del values["notices"]
         return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "EpochRecord":
+        """The inverse of :meth:`to_dict`."""
+        notices = tuple(Notice(**notice) for notice in values.get("notices", ()))
+        return cls(**{**values, "notices": notices})
 
 
 # What a table of epochs shows of a record, by the name of the column.

@@ -21,6 +21,7 @@ from capri.epoch.problem import Problem
 from capri.features import Basis
 from capri.learners import widths
 from capri.learners.belief import Belief, Posterior, prior_variance
+from capri.learners.guards.watch import Watch
 from capri.learners.options import PracticalOptions
 from capri.learners.passage import Passage
 from capri.learners.reading import Leg
@@ -48,6 +49,7 @@ class Catalogue(Learner):
     _flights: dict[int, tuple[Leg, ...]]
     _stage: Stage
     _conduct: play.Conduct
+    _watch: Watch
 
     @abstractmethod
     def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:
@@ -56,6 +58,10 @@ class Catalogue(Learner):
     @abstractmethod
     def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
         """Functions and contexts to calibrate widths on."""
+
+    @abstractmethod
+    def _watched(self) -> Watch:
+        """Guard rails around the basis of now."""
 
     @abstractmethod
     def _infer(self, belief: Belief) -> Posterior:
@@ -90,6 +96,7 @@ class Catalogue(Learner):
         heir._rehearsal = heir._rehearse(generator)
         heir._stage = Stage.draw(problem, generator)
         heir._conduct = heir._conduct_after_change(sample, generator)
+        heir._watch = heir._watched()
         vars(self).update(vars(heir))
 
     def _conduct_after_change(

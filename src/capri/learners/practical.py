@@ -6,7 +6,7 @@ what the last estimate missed, and plays by the law of the best action under the
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray
 from capri.epoch import play
 from capri.epoch.learner import Lesson, State
+from capri.epoch.notice import Notice
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below
@@ -22,6 +23,9 @@ from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Predictor, sp
 from capri.learners import widths
 from capri.learners.belief import Belief, Observation, Posterior, posterior, prior_variance
 from capri.learners.catalogue import Catalogue, typical_error
+from capri.learners.guards.fit import Fit
+from capri.learners.guards.pool import silence_chi_square
+from capri.learners.guards.watch import Watch
 from capri.learners.kept import (
     apart,
     design_from,
@@ -82,6 +86,17 @@ class PracticalLearner(Catalogue):
         self._response = Response.unknown(self._basis.rank)
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
         self._flights: dict[int, tuple[Leg, ...]] = {}
+        self._fit = Fit()
+        self._watch = self._watched()
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What does not fit in the configuration itself."""
+        return self._watch.opening
+
+    def _watched(self) -> Watch:
+        """Guard rails around the basis of now."""
+        return Watch(self._problem, self._options, self._norm_bound, self._basis, self._spectrum)
 
     @property
     def _design(self) -> Design | None:
@@ -266,6 +281,9 @@ class PracticalLearner(Catalogue):
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
         state = self._infer(belief)
+        fit, notices = self._watch.after(
+            self._fit, design, released, before=before, belief=belief, state=state
+        )
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(
             self._conduct.tests,
@@ -286,6 +304,7 @@ class PracticalLearner(Catalogue):
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
+        self._fit = fit
         self._conduct = play.Conduct(self._problem.actions, law, tests)
         self._stage = stage
         if release.last:
@@ -299,6 +318,7 @@ class PracticalLearner(Catalogue):
             if self._problem.budget is None
             else design.noise**2 * len(covariance) / float(np.trace(covariance)),
             response_rate=response.rate if self._problem.rewards.measured else None,
+            notices=notices,
         )
 
     def _read(
@@ -343,6 +363,8 @@ class PracticalLearner(Catalogue):
         design, shift = expected.design(
             belief, self._posterior, legs[0].baseline, main_share=main_share, response=doubt
         )
+        if plan.message.layout.missing:
+            design = replace(design, silence=silence_chi_square(expected, release.vector))
         return design, plan.value_bound * vector - shift, response
 
     def _next_law(
@@ -428,6 +450,7 @@ class PracticalLearner(Catalogue):
             values["response"], response = apart("response", self._response)
             values["silence"], silence = apart("silence", self._response.silence)
             arrays |= response | silence
+        values["fit"] = asdict(self._fit)
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
@@ -441,6 +464,8 @@ class PracticalLearner(Catalogue):
         self._posterior = self._infer(self._belief)
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         self._stage = stage_from(problem, values["stage"], arrays)
+        self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
+        self._watch = self._watched()
         if "flights" in values:
             self._flights = flights_from(values["flights"], arrays, problem, self._basis)
         else:  # a file from before epochs overlapped: the design of the one that is open
