@@ -96,7 +96,7 @@ class PracticalLearner(Catalogue):
 
     def _watched(self) -> Watch:
         """Guard rails around the basis of now."""
-        return Watch(self._problem, self._options, self._norm_bound, self._basis, self._spectrum)
+        return Watch(self._problem, self._options, self._norm_bound, self._basis)
 
     @property
     def _design(self) -> Design | None:
@@ -282,7 +282,13 @@ class PracticalLearner(Catalogue):
             belief = replace(belief, curious=False)
         state = self._infer(belief)
         fit, notices = self._watch.after(
-            self._fit, design, released, before=before, belief=belief, state=state
+            self._fit,
+            design,
+            released,
+            before=before,
+            expected=self._posterior,
+            belief=belief,
+            state=state,
         )
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(

@@ -65,10 +65,10 @@ class Watch:
         """What a release says: innovations with it, and notices.
 
         ``before`` and ``expected`` are what was believed until it came, ``belief`` and ``state``
-        what is believed now. The first release is held against the prior alone, whose scale is learnt from it: how
-        large ``f`` is nobody has to know in advance. So innovations count from the second on. A
-        belief that starts again, as rewards with heavy tails were cut off, was wrong for a reason
-        of its own, and innovations start again with it.
+        what is believed now. The first release is held against the prior alone, whose scale is
+        learnt from it: how large ``f`` is nobody has to know in advance. So innovations count from
+        the second on. A belief that starts again, as rewards with heavy tails were cut off, was
+        wrong for a reason of its own, and innovations start again with it.
         """
         if belief.moment_precision == 0:
             return Fit(), ()

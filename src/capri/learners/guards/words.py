@@ -82,8 +82,8 @@ def misfit(fit: Fit, newest: Innovation) -> Notice | None:
             f"{fit.releases} together {fit.ratio:.1f} times. A model that is right looks like "
             f"this in fewer than 1 of {1 / FALSE_ALARMS:.0f} runs, so play may settle on wrong "
             "actions. Most often the kernel is too smooth: try half or a quarter of its "
-            "lengthscale, or one per column. Else contexts are not like the public pool, or "
-            "rewards have changed"
+            "lengthscale, or one per column. Else contexts are not like the public pool, rewards "
+            "have changed, or their long tails are clipped"
         ),
         numbers={
             "ratio": own,
@@ -125,9 +125,12 @@ def another_kernel(
         return None
     evidence = [candidate.log_evidence(belief, norm_bound) for candidate in kernels]
     best = int(np.argmax(evidence))
-    gain, found = evidence[best] - evidence[0], kernels[best]
-    if not gain > log(_ODDS):
+    if not evidence[best] - evidence[0] > log(_ODDS):
         return None
+    # A constant is the smaller change: a level alone must not pass for a long lengthscale.
+    if kernels[-1].constant and evidence[best] - evidence[-1] < log(_ODDS):
+        best = len(kernels) - 1
+    gain, found = evidence[best] - evidence[0], kernels[best]
     factor, numbers = found.factor, {"log_odds": gain}
     if found.constant:
         change, remark = "plus a constant", "Rewards have a level that all pairs share"
