@@ -81,6 +81,7 @@ def face(policy: Any, questions: np.ndarray) -> Transcript:
         ("remaining", policy.remaining),
         ("records", json.dumps([record.to_dict() for record in policy.epochs])),
         ("records shown", (repr(policy.epochs), policy.epochs._repr_html_())),
+        ("notices", [notice.to_dict() for notice in policy.notices]),
     ]
 
 

@@ -17,7 +17,7 @@ from capri.choices import successor
 from capri.epoch.digests import configuration_digest, plan_digest
 from capri.epoch.hooks import Hooks, ReleaseFunction
 from capri.epoch.learner import Learner
-from capri.epoch.notice import Notice, say, unheard
+from capri.epoch.notice import Notice, unheard
 from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release, Segment
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.readonly import ReadOnly
@@ -52,7 +52,7 @@ class Course:
         self._plans: list[str | None] = []  # digests; None where an older file kept none
         self._unlearnt: Release | None = None
         self._plan_seconds = 0.0
-        say(learner.notices)
+        self.hooks.warn(learner.notices)
 
     @property
     def records(self) -> Epochs:
@@ -62,8 +62,12 @@ class Course:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What does not fit, each kind once: in the configuration, then in releases."""
-        told = (notice for record in self._records for notice in record.notices)
-        return unheard((*self.learner.notices, *told), ())
+        return unheard((*self._told, *self.learner.notices), ())
+
+    @property
+    def _told(self) -> list[Notice]:
+        """Notices of the records."""
+        return [notice for record in self._records for notice in record.notices]
 
     @property
     def learnt(self) -> int:
@@ -105,7 +109,7 @@ class Course:
         known = self.notices
         with one_blas_thread():
             self.learner.adopt(problem, self._draws.public)
-        say(unheard(self.learner.notices, known))
+        self.hooks.warn(unheard(self.learner.notices, known))
 
     def turn(self) -> Segment | None:
         """How the newest epoch goes on after a release; None where it keeps to its plan."""
@@ -141,7 +145,7 @@ class Course:
             seconds=self._plan_seconds + perf_counter() - started if self._timed else None,
             segments=len(self._unlearnt.segments),
             response_rate=lesson.response_rate,
-            notices=unheard(lesson.notices, self.notices),
+            notices=unheard((*self.learner.notices, *lesson.notices), self._told),
         )
         self._plans = [*self._plans[: len(self._records)], plan_digest(plan)]
         self._records.append(record)

@@ -6,11 +6,11 @@ it does with it is post-processing.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from capri.epoch.notice import say
+from capri.epoch.notice import Notice, say
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError
 
@@ -22,11 +22,15 @@ _LOG = logging.getLogger("capri.hooks")
 class Hooks:
     """Who wants to be told, in the order in which they asked. Copies and files keep none."""
 
-    def __init__(self, told: int = 0, *, aloud: bool = True) -> None:
-        """``told``: how many records are old news already. ``aloud``: warn of their notices."""
+    def __init__(self, told: int = 0, *, aloud: bool = True, said: Iterable[str] = ()) -> None:
+        """``told``: how many records are old news already.
+
+        ``aloud``: warn of notices, but of kinds that were ``said`` before.
+        """
         self._functions: list[ReleaseFunction] = []
         self._told = told
         self._aloud = aloud
+        self._said = set(said)
 
     def add(self, function: ReleaseFunction) -> None:
         """Tell this function from the next release on."""
@@ -57,9 +61,15 @@ class Hooks:
                         "is complete",
                         record.epoch,
                     )
-            if self._aloud:  # last: whoever makes errors of warnings loses nothing else
-                say(record.notices)
+            self.warn(record.notices)  # last: who makes errors of warnings loses nothing else
+
+    def warn(self, notices: Iterable[Notice]) -> None:
+        """Warn of notices, of each kind once."""
+        new = [notice for notice in notices if notice.kind not in self._said]
+        if self._aloud:
+            self._said |= {notice.kind for notice in new}
+            say(new)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Functions are code of this process: a copy of a policy tells nobody until it is asked."""
-        return partial(Hooks, aloud=self._aloud), (self._told,)
+        return partial(Hooks, aloud=self._aloud, said=tuple(self._said)), (self._told,)

@@ -148,7 +148,8 @@ class EpochRecord:
     it: the root-mean-square error of the estimate over the pairs in play, and the share of privacy
     noise in the variance of the released vector. ``response_rate``: the share of decisions whose
     reward came, as measured in private; None where a missing reward counts as a number.
-    ``notices``: what was first seen not to fit with this release (docs/warnings.md).
+    ``notices``: what was first seen not to fit with this release (docs/warnings.md); the first
+    record has those of the configuration, too.
     """
 
     epoch: int
@@ -177,6 +178,11 @@ class EpochRecord:
             del values["notices"]
         return values
 
+    @property
+    def kinds(self) -> str | None:
+        """The kinds of its notices in one line; None where there are none."""
+        return ", ".join(notice.kind for notice in self.notices) or None
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "EpochRecord":
         """The inverse of :meth:`to_dict`."""
@@ -195,6 +201,7 @@ _COLUMNS = {
     "noise share": "noise_share",
     "in play": "active_share",
     "seconds": "seconds",
+    "notices": "kinds",
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.checks import whole
 from capri.epoch.decide import Decisions
+from capri.epoch.notice import Notice
 from capri.epoch.plan import Epochs
 from capri.errors import DataError
 from capri.local.aggregator import LocalCapri
@@ -101,6 +102,11 @@ class Fleet:
     def epochs(self) -> Epochs:
         """The aggregator's records."""
         return self._aggregator.epochs
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """The aggregator's notices."""
+        return self._aggregator.notices
 
     def estimate(self, contexts: object) -> FloatArray:
         """The aggregator's estimate."""

@@ -124,29 +124,30 @@ def another_kernel(
     if not kernels:
         return None
     evidence = [candidate.log_evidence(belief, norm_bound) for candidate in kernels]
-    best = int(np.argmax(evidence))
-    if not evidence[best] - evidence[0] > log(_ODDS):
+    gains = [each - evidence[0] for each in evidence]
+    best, level, margin = int(np.argmax(gains)), len(gains) - 1, log(_ODDS)
+    if not gains[best] > margin:
         return None
-    # A constant is the smaller change: a level alone must not pass for a long lengthscale.
-    if kernels[-1].constant and evidence[best] - evidence[-1] < log(_ODDS):
-        best = len(kernels) - 1
-    gain, found = evidence[best] - evidence[0], kernels[best]
-    factor, numbers = found.factor, {"log_odds": gain}
-    if found.constant:
+    factor, numbers = kernels[best].factor, {"log_odds": gains[best]}
+    if best == level:
         change, remark = "plus a constant", "Rewards have a level that all pairs share"
-        numbers["constant"] = found.constant
     elif factor < 1:
         change = f"with its lengthscales times 1/{1 / factor:g}"
         remark = "The basis was made for the told kernel, so a shorter one still may be better"
         numbers["factor"] = factor
     else:
         change = f"with its lengthscales times {factor:g}"
-        remark = "Less depends on the columns than it says, or nothing that was seen so far"
+        remark = "Less depends on the columns than it says, or no more was seen so far"
         numbers["factor"] = factor
+        # A level that all pairs share looks like a long lengthscale, until more is known.
+        if gains[best] - gains[level] < margin:
+            change += ", and about as likely plus a constant"
+    if "constant" in change:
+        numbers["constant"] = kernels[level].constant
     return Notice(
         kind="another kernel",
         text=(
-            f"the releases are e^{gain:.0f} times as likely under the told kernel {change}. "
+            f"the releases are e^{gains[best]:.0f} times as likely under the told kernel {change}. "
             f"{remark}. Forecast a policy with that kernel, and build the next one with it"
         ),
         numbers=numbers,
