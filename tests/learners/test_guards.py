@@ -259,7 +259,9 @@ def test_a_kind_is_heard_once() -> None:
 # -- the pool -------------------------------------------------------------------------------------
 
 
-def silent_run(contexts: np.ndarray, silence: Any, rounds: int = 4000) -> capri.Capri:
+def silent_run(
+    contexts: np.ndarray, silence: Any, budget: capri.Budget | None = BUDGET, rounds: int = 4000
+) -> capri.Capri:
     """Users from some contexts, some of them silent, of a policy that expects [0, 1]."""
     pool = np.linspace(0, 1, 20)[:, None]
     with unsaid():
@@ -267,7 +269,7 @@ def silent_run(contexts: np.ndarray, silence: Any, rounds: int = 4000) -> capri.
             kernel=MATERN,
             actions=np.linspace(0, 1, 5)[:, None],
             contexts=capri.ContextPool(pool),
-            budget=BUDGET,
+            budget=budget,
             missing_reward="as-estimated",
             horizon=rounds,
             simulation_seed=2,
@@ -295,12 +297,16 @@ def silent_run(contexts: np.ndarray, silence: Any, rounds: int = 4000) -> capri.
         lambda c, x: np.clip(2 * c * x, 0, 1),
     ],
 )
-def test_silence_of_any_pattern_is_not_the_pools_fault(silence: Any) -> None:
-    assert "pool" not in kinds(silent_run(np.linspace(0, 1, 20)[:, None], silence))
+@pytest.mark.parametrize("budget", [BUDGET, None])
+def test_silence_of_any_pattern_is_not_the_pools_fault(
+    silence: Any, budget: capri.Budget | None
+) -> None:
+    assert "pool" not in kinds(silent_run(np.linspace(0, 1, 20)[:, None], silence, budget))
 
 
-def test_users_from_elsewhere_are_noticed() -> None:
-    policy = silent_run(np.linspace(2, 3, 20)[:, None], lambda c, x: np.full_like(c, 0.5))
+@pytest.mark.parametrize("budget", [BUDGET, None])
+def test_users_from_elsewhere_are_noticed(budget: capri.Budget | None) -> None:
+    policy = silent_run(np.linspace(2, 3, 20)[:, None], lambda c, x: np.full_like(c, 0.5), budget)
     assert "pool" in kinds(policy)
 
 

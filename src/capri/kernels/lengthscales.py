@@ -1,7 +1,7 @@
 """Walking a kernel for its lengthscales: the same kernel stretched, and who shares one scale."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,11 @@ def stretched(kernel: Kernel, factor: float) -> Kernel | None:
     """
     changed: dict[str, Any] = {}
     if isinstance(kernel, _Stationary):
-        changed["lengthscale"] = factor * np.asarray(kernel.lengthscale)
+        with np.errstate(over="ignore"):
+            scale = factor * np.asarray(kernel.lengthscale)
+        if not (np.isfinite(scale) & (scale > 0)).all():
+            return None  # beyond what a number can hold
+        changed["lengthscale"] = scale
     for name, part in _parts(kernel):
         if (other := stretched(part, factor)) is not None:
             changed[name] = other
@@ -54,7 +58,9 @@ def sharing_one_scale(kernel: Kernel, columns: Sequence[int]) -> Iterator[tuple[
 
 def _parts(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
     """The kernels that a kernel is made of, by the names of their fields."""
-    for field in fields(kernel):  # type: ignore[arg-type]  # every final kernel is a dataclass
+    if not is_dataclass(kernel):
+        return  # of the caller's own making: it may have scales that nobody knows of
+    for field in fields(kernel):
         value = getattr(kernel, field.name)
         if isinstance(value, Kernel):
             yield field.name, value

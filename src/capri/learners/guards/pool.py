@@ -22,6 +22,8 @@ from capri.learners.reading import Expectations
 
 # Steps towards the nearest sum; the bound that is returned holds after any number of them.
 _STEPS = 40
+# Of the variance of all directions together, what one of them has at least.
+_SMALLEST_VARIANCE = 1e-9
 # Deviations that the count is given: it is wrong by more in fewer than 1e-5 of releases.
 _COUNT_DEVIATIONS = 4.5
 
@@ -63,7 +65,9 @@ def silence_chi_square(expected: Expectations, vector: FloatArray) -> float:
     psi = np.concatenate([part.psi for part in expected.parts])
     decisions = np.concatenate([part.decisions for part in expected.parts])
     covariance = (psi * decisions[:, None]).T @ psi
-    covariance += message.deviation("missing") ** 2 * np.eye(len(covariance))
+    # Without privacy there is no noise, and directions that nobody plays have no variance at all.
+    least = _SMALLEST_VARIANCE * float(np.trace(covariance)) + np.finfo(np.float64).tiny
+    covariance += max(message.deviation("missing") ** 2, least) * np.eye(len(covariance))
     lower = np.linalg.cholesky(covariance)
     white = np.ascontiguousarray(solve_triangular(lower, psi.T, lower=True).T)
     target = solve_triangular(lower, sums.missing, lower=True)
@@ -77,8 +81,8 @@ def silence_chi_square(expected: Expectations, vector: FloatArray) -> float:
     for _ in range(_STEPS):
         away = target - nearest
         length = float(np.linalg.norm(away))
-        if length <= bound or length == 0:
-            break
+        if length**2 <= len(away) or length <= bound:
+            break  # near enough for any noise, or as near as can be
         farthest = possible.support(away)
         bound = max(bound, float(away @ (target - farthest)) / length)
         step = farthest - nearest
