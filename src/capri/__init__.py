@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
     from capri.epoch.decide import Decisions as Decisions
     from capri.epoch.decide import RewardStatus as RewardStatus
     from capri.epoch.decide import VisitStatus as VisitStatus
+    from capri.epoch.notice import Notice as Notice
     from capri.epoch.plan import EpochPlan as EpochPlan
     from capri.epoch.plan import EpochRecord as EpochRecord
     from capri.epoch.plan import Epochs as Epochs
@@ -37,6 +38,7 @@ if typing.TYPE_CHECKING:
     from capri.errors import ConfigurationError as ConfigurationError
     from capri.errors import DataError as DataError
     from capri.errors import HorizonError as HorizonError
+    from capri.errors import KernelWarning as KernelWarning
     from capri.errors import MissingExtraError as MissingExtraError
     from capri.errors import PrivacyLeakWarning as PrivacyLeakWarning
     from capri.errors import RewardIgnoredWarning as RewardIgnoredWarning
@@ -88,6 +90,7 @@ moved.install()
 _NAMES = {
     "capri": ("datasets", "environments", "experiments", "kernels", "rivals"),
     "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
+    "capri.epoch.notice": ("Notice",),
     "capri.epoch.plan": ("EpochPlan", "EpochRecord", "Epochs"),
     "capri.errors": (
         "BudgetError",
@@ -96,6 +99,7 @@ _NAMES = {
         "ConfigurationError",
         "DataError",
         "HorizonError",
+        "KernelWarning",
         "MissingExtraError",
         "PrivacyLeakWarning",
         "RewardIgnoredWarning",

@@ -45,5 +45,9 @@ class PrivacyLeakWarning(UserWarning):
     """Something the guarantee does not cover depends on the data, or the noise can be repeated."""
 
 
+class KernelWarning(UserWarning):
+    """A kernel, basis or pool does not fit what is public: see docs/warnings.md."""
+
+
 class MissingExtraError(CapriError, ImportError):
     """An optional library is not installed."""

@@ -433,9 +433,9 @@ def test_release_without_noise_is_the_sum_of_encoded_residuals(
     assert release.vector[rank + 1] == pytest.approx(tail, abs=tolerance)
     assert design.main_share**2 + plan.moment_share**2 + plan.tail_share**2 == pytest.approx(1.0)
     # What the learner reads from the moment coordinate: the mean square less the signal's part.
-    measured, deviation = measured_square(release, design, policy.reward_bound)
-    excess, _ = measured_excess(release, design, policy.reward_bound) or (0.0, 0.0)
-    lost = (policy.reward_bound + design.value_bound) * excess
+    measured, deviation = measured_square(release, design, 10.0)
+    excess, _ = measured_excess(release, design, 10.0) or (0.0, 0.0)
+    lost = (10.0 + design.value_bound) * excess
     assert measured == pytest.approx(np.mean(clipped**2) + lost, rel=1e-4)
     assert deviation > 0
 

@@ -82,6 +82,7 @@ def face(policy: Any, questions: np.ndarray) -> Transcript:
         ("records", json.dumps([record.to_dict() for record in policy.epochs])),
         ("records shown", (repr(policy.epochs), policy.epochs._repr_html_())),
         ("explained", explained(policy)),
+        ("notices", [notice.to_dict() for notice in policy.notices]),
     ]
 
 

@@ -145,6 +145,24 @@ def test_colours_run_out_within_a_model_last(summary: Summary) -> None:
     assert {colour for colour, _ in looks} == set(range(len(COLOURS)))
 
 
+def test_notices_are_counted_by_kind(records: list[dict[str, Any]]) -> None:
+    """Of three seeds two misfit, and one of these binds its rank; others say nothing."""
+    first = next(record for record in records if record["status"] == "done" and record["epochs"])
+    plain = [{**epoch, "notices": []} for epoch in first["epochs"]]
+
+    def noticing(*kinds: str) -> list[dict[str, Any]]:
+        told = [{"kind": kind, "text": f"{kind} {kinds}", "numbers": {}} for kind in kinds]
+        return [{**plain[0], "notices": told}, *plain[1:]]
+
+    epochs = [noticing("misfit"), plain, noticing("rank", "misfit")]
+    mine = [first | {"seed": seed, "epochs": each} for seed, each in enumerate(epochs)]
+    (series,) = document(summarise(mine))["series"]
+    assert [(each["kind"], each["seeds"]) for each in series["notices"]] == [
+        ("misfit", 2), ("rank", 1),
+    ]  # fmt: skip
+    assert series["notices"][0]["text"] == "misfit ('misfit',)"
+
+
 def test_cells_that_failed_alike_are_one_row(records: list[dict[str, Any]]) -> None:
     failed = next(record for record in records if record["status"] == "failed")
     alike = [

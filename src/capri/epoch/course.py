@@ -17,6 +17,7 @@ from capri.choices import successor
 from capri.epoch.digests import configuration_digest, plan_digest
 from capri.epoch.hooks import Hooks, ReleaseFunction
 from capri.epoch.learner import Learner
+from capri.epoch.notice import Notice, unheard
 from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release, Segment
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.readonly import ReadOnly
@@ -51,11 +52,22 @@ class Course:
         self._plans: list[str | None] = []  # digests; None where an older file kept none
         self._unlearnt: Release | None = None
         self._plan_seconds = 0.0
+        self.hooks.warn(learner.notices)
 
     @property
     def records(self) -> Epochs:
         """One record per epoch that was learnt from, shown as a table."""
         return Epochs(self._records)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What does not fit, each kind once: in the configuration, then in releases."""
+        return unheard((*self._told, *self.learner.notices), ())
+
+    @property
+    def _told(self) -> list[Notice]:
+        """Notices of the records."""
+        return [notice for record in self._records for notice in record.notices]
 
     @property
     def learnt(self) -> int:
@@ -94,8 +106,10 @@ class Course:
     def adopt(self, problem: Problem) -> None:
         """Go on with other actions from the next plan on."""
         self.learn()
+        known = self.notices
         with one_blas_thread():
             self.learner.adopt(problem, self._draws.public)
+        self.hooks.warn(unheard(self.learner.notices, known))
 
     def turn(self) -> Segment | None:
         """How the newest epoch goes on after a release; None where it keeps to its plan."""
@@ -131,6 +145,7 @@ class Course:
             seconds=self._plan_seconds + perf_counter() - started if self._timed else None,
             segments=len(self._unlearnt.segments),
             response_rate=lesson.response_rate,
+            notices=unheard((*self.learner.notices, *lesson.notices), self._told),
         )
         self._plans = [*self._plans[: len(self._records)], plan_digest(plan)]
         self._records.append(record)
@@ -153,7 +168,7 @@ class Course:
         self, values: dict[str, Any], arrays: dict[str, FloatArray], plan_seconds: float
     ) -> None:
         """Go on from :meth:`state`, in an epoch that took so long to plan."""
-        self._records = [EpochRecord(**record) for record in values["epochs"]]
+        self._records = [EpochRecord.from_dict(record) for record in values["epochs"]]
         self.hooks.skip(len(self._records))
         self._plans = values.get("plans", [None] * len(self._records))
         self.learner.restore((values["learner"], arrays))
@@ -230,6 +245,15 @@ class PublicFace(ReadOnly, ABC):
     def epochs(self) -> Epochs:
         """One record per closed epoch, shown as a table."""
         return self._course.records
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What does not fit, each kind once: kernel, basis, pool (docs/warnings.md).
+
+        Known from the configuration, or since a release; the records say since which. Each was
+        also a :class:`~capri.KernelWarning` when it came up. Nothing is played by them.
+        """
+        return self._course.notices
 
     @property
     def horizon(self) -> int | None:

@@ -6,9 +6,11 @@ it does with it is post-processing.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
+from capri.epoch.notice import Notice, say
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError
 
@@ -20,10 +22,15 @@ _LOG = logging.getLogger("capri.hooks")
 class Hooks:
     """Who wants to be told, in the order in which they asked. Copies and files keep none."""
 
-    def __init__(self, told: int = 0) -> None:
-        """``told``: how many records are old news already."""
+    def __init__(self, told: int = 0, *, aloud: bool = True, said: Iterable[str] = ()) -> None:
+        """``told``: how many records are old news already.
+
+        ``aloud``: warn of notices, but of kinds that were ``said`` before.
+        """
         self._functions: list[ReleaseFunction] = []
         self._told = told
+        self._aloud = aloud
+        self._said = set(said)
 
     def add(self, function: ReleaseFunction) -> None:
         """Tell this function from the next release on."""
@@ -38,7 +45,7 @@ class Hooks:
         self._told = count
 
     def tell(self, records: Sequence[EpochRecord]) -> None:
-        """Tell of the records that are new, each once.
+        """Tell of the records that are new, each once, and warn of what they notice.
 
         One function that fails keeps nobody else from being told.
         """
@@ -54,7 +61,15 @@ class Hooks:
                         "is complete",
                         record.epoch,
                     )
+            self.warn(record.notices)  # last: who makes errors of warnings loses nothing else
+
+    def warn(self, notices: Iterable[Notice]) -> None:
+        """Warn of notices, of each kind once."""
+        new = [notice for notice in notices if notice.kind not in self._said]
+        if self._aloud:
+            self._said |= {notice.kind for notice in new}
+            say(new)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Functions are code of this process: a copy of a policy tells nobody until it is asked."""
-        return Hooks, (self._told,)
+        return partial(Hooks, aloud=self._aloud, said=tuple(self._said)), (self._told,)

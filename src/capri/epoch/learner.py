@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.epoch.notice import Notice
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
@@ -16,17 +17,26 @@ State = tuple[dict[str, Any], dict[str, FloatArray]]
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """What a release taught: the width of the estimate and the share of pairs still in play."""
+    """What a release taught: the width of the estimate and the share of pairs still in play.
+
+    ``notices``: what does not fit as of this release, said before or not.
+    """
 
     width: float
     active_share: float
     predicted_error: float | None = None
     noise_share: float | None = None
     response_rate: float | None = None
+    notices: tuple[Notice, ...] = ()
 
 
 class Learner(ABC):
     """Plans epochs and turns releases into a way to play. Everything it holds is public."""
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What does not fit in the configuration itself: known before any user."""
+        return ()
 
     @abstractmethod
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:

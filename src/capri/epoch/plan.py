@@ -6,6 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.epoch.notice import Notice
 from capri.features import Function, ProjectedFeatures
 from capri.notebook import html_table, text_table
 from capri.privacy.grid import Grid
@@ -147,6 +148,8 @@ class EpochRecord:
     it: the root-mean-square error of the estimate over the pairs in play, and the share of privacy
     noise in the variance of the released vector. ``response_rate``: the share of decisions whose
     reward came, as measured in private; None where a missing reward counts as a number.
+    ``notices``: what was first seen not to fit with this release (docs/warnings.md); the first
+    record has those of the configuration, too.
     """
 
     epoch: int
@@ -162,6 +165,7 @@ class EpochRecord:
     noise_share: float | None = None
     segments: int = 1
     response_rate: float | None = None
+    notices: tuple[Notice, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers for JSON; what only some epochs have is left out where it says nothing."""
@@ -170,7 +174,20 @@ class EpochRecord:
             del values["segments"]
         if self.response_rate is None:
             del values["response_rate"]
+        if not self.notices:
+            del values["notices"]
         return values
+
+    @property
+    def kinds(self) -> str | None:
+        """The kinds of its notices in one line; None where there are none."""
+        return ", ".join(notice.kind for notice in self.notices) or None
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "EpochRecord":
+        """The inverse of :meth:`to_dict`."""
+        notices = tuple(Notice(**notice) for notice in values.get("notices", ()))
+        return cls(**{**values, "notices": notices})
 
 
 # What a table of epochs shows of a record, by the name of the column.
@@ -184,6 +201,7 @@ _COLUMNS = {
     "noise share": "noise_share",
     "in play": "active_share",
     "seconds": "seconds",
+    "notices": "kinds",
 }
 
 

@@ -15,6 +15,7 @@ from capri.arrays import FloatArray
 from capri.blas import one_blas_thread
 from capri.datasets import DataBandit
 from capri.environments import Environment, TabularEnvironment
+from capri.epoch.notice import unsaid
 from capri.errors import CapriError, ConfigurationError
 from capri.experiments.cells import Cell
 from capri.experiments.players import build_player
@@ -79,9 +80,10 @@ def _play(cell: Cell, watch: Watch | None) -> Record:
     budget = None
     if cell.epsilon is not None and cell.delta is not None:
         budget = Budget(epsilon=cell.epsilon, delta=cell.delta)
-    policy, note = build_player(
-        cell.player, told, world, budget=budget, rounds=cell.rounds, seed=cell.seed
-    )
+    with unsaid():  # the records say it
+        policy, note = build_player(
+            cell.player, told, world, budget=budget, rounds=cell.rounds, seed=cell.seed
+        )
     promise = promise_of(policy)
     maps = Maps(policy, world) if cell.maps else None
     uniform = world.uniform_regret()
@@ -92,7 +94,8 @@ def _play(cell: Cell, watch: Watch | None) -> Record:
         if watch is not None:
             watch(rounds, regret / uniform if uniform > 0 else math.nan)
 
-    result = simulate(policy, world, cell.rounds, seed=cell.seed, progress=progress)
+    with unsaid():
+        result = simulate(policy, world, cell.rounds, seed=cell.seed, progress=progress)
     if maps is not None:
         maps.look()  # the last epoch closes after the last round
     epochs = [record.to_dict() for record in result.epochs]

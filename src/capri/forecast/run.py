@@ -16,6 +16,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.checks import not_negative, whole
+from capri.epoch.notice import unsaid
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
@@ -87,10 +88,11 @@ def forecast(
             raise ConfigurationError("all actions are equally good: there is no regret to forecast")
         for epsilon, budget in budgets.items():
             for length in lengths:
-                contender = world.policy(budget, None if anytime else length, number)
-                result = simulate(
-                    contender, environment, length, seed=world.seed_of(number), progress=ticker
-                )
+                with unsaid():
+                    contender = world.policy(budget, None if anytime else length, number)
+                    result = simulate(
+                        contender, environment, length, seed=world.seed_of(number), progress=ticker
+                    )
                 ticker.next_run(length)
                 for rounds in _checkpoints(asked) if anytime else [length]:
                     mean = float(result.regret[rounds - 1]) / rounds

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from capri.epoch.notice import unsaid
 from capri.errors import ConfigurationError
 from capri.joint.attacker import Visit
 from capri.joint.policy import Capri
@@ -89,15 +90,16 @@ def audit_policy(
     for name, other in (also or {}).items():
         played[name] = scenarios(other, ["reward"])["reward"]
         counts[name] = share_of(trials, _ALSO)
-    return prove(
-        played,
-        model=str(policy.model),
-        budget=policy.ledger.budget,
-        trials=trials,
-        confidence=confidence,
-        counts=counts,
-        progress=progress,
-    )
+    with unsaid():
+        return prove(
+            played,
+            model=str(policy.model),
+            budget=policy.ledger.budget,
+            trials=trials,
+            confidence=confidence,
+            counts=counts,
+            progress=progress,
+        )
 
 
 def scenarios(policy: Capri, names: Sequence[str]) -> dict[str, Scenario]:

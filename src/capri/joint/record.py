@@ -233,7 +233,7 @@ class PublicRecord:
         course = copy(self._course)
         course.learner = copy(self._course.learner)
         course._records = list(self._course._records)
-        course.hooks = Hooks()  # nobody is told before it is committed
+        course.hooks = Hooks(aloud=False)  # nobody is told before it is committed
         return course
 
     # -- conditions -------------------------------------------------------------------------------

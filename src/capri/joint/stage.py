@@ -14,6 +14,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.decide import Decision, Decisions
+from capri.epoch.notice import unsaid
 from capri.errors import CapriError
 from capri.joint.attacker import Reader, Visit, outside
 from capri.joint.live import go_live
@@ -32,9 +33,10 @@ class Stage:
     """Where every run begins: a late epoch of a simulation, planned, and nobody has come yet."""
 
     def __init__(self, policy: Capri, **changes: Any) -> None:
-        self._simulation = policy.again(simulation_seed=0, **changes)
-        self.problem = self._simulation.problem
-        self._rehearse()
+        with unsaid():  # made-up users, made-up rewards
+            self._simulation = policy.again(simulation_seed=0, **changes)
+            self.problem = self._simulation.problem
+            self._rehearse()
         self.reader = Reader(self._simulation.plan(), self.problem)
         generator = np.random.default_rng(0)
         self.rows, _ = self.problem.contexts.support(generator, _SUPPORT)

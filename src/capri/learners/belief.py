@@ -102,6 +102,16 @@ class Posterior:
     weights: FloatArray | None = None
 
 
+def prior_moment(scale: float, norm_bound: float) -> float:
+    """``E f^2 = 0.1 (scale B)^2`` under uniform play, before any release."""
+    return PRIOR_SECOND_MOMENT * (scale * norm_bound) ** 2
+
+
+def scale_penalty(scale: float) -> float:
+    """What the hyper-prior takes off the log evidence of a scale: ``4 ln^2 scale``."""
+    return _SCALE_CERTAINTY * log(scale) ** 2
+
+
 def prior_variance(
     spectrum: FloatArray, scale: float, smoothness: float, norm_bound: float
 ) -> FloatArray:
@@ -111,9 +121,7 @@ def prior_variance(
     the Gaussian process, 1 the mean shape of a function of bounded RKHS norm.
     """
     weights = spectrum**smoothness
-    return np.asarray(
-        PRIOR_SECOND_MOMENT * (scale * norm_bound) ** 2 * weights / (spectrum @ weights)
-    )
+    return np.asarray(prior_moment(scale, norm_bound) * weights / (spectrum @ weights))
 
 
 def posterior(
@@ -137,7 +145,7 @@ def posterior(
         evidence = (
             0.5 * float(whitened @ whitened)
             - float(np.log(np.diag(lower)).sum())
-            - _SCALE_CERTAINTY * log(candidate) ** 2
+            - scale_penalty(candidate)
         )
         inverse = solve_triangular(lower, np.eye(len(root)), lower=True)
         factor = root[:, None] * inverse.T

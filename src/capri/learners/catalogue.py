@@ -22,6 +22,7 @@ from capri.features import Basis, Span
 from capri.learners import widths
 from capri.learners.belief import Belief, Posterior
 from capri.learners.crowds import Crowds
+from capri.learners.guards.watch import Watch
 from capri.learners.knowledge import Knowledge
 from capri.learners.options import PracticalOptions
 from capri.learners.passage import across, between
@@ -54,6 +55,7 @@ class Catalogue(Learner):
     _flights: dict[int, tuple[Leg, ...]]
     _stage: Stage
     _conduct: play.Conduct
+    _watch: Watch
 
     def knowledge(self) -> Knowledge:
         """What there is to explain."""
@@ -77,6 +79,10 @@ class Catalogue(Learner):
     @abstractmethod
     def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
         """Functions and contexts to calibrate widths on."""
+
+    @abstractmethod
+    def _watched(self) -> Watch:
+        """Guard rails around the basis of now."""
 
     @abstractmethod
     def _next_law(
@@ -117,6 +123,7 @@ class Catalogue(Learner):
         heir._rehearsal = heir._rehearse(generator)
         heir._stage = Stage.draw(problem, generator)
         heir._conduct = heir._conduct_after_change(sample, generator)
+        heir._watch = heir._watched()
         vars(self).update(vars(heir))
 
     def _conduct_after_change(

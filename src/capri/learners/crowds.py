@@ -87,6 +87,14 @@ class Crowds:
             self, informations=informations, vectors=vectors, scores=scores - scores.max()
         )
 
+    def seen(self, observation: Observation) -> Observation:
+        """An observation as the likeliest size sees it."""
+        if self.likeliest == 0 or observation.sampling is None:
+            return observation
+        repeated = observation.participants / SIZES[self.likeliest]
+        covariance = observation.covariance + repeated * observation.sampling
+        return replace(observation, covariance=covariance)
+
     @property
     def likeliest(self) -> int:
         """Number of the size that predicted best."""

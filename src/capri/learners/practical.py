@@ -6,7 +6,7 @@ what the last estimate missed, and plays by the law of the best action under the
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray
 from capri.epoch import play
 from capri.epoch.learner import Lesson, State
+from capri.epoch.notice import Notice
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below
@@ -26,6 +27,9 @@ from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import Catalogue, typical_error
 from capri.learners.crowds import Crowds
 from capri.learners.evidence import EvidencePrior
+from capri.learners.guards.fit import Fit
+from capri.learners.guards.pool import silence_chi_square
+from capri.learners.guards.watch import Watch
 from capri.learners.kept import (
     apart,
     design_from,
@@ -90,6 +94,17 @@ class PracticalLearner(Catalogue):
         self._response = Response.unknown(self._basis.rank)
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
         self._flights: dict[int, tuple[Leg, ...]] = {}
+        self._fit = Fit()
+        self._watch = self._watched()
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What does not fit in the configuration itself."""
+        return self._watch.opening
+
+    def _watched(self) -> Watch:
+        """Guard rails around the basis of now."""
+        return Watch(self._problem, self._options, self._norm_bound, self._basis)
 
     @property
     def _design(self) -> Design | None:
@@ -289,6 +304,16 @@ class PracticalLearner(Catalogue):
             belief = replace(belief, curious=False)
         state = self._prior.infer(belief, self._posterior)
         belief = belief.with_noise(squares.noise(state))
+        fit, notices = self._watch.after(
+            self._fit,
+            design,
+            released,
+            before=before,
+            expected=self._posterior,
+            belief=belief,
+            state=state,
+            crowds=crowds,
+        )
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(
             self._conduct.tests,
@@ -309,7 +334,7 @@ class PracticalLearner(Catalogue):
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
-        self._crowds, self._squares = crowds, squares
+        self._crowds, self._squares, self._fit = crowds, squares, fit
         self._conduct = play.Conduct(self._problem.actions, law, tests)
         self._stage = stage
         if release.last:
@@ -323,6 +348,7 @@ class PracticalLearner(Catalogue):
             if self._problem.budget is None
             else design.noise**2 * len(covariance) / float(np.trace(covariance)),
             response_rate=response.rate if self._problem.rewards.measured else None,
+            notices=notices,
         )
 
     def _read(
@@ -362,6 +388,8 @@ class PracticalLearner(Catalogue):
         design, shift = expected.design(
             belief, self._posterior, legs[0].baseline, main_share=main_share, response=doubt
         )
+        if plan.message.layout.missing:
+            design = replace(design, silence=silence_chi_square(expected, release.vector))
         return design, plan.value_bound * vector - shift, response
 
     def _next_law(
@@ -445,6 +473,7 @@ class PracticalLearner(Catalogue):
             values["response"], response = apart("response", self._response)
             values["silence"], silence = apart("silence", self._response.silence)
             arrays |= response | silence
+        values["fit"] = asdict(self._fit)
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
@@ -463,6 +492,8 @@ class PracticalLearner(Catalogue):
             self._squares = Squares.of(self._belief, self._posterior)
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         self._stage = stage_from(problem, values["stage"], arrays)
+        self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
+        self._watch = self._watched()
         if "flights" in values:
             self._flights = flights_from(values["flights"], arrays, problem, self._basis)
         else:  # a file from before epochs overlapped: the design of the one that is open

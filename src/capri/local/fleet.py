@@ -8,6 +8,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.checks import whole
 from capri.epoch.decide import Decisions
+from capri.epoch.notice import Notice
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, DataError
@@ -135,6 +136,11 @@ class Fleet:
     def epochs(self) -> Epochs:
         """The aggregator's records."""
         return self._aggregator.epochs
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """The aggregator's notices."""
+        return self._aggregator.notices
 
     def estimate(self, contexts: object) -> FloatArray:
         """The aggregator's estimate."""

@@ -92,6 +92,7 @@ def _series(one: Series, grids: list[list[float]], certificates: list[Any]) -> d
         "curve": _plain([*mean]),
         "error": None if error is None else _plain([*error]),
         "epochs": [_plain(dict(epoch)) for epoch in one.epochs],
+        "notices": [dict(notice) for notice in one.notices],
         "active": _plain(one.active),
         "certificate": (
             None if one.certificate is None else _place(certificates, _plain(one.certificate))

@@ -9,8 +9,8 @@ const MODELS = {
   perfect: "Uses no data",
 };
 const TABLE_ALARM = "computed from the rows of a table without privacy: do not publish if they are private";
-const SECTIONS = [regretSection, epsilonSection, horizonSection, finalSection, epochSection, mapSection, costSection,
-  promiseSection, failureSection, studySection];
+const SECTIONS = [regretSection, epsilonSection, horizonSection, finalSection, epochSection, noticeSection, mapSection,
+  costSection, promiseSection, failureSection, studySection];
 
 const studies = JSON.parse(document.getElementById("data").textContent);
 const sorted = (values) => [...new Set(values)].sort((a, b) => a - b);
@@ -339,6 +339,17 @@ function epochSection(view) {
       panel("width", "Width", "of the confidence interval that decides which actions stay in play", true),
       panel("predicted_error", "Predicted error", "root mean square over the pairs in play", true),
       panel("noise_share", "Share of noise", "of the variance of the release: the rest is users and rewards", false)));
+}
+
+/** What policies noticed of kernel, basis and pool, each kind once a run. */
+function noticeSection(view) {
+  const { study } = view;
+  const rows = chosen(view).flatMap((one) => one.notices.map((notice) => ({ one, notice })));
+  if (!rows.length) return null;
+  return section("notices", "What does not fit", `Notices of the policies, with the words of the first seed that has them. ${where(view)}.`,
+    table("Notices by policy", [["policy"], ["notice"], ["seeds", 1], ["in words"]],
+      make("tbody", {}, rows.map(({ one, notice }) => make("tr", {}, nameCell(study, one), make("td", {}, notice.kind),
+        cell(`${notice.seeds} of ${one.seeds.length}`), make("td", {}, notice.text))))));
 }
 
 /** Which pairs of context and action are still in play after each epoch. */

@@ -65,6 +65,7 @@ class Series:
     peak_memory_bytes: int | None
     curve: tuple[FloatArray, FloatArray, FloatArray | None]  # rounds, mean, standard error
     epochs: tuple[Mapping[str, float | None], ...]
+    notices: tuple[Mapping[str, Any], ...]  # kind, in how many seeds, and the text of the first
     active: Mapping[str, Any] | None
     certificate: Mapping[str, Any] | None
 
@@ -186,6 +187,7 @@ def _series(records: Sequence[Record], player: int) -> Series:
         peak_memory_bytes=max(peaks, default=None),
         curve=_curve(records),
         epochs=_epochs(records),
+        notices=_notices(records),
         active=_first(records, "active"),
         certificate=_first(records, "certificate"),
     )
@@ -240,6 +242,17 @@ def _epochs(records: Sequence[Record]) -> tuple[Mapping[str, float | None], ...]
             | {name: mean and mean.mean for name, mean in means.items()}
         )
     return tuple(rows)
+
+
+def _notices(records: Sequence[Record]) -> tuple[Mapping[str, Any], ...]:
+    """Each kind of notice once: a policy tells a kind once in a run."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for epoch in record["epochs"]:
+            for notice in epoch.get("notices") or ():
+                kind = {"kind": notice["kind"], "seeds": 0, "text": notice["text"]}
+                found.setdefault(notice["kind"], kind)["seeds"] += 1
+    return tuple(found.values())
 
 
 def _pairs(series: Sequence[Series], players: Sequence[Player]) -> Iterable[Pair]:

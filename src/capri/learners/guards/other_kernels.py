@@ -1,0 +1,85 @@
+"""What the releases say of the told kernel with other lengthscales, or with a constant added.
+
+Each candidate ``k'`` is a Gaussian prior on the coefficients of the one public basis. In ``L2`` of
+uniform play, where ``e_j`` has norm ``lambda_j^1/2``, the told prior has covariance
+``Lambda^(1 + smoothness)`` up to a factor. That of a candidate is, with its operator seen from the
+basis,
+
+    A = G^-1/2 E[v(w) k'(w, w') v(w')^T] G^-1/2,     G = E[v v^T],
+    theta ~ N(0, G^-1/2 A^(1 + smoothness) G^-1/2),  scaled to E f^2 = 0.1 (s B)^2
+
+for independent public pairs ``w``, ``w'``; ``k' = k`` gives ``A = Lambda`` and the told prior. The
+basis is made for the told kernel: of a much shorter lengthscale it holds the smooth part only, so
+evidence can call for a shorter one and understate by how much. Rewards with a large common level
+look like a function of a long lengthscale; the candidate with a constant keeps these apart.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.features import NUMERICAL_RANK, Basis
+from capri.kernels import Constant, Kernel
+from capri.kernels.lengthscales import stretched
+from capri.learners.belief import PRIOR_SCALES, Belief, prior_moment, scale_penalty
+
+# What lengthscales are multiplied by.
+FACTORS = (1 / 8, 1 / 4, 1 / 2, 2.0, 4.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A kernel as a prior: ``root root^T`` is the covariance of coefficients with ``E f^2 = 1``.
+
+    ``factor`` is what lengthscales are multiplied by, ``constant`` the variance that is added.
+    """
+
+    factor: float
+    constant: float
+    root: FloatArray
+
+    def log_evidence(self, belief: Belief, norm_bound: float) -> float:
+        """Of all releases, at the best prior scale ``s``, up to a constant that all share.
+
+        With ``W = root^T J root = U diag(w) U^T`` and ``c = U^T root^T h``, and ``a`` the prior
+        second moment at scale ``s``: ``sum_i (a c_i^2 / (1 + a w_i) - ln(1 + a w_i)) / 2``.
+        """
+        weights, vectors = np.linalg.eigh(self.root.T @ belief.information @ self.root)
+        weights = np.maximum(weights, 0.0)
+        squares = (vectors.T @ (self.root.T @ belief.vector)) ** 2
+        moments = np.array([prior_moment(scale, norm_bound) for scale in PRIOR_SCALES])[:, None]
+        grown = 1 + moments * weights
+        evidence = 0.5 * (moments * squares / grown - np.log(grown)).sum(axis=1)
+        penalties = np.array([scale_penalty(scale) for scale in PRIOR_SCALES])
+        return float((evidence - penalties).max())
+
+
+def candidates(
+    kernel: Kernel, basis: Basis, pairs: FloatArray, smoothness: float
+) -> tuple[Candidate, ...]:
+    """The told kernel first, then what could stand in its place; none without a lengthscale."""
+    others = [(1.0, 0.0, kernel)]
+    for factor in FACTORS:
+        if (other := stretched(kernel, factor)) is None:
+            return ()
+        others.append((factor, 0.0, other))
+    level = float(kernel.diagonal(pairs).mean())
+    others.append((1.0, level, kernel + Constant(max(level, NUMERICAL_RANK))))
+    features = basis.coordinates(pairs)
+    gram, axes = np.linalg.eigh(features.T @ features / len(pairs))
+    kept = gram > NUMERICAL_RANK * gram[-1]
+    # Coordinates in which uniform play is white: u = white^T v, and f = u^T x for theta = white x.
+    white = axes[:, kept] / np.sqrt(gram[kept])
+    seen = features @ white / len(pairs)
+    return tuple(
+        Candidate(factor, constant, white @ _root(seen.T @ other(pairs, pairs) @ seen, smoothness))
+        for factor, constant, other in others
+    )
+
+
+def _root(operator: FloatArray, smoothness: float) -> FloatArray:
+    """A root of ``A^(1 + smoothness)`` with trace 1."""
+    values, vectors = np.linalg.eigh(operator)
+    powers = np.maximum(values, 0.0) ** (1 + smoothness)
+    return np.asarray(vectors * np.sqrt(powers / powers.sum()))

@@ -1,0 +1,111 @@
+"""All guard rails of the practical learner together: what they look at, and when.
+
+Everything here is a function of options, public rows, plans and releases: post-processing. Nothing
+that is planned, played or released depends on it, and it takes no draw from anybody.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.epoch.notice import Notice
+from capri.epoch.problem import Problem
+from capri.features import Basis, Span
+from capri.learners.belief import Belief, Posterior
+from capri.learners.crowds import Crowds
+from capri.learners.guards import words
+from capri.learners.guards.fit import Fit, Innovation
+from capri.learners.guards.other_kernels import Candidate, candidates
+from capri.learners.messages import Design
+from capri.learners.options import PracticalOptions
+
+# Public pairs on which kernels are compared: matrices of so many rows squared.
+_PAIRS = 600
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """Guard rails around one configuration and one basis."""
+
+    problem: Problem
+    options: PracticalOptions
+    norm_bound: float
+    basis: Span
+
+    @cached_property
+    def _pairs(self) -> FloatArray:
+        return public_pairs(self.problem)
+
+    @cached_property
+    def _kernels(self) -> tuple[Candidate, ...]:
+        """The told kernel and its other lengthscales: made once, when the first release is in."""
+        if not isinstance(self.basis, Basis):
+            return ()
+        return candidates(self.problem.kernel, self.basis, self._pairs, self.options.smoothness)
+
+    @cached_property
+    def opening(self) -> tuple[Notice, ...]:
+        """What can be said before any user."""
+        if not isinstance(self.basis, Basis):  # columns are scaled, and what is left out is noise
+            return ()
+        found = (
+            words.scales(self.problem, self._pairs),
+            words.rank(self.options, self.basis, self._pairs),
+        )
+        return tuple(notice for notice in found if notice is not None)
+
+    def after(
+        self,
+        fit: Fit,
+        design: Design,
+        released: FloatArray,
+        *,
+        before: Belief,
+        expected: Posterior,
+        belief: Belief,
+        state: Posterior,
+        crowds: Crowds,
+    ) -> tuple[Fit, tuple[Notice, ...]]:
+        """What a release says: innovations with it, and notices.
+
+        ``before`` and ``expected`` are what was believed until it came, ``belief`` and ``state``
+        what is believed now. The first release is held against the prior alone, whose scale is
+        learnt from it: how large ``f`` is nobody has to know in advance. So innovations count from
+        the second on. A belief that starts again, as rewards with heavy tails were cut off, was
+        wrong for a reason of its own, and innovations start again with it.
+        """
+        if belief.moment_precision == 0:
+            return Fit(), ()
+        rank = len(released)
+        found = [
+            words.prior_scale(state.scale, self.norm_bound),
+            words.another_kernel(belief, self._kernels, self.norm_bound),
+            words.pool(design.silence, rank, belief.epochs),
+            words.people(crowds),
+        ]
+        if before.moment_precision > 0:
+            told = isinstance(self.basis, Basis)
+            observation = design.observation
+            if not told:  # what is left of a misfit when the crowd has explained what it can
+                observation = crowds.seen(observation)
+            newest = Innovation.of(observation, released, expected)
+            fit = fit.after(newest)
+            found.append(words.misfit(fit, newest, told=told))
+        return fit, tuple(notice for notice in found if notice is not None)
+
+
+def public_pairs(problem: Problem) -> FloatArray:
+    """Public pairs under uniform play, the same whenever they are asked for.
+
+    From draws of their own, so that guard rails move no other draw, and a policy that was loaded
+    sees the pairs that it saw before.
+    """
+    generator, actions = np.random.default_rng(0), problem.actions
+    contexts, weights = problem.contexts.support(generator, _PAIRS)
+    if len(contexts) * actions.count <= _PAIRS:
+        pairs = actions.pairs(contexts)
+        return np.asarray(pairs.reshape(-1, pairs.shape[-1]))
+    rows = generator.choice(len(contexts), size=_PAIRS, p=weights)
+    return actions.chosen(contexts[rows], generator.integers(actions.count, size=_PAIRS))

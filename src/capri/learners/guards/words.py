@@ -1,0 +1,207 @@
+"""Notices in words: what was seen, what it means, what to do. One function a kind."""
+
+from math import log
+
+import numpy as np
+from scipy.special import chdtrc
+
+from capri.arrays import FloatArray
+from capri.epoch.notice import Notice
+from capri.epoch.problem import Problem
+from capri.features import Basis
+from capri.learners.belief import PRIOR_SCALES, Belief
+from capri.learners.crowds import SIZES, Crowds
+from capri.learners.guards.columns import most_unequal
+from capri.learners.guards.fit import FALSE_ALARMS, Fit, Innovation
+from capri.learners.guards.other_kernels import Candidate
+from capri.learners.options import PracticalOptions
+from capri.learners.widths import epoch_failure
+
+# Another kernel is named when the releases are so many times as likely under it.
+_ODDS = 1e6
+
+
+# -- before any user ------------------------------------------------------------------------------
+
+
+def scales(problem: Problem, pairs: FloatArray) -> Notice | None:
+    """Columns that one lengthscale cannot suit."""
+    unequal = most_unequal(problem, pairs)
+    if unequal is None:
+        return None
+    return Notice(
+        kind="scales",
+        text=(
+            f"one lengthscale measures {unequal.widest}, with a spread of {unequal.wide:.3g}, and "
+            f"{unequal.narrowest}, with {unequal.narrow:.3g}, {unequal.ratio:.0f} times less. To "
+            "the kernel, rows that differ in the first are strangers, or rows that differ in the "
+            "second are the same. Scale the columns alike, by a capri.Schema or by hand, or give "
+            "the kernel one lengthscale per column"
+        ),
+        numbers={"largest": unequal.wide, "smallest": unequal.narrow, "ratio": unequal.ratio},
+    )
+
+
+def rank(options: PracticalOptions, basis: Basis, pairs: FloatArray) -> Notice | None:
+    """The share of the mean of ``k(w, w)`` that ``max_rank`` coordinates leave out."""
+    if basis.rank < options.max_rank:
+        return None
+    diagonal = float(basis.kernel.diagonal(pairs).mean())
+    left_out = float(basis.residual(pairs, basis.coordinates(pairs)).mean()) / diagonal
+    if not left_out > options.rank_tolerance:
+        return None
+    return Notice(
+        kind="rank",
+        text=(
+            f"max_rank = {options.max_rank} coordinates leave out {left_out:.2g} of the kernel's "
+            f"mean k(w, w), where rank_tolerance allows {options.rank_tolerance:g}. What depends "
+            "on the part left out cannot be learnt, however many users come. Raise max_rank if "
+            "time allows, or give a smoother kernel: longer lengthscales, fewer columns"
+        ),
+        numbers={
+            "max_rank": options.max_rank,
+            "left_out": left_out,
+            "rank_tolerance": options.rank_tolerance,
+        },
+    )
+
+
+# -- after a release ------------------------------------------------------------------------------
+
+
+_TOO_SMOOTH = (
+    "Most often the kernel is too smooth: try half or a quarter of its lengthscale, one per "
+    "column, or kernel='auto'. Else contexts are not like the public pool, rewards have changed, or their "
+    "long tails are clipped"
+)
+_NOT_OF_THE_FAMILY = (
+    "No kernel of the family explains it: contexts are not like the public pool, rewards have "
+    "changed, or their long tails are clipped"
+)
+
+
+def misfit(fit: Fit, newest: Innovation, *, told: bool) -> Notice | None:
+    """``fit`` with the newest release in it; ``told``: with a kernel that somebody chose."""
+    chance = fit.chance(newest)
+    if not chance < FALSE_ALARMS:
+        return None
+    own = newest.chi_square / newest.degrees
+    return Notice(
+        kind="misfit",
+        text=(
+            f"the newest release is {own:.1f} times as far from what was expected as it should be "
+            f"(innovation chi-square over its {newest.degrees} degrees of freedom), all "
+            f"{fit.releases} together {fit.ratio:.1f} times. A model that is right looks like "
+            f"this in fewer than 1 of {1 / FALSE_ALARMS:.0f} runs, so play may settle on wrong "
+            f"actions. {_TOO_SMOOTH if told else _NOT_OF_THE_FAMILY}"
+        ),
+        numbers={
+            "ratio": own,
+            "degrees": newest.degrees,
+            "ratio_of_all": fit.ratio,
+            "degrees_of_all": fit.degrees,
+            "chance": chance,
+            "false_alarms": FALSE_ALARMS,
+        },
+    )
+
+
+def prior_scale(scale: float, norm_bound: float) -> Notice | None:
+    """The end of the list of prior scales that the evidence chose, if it did."""
+    smallest, largest = PRIOR_SCALES[0], PRIOR_SCALES[-1]
+    if scale not in (smallest, largest):
+        return None
+    if scale == largest:
+        text = (
+            f"the evidence takes the largest prior scale there is, {largest:g}: the function looks "
+            f"larger or rougher than a norm of {norm_bound:g} allows with this kernel. Most often "
+            "a lengthscale is too long: try half or a quarter of it. Else raise norm_bound"
+        )
+    else:
+        text = (
+            f"the evidence takes the smallest prior scale there is, {smallest:g}: rewards hardly "
+            "depend on context and action, or are much smaller than reward_bound says. Lower "
+            "reward_bound if they are, since the privacy noise goes with it; else ask whether the "
+            "columns tell anything, and whether contexts are like the public pool"
+        )
+    return Notice(kind="prior scale", text=text, numbers={"scale": scale, "norm_bound": norm_bound})
+
+
+def another_kernel(
+    belief: Belief, kernels: tuple[Candidate, ...], norm_bound: float
+) -> Notice | None:
+    """The candidate of largest evidence, where it beats the told kernel by a wide margin."""
+    if not kernels:
+        return None
+    evidence = [candidate.log_evidence(belief, norm_bound) for candidate in kernels]
+    gains = [each - evidence[0] for each in evidence]
+    best, level, margin = int(np.argmax(gains)), len(gains) - 1, log(_ODDS)
+    if not gains[best] > margin:
+        return None
+    factor, numbers = kernels[best].factor, {"log_odds": gains[best]}
+    if best == level:
+        change, remark = "plus a constant", "Rewards have a level that all pairs share"
+    elif factor < 1:
+        change = f"with its lengthscales times 1/{1 / factor:g}"
+        remark = "The basis was made for the told kernel, so a shorter one still may be better"
+        numbers["factor"] = factor
+    else:
+        change = f"with its lengthscales times {factor:g}"
+        remark = "Less depends on the columns than it says, or no more was seen so far"
+        numbers["factor"] = factor
+        # A level that all pairs share looks like a long lengthscale, until more is known.
+        if gains[best] - gains[level] < margin:
+            change += ", and about as likely plus a constant"
+    if "constant" in change:
+        numbers["constant"] = kernels[level].constant
+    return Notice(
+        kind="another kernel",
+        text=(
+            f"the releases are e^{gains[best]:.0f} times as likely under the told kernel {change}. "
+            f"{remark}. Forecast a policy with that kernel, and build the next one with it"
+        ),
+        numbers=numbers,
+    )
+
+
+def people(crowds: Crowds) -> Notice | None:
+    """How many people the releases stand for, where that is far from everybody being new."""
+    odds = float(crowds.scores[crowds.likeliest] - crowds.scores[0])
+    if crowds.likeliest == 0 or not odds > log(_ODDS):
+        return None
+    size = SIZES[crowds.likeliest]
+    return Notice(
+        kind="people",
+        text=(
+            f"the releases are e^{odds:.0f} times as likely if only some {size:,.0f} people took "
+            "turns as if everybody were new. Either the same people come again, or the public pool "
+            "is a small sample of those who come, or the kernel leaves out what they have in "
+            "common. Estimates are held to be as rough as that, and longer play will not make them "
+            "much better. A larger public pool helps, and so do columns that tell more"
+        ),
+        numbers={"people": size, "log_odds": odds},
+    )
+
+
+def pool(chi_square: float | None, degrees: int, releases: int) -> Notice | None:
+    """``chi_square``: how far silence is from what the pool allows; None where nobody asked."""
+    if chi_square is None:
+        return None
+    chance = float(chdtrc(degrees, chi_square)) / epoch_failure(1.0, releases)
+    if not chance < FALSE_ALARMS:
+        return None
+    return Notice(
+        kind="pool",
+        text=(
+            "users without a reward have pairs that no choice among those of the public pool could "
+            f"have: {chi_square / degrees:.1f} times as far off as noise may explain. Contexts are "
+            "not drawn as the pool says, and estimates are made for the wrong people. Renew the "
+            "pool, or its weights"
+        ),
+        numbers={
+            "ratio": chi_square / degrees,
+            "degrees": degrees,
+            "chance": min(1.0, chance),
+            "false_alarms": FALSE_ALARMS,
+        },
+    )
