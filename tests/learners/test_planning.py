@@ -98,9 +98,9 @@ def frozen(monkeypatch: pytest.MonkeyPatch, warm_up: int, **changes: Any) -> Reh
     policy = make_policy(**changes)
     learner = learner_of(policy)
     rng = np.random.default_rng(17)
-    truth = np.sqrt(0.1 / len(learner._spectrum) / learner._spectrum) * rng.standard_normal(
-        len(learner._spectrum)
-    )
+    truth = np.sqrt(
+        0.1 / len(learner._prior.spectrum) / learner._prior.spectrum
+    ) * rng.standard_normal(len(learner._prior.spectrum))
     for _ in range(warm_up):
         play(policy, values_of(policy, truth), 0.2, rng)
     plan = learner.plan(warm_up + 1, policy.remaining, np.random.default_rng(0))

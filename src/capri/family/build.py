@@ -14,7 +14,7 @@ from capri.family.factor import (
 )
 from capri.family.family import ACTION, CONSTANT, CONTEXT, INTERACTION, Family
 from capri.features import spectral_basis
-from capri.kernels import Kernel, Linear, Matern
+from capri.kernels import Columns, Kernel, Linear, Matern
 from capri.spaces import Actions, Contexts, FixedActions
 
 # Public rows that features are built on, and principal directions that are kept of more columns.
@@ -69,10 +69,15 @@ def _context_factor(rows: FloatArray, weights: FloatArray, generator: np.random.
     mapped = scores(sample)
     if np.ptp(mapped, axis=0).max() == 0:
         return _constant_factor(rows.shape[1])
-    unit = median_distance(mapped)
-    radius = max(float(((mapped - mapped.mean(axis=0)) ** 2).sum(axis=1).mean()), 1e-12)
-    candidates: list[Kernel] = [Linear(variance=1 / radius, bias=1.0)]
-    candidates += [Matern(nu=2.5, lengthscale=share * unit) for share in _CONTEXT_SCALES]
+    near, all_columns = _parts_of(rows.shape[1], mapped.shape[1])
+    unit = median_distance(mapped[:, list(near)])
+    own = mapped[:, list(all_columns)]
+    radius = max(float(((own - own.mean(axis=0)) ** 2).sum(axis=1).mean()), 1e-12)
+    linear = Linear(variance=1 / radius, bias=1.0)
+    smooth = [Matern(nu=2.5, lengthscale=share * unit) for share in _CONTEXT_SCALES]
+    candidates: list[Kernel] = [linear, *smooth]
+    if near != all_columns:
+        candidates = [Columns(linear, all_columns), *(Columns(each, near) for each in smooth)]
     total = candidates[0]
     for kernel in candidates[1:]:
         total = total + kernel
@@ -91,6 +96,13 @@ def _context_factor(rows: FloatArray, weights: FloatArray, generator: np.random.
         ),
         power=_POWER,
     )
+
+
+def _parts_of(columns: int, scores: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which scores distances are taken in, and which are the columns themselves."""
+    directions = scores - columns
+    every = tuple(range(directions, scores))
+    return (tuple(range(directions)) if directions else every), every
 
 
 def _action_factor(rows: FloatArray) -> _Side:

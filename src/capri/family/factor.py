@@ -18,7 +18,7 @@ FARTHEST_SCORE = 4.0
 class Scores:
     """``clip((x - centre) rate) axes``: raw columns on a common scale, all from public rows.
 
-    A column that never changes has rate 0. ``axes`` turns to principal directions, None to none.
+    A column that never changes has rate 0. ``axes`` makes new columns of them, None keeps them.
     """
 
     centre: FloatArray
@@ -111,7 +111,11 @@ class Candidates:
 
 
 def standard_scores(rows: FloatArray, weights: FloatArray, dimensions: int) -> Scores:
-    """Mean 0 and deviation 1 in every column, then the principal directions of most variance."""
+    """Mean 0 and deviation 1 in every column.
+
+    Of many columns, first the principal directions of most variance, for distances, and then all
+    of them, for what is linear.
+    """
     centre = weights @ rows
     deviation = np.sqrt(weights @ (rows - centre) ** 2)
     moving = deviation > 1e-9 * np.maximum(np.abs(rows).max(axis=0), 1e-300)
@@ -122,7 +126,7 @@ def standard_scores(rows: FloatArray, weights: FloatArray, dimensions: int) -> S
     found = scores(rows)
     found = (found - weights @ found) * np.sqrt(weights)[:, None]
     axes = np.linalg.svd(found, full_matrices=False)[2][:dimensions].T
-    return replace(scores, axes=np.ascontiguousarray(axes))
+    return replace(scores, axes=np.concatenate([axes, np.eye(len(axes))], axis=1))
 
 
 def range_scores(rows: FloatArray) -> Scores:

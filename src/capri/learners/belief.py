@@ -94,12 +94,14 @@ class Posterior:
     """``theta | releases ~ N(mean, factor factor^T)`` and the prior scale behind it.
 
     ``weights``: logarithms of the weights of candidate kernels, where the evidence weighs some.
+    ``evidence``: its logarithm, up to what does not depend on the prior.
     """
 
     mean: FloatArray
     factor: FloatArray
     scale: float
     weights: FloatArray | None = None
+    evidence: float = 0.0
 
 
 def prior_moment(scale: float, norm_bound: float) -> float:
@@ -149,5 +151,12 @@ def posterior(
         )
         inverse = solve_triangular(lower, np.eye(len(root)), lower=True)
         factor = root[:, None] * inverse.T
-        found.append((evidence, Posterior(mean=factor @ whitened, factor=factor, scale=candidate)))
+        found.append(
+            (
+                evidence,
+                Posterior(
+                    mean=factor @ whitened, factor=factor, scale=candidate, evidence=evidence
+                ),
+            )
+        )
     return max(found, key=lambda pair: pair[0])[1]

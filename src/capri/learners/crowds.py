@@ -9,30 +9,40 @@ from who came and what they said grows by ``1 + n/N``,
     R_N = noise^2 I + (1 + n/N) C
 
 and information ends where that of ``N`` people ends. Without it the belief is too sure of itself,
-and play settles on wrong actions the longer it lasts. Which ``N`` it is, releases tell: each is
-predicted under every ``N`` before it is read, and the likelihoods add up. Post-processing.
+and play settles on wrong actions the longer it lasts. Which ``N`` it is, the evidence of all
+releases tells, each ``N`` with the prior that suits it best,
+
+    log p(releases | N) = sum -(t^T R_N^-1 t + log det R_N) / 2 + log evidence of (J_N, h_N)
+
+with targets ``t = g + H baseline``: a prior that is too small must not pass for a small crowd.
+Post-processing.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Observation
+from capri.learners.belief import Belief, Observation, Posterior
+from capri.learners.priors import Prior
 
 # People: infinitely many, then fewer. Fewer than the last cannot teach anything.
-SIZES = (np.inf, 10_000.0, 3_000.0, 1_000.0, 300.0, 100.0, 30.0)
+SIZES = (np.inf, 3_000.0, 800.0, 200.0, 50.0)
 # Logarithm of what speaks for infinitely many before any release, against each of the others.
 _TRUST = 6.0
 
 
 @dataclass(frozen=True, eq=False)
 class Crowds:
-    """Information and vector under every size, and the log likelihood of each."""
+    """Information and vector under every size, and how likely each is.
+
+    ``constants`` are the first sum above, ``scores`` the log odds against the likeliest.
+    """
 
     informations: FloatArray
     vectors: FloatArray
+    constants: FloatArray
     scores: FloatArray
 
     @classmethod
@@ -41,7 +51,8 @@ class Crowds:
         count = len(SIZES)
         scores = np.full(count, -_TRUST)
         scores[0] = 0.0
-        return cls(np.zeros((count, rank, rank)), np.zeros((count, rank)), scores)
+        nothing = np.zeros((count, rank, rank))
+        return cls(nothing, np.zeros((count, rank)), np.zeros(count), scores)
 
     @classmethod
     def of(cls, belief: Belief) -> "Crowds":
@@ -53,39 +64,49 @@ class Crowds:
             vectors=empty.vectors + belief.vector,
         )
 
-    def observe(self, observation: Observation, released: FloatArray, root: FloatArray) -> "Crowds":
-        """Predict a release, score the prediction, and take it in; ``root``: of the prior.
-
-        ``P = L (I + L^T J L)^-1 L^T``, ``m = P h``; the release has mean ``H (m - baseline)`` and
-        covariance ``H P H^T + R_N``.
-        """
+    def observe(self, observation: Observation, released: FloatArray) -> "Crowds":
+        """Take in a release under every size."""
         if observation.sampling is None:
             return self
         design = observation.design
         target = released + design @ observation.baseline
-        image = design @ root
-        # The first release mostly tells how wrong the prior is, which is then put right.
-        informed = bool(self.vectors.any())
         informations, vectors = self.informations.copy(), self.vectors.copy()
-        scores = self.scores.copy()
+        constants = self.constants.copy()
         for number, size in enumerate(SIZES):
             repeated = observation.participants / size
-            covariance = observation.covariance + repeated * observation.sampling
-            lower = np.linalg.cholesky(np.eye(len(root)) + root.T @ informations[number] @ root)
-            mean = solve_triangular(lower, root.T @ vectors[number], lower=True)
-            spread = solve_triangular(lower, image.T, lower=True)
-            predicted = covariance + spread.T @ spread
-            error = target - spread.T @ mean
-            factor = np.linalg.cholesky(predicted)
-            white = solve_triangular(factor, error, lower=True)
-            if informed:
-                scores[number] -= 0.5 * float(white @ white) + float(np.log(np.diag(factor)).sum())
-            weighted = cho_solve(cho_factor(covariance), design)
+            factor = cho_factor(observation.covariance + repeated * observation.sampling)
+            weighted = cho_solve(factor, design)
             informations[number] += design.T @ weighted
             vectors[number] += weighted.T @ target
-        return replace(
-            self, informations=informations, vectors=vectors, scores=scores - scores.max()
-        )
+            constants[number] -= 0.5 * float(target @ cho_solve(factor, target))
+            constants[number] -= float(np.log(np.diag(factor[0])).sum())
+        return replace(self, informations=informations, vectors=vectors, constants=constants)
+
+    def settle(
+        self, belief: Belief, prior: Prior, near: Posterior
+    ) -> tuple["Crowds", Belief, Posterior]:
+        """The likeliest size, and what is believed under it.
+
+        Infinitely many and the sizes around that of before are compared, then smaller ones as long
+        as the smallest is the likeliest.
+        """
+        scores = np.full(len(SIZES), -np.inf)
+        found: dict[int, tuple[Belief, Posterior]] = {}
+        waiting = sorted({0, *range(max(self.likeliest - 1, 0), self.likeliest + 1)})
+        while waiting:
+            number = waiting.pop(0)
+            own = belief
+            if number:
+                own = replace(
+                    belief, information=self.informations[number], vector=self.vectors[number]
+                )
+            state = prior.infer(own, near)
+            found[number] = own, state
+            scores[number] = self.constants[number] + state.evidence - _TRUST * (number > 0)
+            if not waiting and scores.argmax() == number < len(SIZES) - 1:
+                waiting = [number + 1]
+        best = replace(self, scores=scores - scores.max())
+        return best, *found[best.likeliest]
 
     def seen(self, observation: Observation) -> Observation:
         """An observation as the likeliest size sees it."""
@@ -99,13 +120,3 @@ class Crowds:
     def likeliest(self) -> int:
         """Number of the size that predicted best."""
         return int(self.scores.argmax())
-
-    def told_to(self, belief: Belief) -> Belief:
-        """The belief with the information that the likeliest size leaves."""
-        if self.likeliest == 0:
-            return belief
-        return replace(
-            belief,
-            information=self.informations[self.likeliest],
-            vector=self.vectors[self.likeliest],
-        )

@@ -11,7 +11,7 @@ No kernel is chosen: every candidate keeps its weight, and the posterior is one 
 is post-processing of releases.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -50,11 +50,11 @@ class EvidencePrior(Prior):
 
     def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
         """Under the weights of largest evidence."""
-        weights = self.expected
+        weights, evidence = self.expected, 0.0
         if belief.epochs and belief.information.any():
             start = weights if near is None or near.weights is None else near.weights
-            weights = self._preferred(belief, start)
-        return self.again(belief, weights)
+            weights, evidence = self._preferred(belief, start)
+        return replace(self.again(belief, weights), evidence=evidence)
 
     def again(self, belief: Belief, weights: FloatArray | None) -> Posterior:
         """``P = L V (1 + D)^-1 V^T L^T`` with ``L L^T`` the prior and ``L^T J L = V D V^T``."""
@@ -88,23 +88,26 @@ class EvidencePrior(Prior):
         expected = np.einsum("k,kii->i", np.exp(self.expected), self.covariances)
         return np.asarray(PRIOR_SECOND_MOMENT * scale**2 * expected / expected.sum())
 
-    def _preferred(self, belief: Belief, start: FloatArray) -> FloatArray:
+    def _preferred(self, belief: Belief, start: FloatArray) -> tuple[FloatArray, float]:
         values, vectors = np.linalg.eigh(belief.information)
         kept = values > max(
             _NEGLIGIBLE * values[-1], 1e-4 * len(values) / float(np.exp(self.expected).sum())
         )
         if not kept.any():
-            return self.expected
+            return self.expected, 0.0
         root = np.sqrt(values[kept])
         e, b = vectors[:, kept] * root, vectors[:, kept].T @ belief.vector / root
         grams = np.array([e.T @ each @ e for each in self.covariances])
-        return best_weights(b, grams, start, self.expected)
+        weights, likelihood = best_weights(b, grams, start, self.expected)
+        return weights, likelihood + 0.5 * float(b @ b)
 
 
 def best_weights(
     b: FloatArray, grams: FloatArray, start: FloatArray, expected: FloatArray
-) -> FloatArray:
-    """Weights of largest evidence: the better end of two ascents, from ``start`` and ``expected``.
+) -> tuple[FloatArray, float]:
+    """Weights of largest evidence, and its logarithm up to a constant.
+
+    The better end of two ascents, from ``start`` and from ``expected``.
 
     ``grams`` are ``E^T S_k E``.
     """
@@ -130,4 +133,5 @@ def best_weights(
     found = [
         minimize(loss, x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}) for x in starts
     ]
-    return np.asarray(min(found, key=lambda each: float(each.fun)).x)
+    best = min(found, key=lambda each: float(each.fun))
+    return np.asarray(best.x), -float(best.fun)

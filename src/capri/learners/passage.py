@@ -55,7 +55,7 @@ class Passage:
         informations = self.matrix.T @ crowds.informations @ self.matrix
         return replace(
             crowds,
-            informations=(informations + informations.transpose(0, 2, 1)) / 2,
+            informations=np.ascontiguousarray((informations + informations.transpose(0, 2, 1)) / 2),
             vectors=crowds.vectors @ self.matrix,
         )
 

@@ -296,13 +296,13 @@ class PracticalLearner(Catalogue):
             square = measured_square(release, design, bound)
             squares = squares.measured(*square, design.squares)
             belief = before.observe(design.observation, released)
-            if options.pooling:
-                root = self._prior.root(self._posterior)
-                crowds = crowds.observe(design.observation, released, root)
-                belief = crowds.told_to(belief)
+            crowds = crowds.observe(design.observation, released)
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
-        state = self._prior.infer(belief, self._posterior)
+        if options.pooling and isinstance(self._prior, EvidencePrior):
+            crowds, belief, state = crowds.settle(belief, self._prior, self._posterior)
+        else:
+            state = self._prior.infer(belief, self._posterior)
         belief = belief.with_noise(squares.noise(state))
         fit, notices = self._watch.after(
             self._fit,

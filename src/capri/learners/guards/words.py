@@ -71,8 +71,8 @@ def rank(options: PracticalOptions, basis: Basis, pairs: FloatArray) -> Notice |
 
 _TOO_SMOOTH = (
     "Most often the kernel is too smooth: try half or a quarter of its lengthscale, one per "
-    "column, or kernel='auto'. Else contexts are not like the public pool, rewards have changed, or their "
-    "long tails are clipped"
+    "column, or kernel='auto'. Else contexts are not like the public pool, rewards have changed, "
+    "or their long tails are clipped"
 )
 _NOT_OF_THE_FAMILY = (
     "No kernel of the family explains it: contexts are not like the public pool, rewards have "
