@@ -31,7 +31,6 @@ def main() -> None:
     options = parser.parse_args()
 
     bandit = environment_by_name(options.data)
-    kernel = suggested_kernel(bandit)  # from public rows
     print(
         f"{bandit.name}: {len(bandit.contexts)} private users, {bandit.pool.size} public contexts "
         f"of {bandit.pool.dimension} numbers, {len(bandit.actions)} actions"
@@ -39,7 +38,6 @@ def main() -> None:
 
     def policy(budget: capri.Budget | None) -> capri.Capri:
         return capri.Capri(
-            kernel=kernel,
             actions=bandit.actions,
             contexts=bandit.pool,  # never bandit.contexts: those are the users
             reward_bound=bandit.reward_bound,
@@ -56,6 +54,7 @@ def main() -> None:
         print(f"{name}: regret {result.ratio:.2f} of uniform play's")
 
     # A log of uniform play, as an A/B test would leave it, with the probability of every action.
+    kernel = suggested_kernel(bandit)  # of no use to uniform play, but rivals ask for one
     logger = rival("uniform", bandit, kernel=kernel, horizon=options.rounds, simulation_seed=1)
     log = record(logger, bandit, options.rounds, seed=1)
     replayed = replay(policy(None), log)

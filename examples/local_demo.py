@@ -36,7 +36,6 @@ def aggregate(epsilon: float, users: int, contexts: Any, actions: Any, news: Any
     import capri
 
     aggregator = capri.LocalCapri(
-        kernel=capri.kernels.RBF(lengthscale=LENGTHSCALE),
         actions=actions,
         contexts=capri.ContextPool(contexts),
         budget=capri.Budget(epsilon=epsilon),
