@@ -56,9 +56,7 @@ class ArmPrior:
     def again(self, belief: Belief, weights: FloatArray) -> ArmPosterior:
         """The posterior under these log weights."""
         found = solve(belief.information, belief.vector, *self.covariances(weights))
-        return ArmPosterior(
-            mean=found.mean, own=found.own, carried=found.carried, weights=weights
-        )
+        return ArmPosterior(mean=found.mean, own=found.own, carried=found.carried, weights=weights)
 
     def infer(self, belief: Belief, near: ArmPosterior | None = None) -> ArmPosterior:
         """Under the weights of largest evidence; ``near``: the posterior before, to start at."""

@@ -108,7 +108,12 @@ class ArmsLearner(Learner):
 
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Shape the messages of an epoch under the law it will be played with."""
-        problem, options, state, belief = self._problem, self._options, self._posterior, self._belief
+        problem, options, state, belief = (
+            self._problem,
+            self._options,
+            self._posterior,
+            self._belief,
+        )
         noise_variance = belief.noise_variance(problem.reward_bound)
         nothing = np.zeros_like(state.mean)
         leg = self._expected(self._leg(nothing, problem.reward_bound), length)
@@ -241,9 +246,7 @@ class ArmsLearner(Learner):
         design = self._design(release, plan.features)
         if cuts_off_too_much(release, design, bound):
             size = self._basis.arms, self._basis.width
-            belief = replace(
-                nothing_known(*size), epochs=self._belief.epochs + 1, heavy_tails=True
-            )
+            belief = replace(nothing_known(*size), epochs=self._belief.epochs + 1, heavy_tails=True)
             squares = nothing_measured(*size)
         else:
             squares = self._squares.measured(

@@ -61,11 +61,16 @@ class ArmLeg:
         return self.u[on], self.weights[on, arm]
 
     def variance(self, state: ArmPosterior) -> float:
-        """What is unknown of ``f``, as a mean square over what is played."""
+        """What is unknown of the least known arm that is played, as a mean square.
+
+        Not the mean over arms: a bound made for those that are known would cut off what a new one
+        is better by, and play would settle without it.
+        """
         found = 0.0
         for arm in self.played:
             u, weights = self.where(arm)
-            found += float(weights @ ((u @ state.factor[arm]) ** 2).sum(axis=1))
+            squares = ((u @ state.factor[arm]) ** 2).sum(axis=1)
+            found = max(found, float(weights @ squares / weights.sum()))
         return found
 
     def signal(self, state: ArmPosterior, arm: int, u: FloatArray) -> FloatArray:
