@@ -18,6 +18,8 @@ from capri.learners.arms.posterior import ArmPosterior
 
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25
+# Factor on the spread of draws: at first, from epoch to epoch, and at last.
+_FIRST_BOLDNESS, _CALM, _LAST_BOLDNESS = 1.5, 0.93, 0.7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,14 @@ class Outlook:
 def number_of_draws(epochs: int, most: int) -> int:
     """After so many epochs."""
     return int(min(most, _FIRST * _GROWTH ** min(epochs, 100)))
+
+
+def boldness(epochs: int) -> float:
+    """Factor on the spread of draws: wide while most arms are new, narrow when the good are known.
+
+    The best of hundreds of draws is far out even where each is of little hope.
+    """
+    return float(max(_LAST_BOLDNESS, _FIRST_BOLDNESS * _CALM**min(epochs, 100)))
 
 
 def resolved(values: FloatArray, plays: float, outlook: Outlook) -> FloatArray:

@@ -20,7 +20,7 @@ from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
-from capri.learners.arms.draws import Outlook, number_of_draws, thompson_draws
+from capri.learners.arms.draws import Outlook, boldness, number_of_draws, thompson_draws
 from capri.learners.arms.evidence import ArmPrior
 from capri.learners.arms.messages import ArmDesign, ArmLeg, design_of, shapes_of
 from capri.learners.arms.observe import (
@@ -310,7 +310,7 @@ class ArmsLearner(Learner):
             state,
             Outlook(length=length, noise=noise, variance=variance),
             number_of_draws(belief.epochs, options.draws),
-            options.thompson_scale,
+            options.thompson_scale * boldness(belief.epochs),
             generator,
         )
         return play.Conduct(problem.actions, play.ThompsonLaw(self._basis, draws))
