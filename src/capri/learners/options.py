@@ -16,7 +16,8 @@ class PracticalOptions:
     ``gap_scale``: inverse-gap weights ``gamma = gap_scale K / predicted error``.
     ``widths``: "calibrated" (by public simulation), "rigorous" (Bernstein and exact Gaussian
     quantiles) or "paper"; ``width_scale`` multiplies them; ``failure_probability`` is theirs.
-    ``first_epoch``, ``growth``: length of the first epoch (None: from the noise) and the growth.
+    ``first_epoch``, ``growth``: length of the first epoch (None: from the noise) and the growth,
+    at most 1.3 in blocks.
     ``residual``: encode ``y`` minus the last estimate; ``clip_scale``: residuals are clipped at so
     many predicted standard deviations. None for ``residual`` means yes, except under "rigorous".
     ``moment_share``, ``tail_share``: shares of a message's norm that measure the size of the

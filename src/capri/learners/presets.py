@@ -55,9 +55,10 @@ def build(
             )
         return Schedule.paper(horizon), PaperLearner(problem, horizon, options)
     first = options.first_epoch or first_epoch_length(problem)
-    schedule = Schedule(first, options.growth, horizon)
     if options.blocks or (options.blocks is None and suits_arms(problem, options)):
-        return schedule, ArmsLearner(problem, options, generator)
+        arms = ArmsLearner(problem, options, generator)
+        return Schedule(first, arms.growth, horizon), arms
+    schedule = Schedule(first, options.growth, horizon)
     return schedule, PracticalLearner(problem, options, generator)
 
 

@@ -19,7 +19,7 @@ from capri.learners.arms.posterior import ArmPosterior
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25
 # Factor on the spread of draws: at first, from epoch to epoch, and at last.
-_FIRST_BOLDNESS, _CALM, _LAST_BOLDNESS = 1.5, 0.93, 0.7
+_FIRST_BOLDNESS, _CALM, _LAST_BOLDNESS = 1.8, 0.93, 0.85
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ def boldness(epochs: int) -> float:
 
     The best of hundreds of draws is far out even where each is of little hope.
     """
-    return float(max(_LAST_BOLDNESS, _FIRST_BOLDNESS * _CALM**min(epochs, 100)))
+    return float(max(_LAST_BOLDNESS, _FIRST_BOLDNESS * _CALM ** min(epochs, 100)))
 
 
 def resolved(values: FloatArray, plays: float, outlook: Outlook) -> FloatArray:

@@ -46,6 +46,8 @@ from capri.spaces import FixedActions, context_chunks
 _LEAST_ARMS = 9
 # Coordinates of all arms together, of one arm at least and at most.
 _COORDINATES, _NARROWEST, _WIDEST = 2400, 12, 60
+# Epochs grow by no more.
+_GROWTH = 1.3
 # Laws of up to so many pairs are kept with their leg: 2 MB each.
 _KEPT_LAW = 1 << 18
 # Coordinates that stand for all when the noise of a coming epoch is estimated.
@@ -103,6 +105,11 @@ class ArmsLearner(Learner):
                 "others of that kind only. Build a new policy for actions with features"
             )
         return actions
+
+    @property
+    def growth(self) -> float:
+        """Growth of the epochs: many arms are sorted out in many short ones."""
+        return min(self._options.growth, _GROWTH)
 
     # -- planning and learning --------------------------------------------------------------------
 
@@ -256,9 +263,7 @@ class ArmsLearner(Learner):
         belief = replace(belief, curious=False)
         state = self._prior.infer(belief, self._posterior)
         belief = belief.with_noise(noise_of(squares, state))
-        conduct = self._next_conduct(
-            state, belief, self._options.growth * release.participants, generator
-        )
+        conduct = self._next_conduct(state, belief, self.growth * release.participants, generator)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._squares = belief, state, squares
