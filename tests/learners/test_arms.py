@@ -266,4 +266,4 @@ def test_replaced_arms_keep_what_was_learnt_by_their_names(tmp_path: Path) -> No
     other = capri.Capri.load(tmp_path / "replaced.capri")
     assert np.array_equal(one.estimate(CONTEXTS), other.estimate(CONTEXTS))
     with pytest.raises(capri.ConfigurationError, match="names or numbers"):
-        one.replace_actions(np.linspace(0, 1, 10)[:, None])
+        one.replace_actions(np.random.default_rng(0).random((10, ARMS + 2)))

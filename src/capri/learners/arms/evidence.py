@@ -1,5 +1,4 @@
-"""The kernel of every arm by evidence: weights of all candidates, once for what is common and once
-for what is an arm's own.
+"""The kernel of arms by evidence: weights for what is common and for what is an arm's own.
 
 ``S = sum_k t_k P_k`` and ``D = sum_k t'_k P_k`` with ``P_k`` the constant and each candidate kernel
 of contexts. The weights maximise the log evidence of all releases plus the log of a normal prior on

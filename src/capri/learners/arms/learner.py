@@ -14,15 +14,16 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray
 from capri.epoch import play
 from capri.epoch.learner import Learner, Lesson, State
-from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
+from capri.learners.arms.change import longer, moved
 from capri.learners.arms.draws import Outlook, boldness, number_of_draws, thompson_draws
 from capri.learners.arms.evidence import ArmPrior
-from capri.learners.arms.messages import ArmDesign, ArmLeg, design_of, shapes_of
+from capri.learners.arms.messages import ArmDesign, ArmLeg, design_of, shapes_of, sigma_max
 from capri.learners.arms.observe import (
     noise_of,
     noise_share,
@@ -153,7 +154,7 @@ class ArmsLearner(Learner):
             length=length,
             features=features,
             tau=tau,
-            sigma_max=_sigma_max(leg, length, tau),
+            sigma_max=sigma_max(leg, length, tau),
             value_bound=bound,
             clip_norm=1.0,
             grid=make_grid(
@@ -197,6 +198,27 @@ class ArmsLearner(Learner):
         common, own = self._prior.covariances(self._posterior.weights)
         return float(np.diag(common + own).max())
 
+    def turn(self, generator: np.random.Generator) -> Segment | None:
+        """The newest law, baseline and bound for the rest of the newest epoch.
+
+        On a store an epoch may begin before the release of the one before it is learnt from.
+        """
+        if not self._flights:
+            return None
+        problem, state, epoch = self._problem, self._posterior, max(self._flights)
+        nothing = np.zeros_like(state.mean)
+        unknown = self._expected(self._leg(nothing, problem.reward_bound), 1).variance(state)
+        noise_variance = self._belief.noise_variance(problem.reward_bound)
+        bound, residual = bound_of(problem, self._options, self._belief, unknown + noise_variance)
+        baseline = state.mean if residual else nothing
+        legs = (*self._flights[epoch], self._leg(baseline, bound))
+        self._flights = {**self._flights, epoch: legs}
+        return Segment(
+            number=len(legs),
+            value_bound=bound,
+            baseline=self._basis.function(baseline.ravel()) if residual else None,
+        )
+
     def keep(self, epoch: int | None) -> None:
         """Await nothing of epochs that are lost."""
         legs = self._flights.get(epoch or 0, ())
@@ -225,19 +247,19 @@ class ArmsLearner(Learner):
         )
         heir._belief = replace(
             self._belief,
-            information=_longer(self._belief.information, more),
-            vector=_longer(self._belief.vector, more),
+            information=longer(self._belief.information, more),
+            vector=longer(self._belief.vector, more),
             curious=more > 0 and self._belief.epochs > 0,
         )
         heir._squares = replace(
             self._squares,
-            spread=_longer(self._squares.spread, more),
-            image=_longer(self._squares.image, more),
+            spread=longer(self._squares.spread, more),
+            image=longer(self._squares.image, more),
         )
         heir._posterior = self._prior.again(heir._belief, self._posterior.weights)
         heir._flights = {}
         for epoch, legs in self._flights.items():
-            heir._flights[epoch] = tuple(_moved(leg, more) for leg in legs)
+            heir._flights[epoch] = tuple(moved(leg, more) for leg in legs)
         heir._conduct = heir._next_conduct(
             heir._posterior, heir._belief, self._next_length(), generator
         )
@@ -286,8 +308,8 @@ class ArmsLearner(Learner):
         noise = coordinate_noise(problem, features.rank, plan.value_bound, release.participants)
         if features.basis.arms < self._basis.arms:  # arms were added since
             more = self._basis.arms - features.basis.arms
-            sizes = _longer(features.sizes, more).astype(np.int64)
-            features = replace(features, shapes=_longer(features.shapes, more), sizes=sizes)
+            sizes = longer(features.sizes, more).astype(np.int64)
+            features = replace(features, shapes=longer(features.shapes, more), sizes=sizes)
         return design_of(
             features,
             [self._expected(leg, count) for leg, count in legs if count > 0],
@@ -388,34 +410,3 @@ class ArmsLearner(Learner):
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         self._stage = stage_from(problem, values["stage"], arrays)
         self._flights = flights_from(values["flights"], arrays, problem, self._basis)
-
-
-def _sigma_max(leg: ArmLeg, length: int, tau: float) -> float:
-    """``sigma~_max`` under ``n E[v v^T] + tau I`` over what is played."""
-    largest = 0.0
-    for arm in leg.played:
-        u, weights = leg.where(arm)
-        gram = length * (u * weights[:, None]).T @ u + tau * np.eye(u.shape[1])
-        largest = max(largest, float((u * np.linalg.solve(gram, u.T).T).sum(axis=1).max()))
-    return sqrt(largest)
-
-
-def _longer(blocks: Any, more: int) -> FloatArray:
-    """Blocks of zeros for arms that were added."""
-    return np.concatenate([blocks, np.zeros((more, *blocks.shape[1:]))])
-
-
-def _moved(leg: Leg, more: int) -> Leg:
-    """A segment that was played before arms were added, with its law as numbers."""
-    law, actions = leg.stage.law, leg.conduct.actions
-    if law is None:
-        law = leg.conduct.probabilities(leg.stage.contexts)
-    assert isinstance(actions, FixedActions)
-    widened = FixedActions(np.pad(actions.rows, ((0, 0), (0, more))), actions.names)
-    return replace(
-        leg,
-        conduct=play.Conduct(widened, play.UniformLaw()),
-        stage=replace(leg.stage, law=law),
-        baseline=_longer(leg.baseline, more),
-        moved=True,
-    )

@@ -191,3 +191,13 @@ def design_of(
         answers=float(answers),
         moment_bound=sqrt(answers / precision),
     )
+
+
+def sigma_max(leg: ArmLeg, length: int, tau: float) -> float:
+    """``sigma~_max`` under ``n E[v v^T] + tau I`` over what is played."""
+    largest = 0.0
+    for arm in leg.played:
+        u, weights = leg.where(arm)
+        gram = length * (u * weights[:, None]).T @ u + tau * np.eye(u.shape[1])
+        largest = max(largest, float((u * np.linalg.solve(gram, u.T).T).sum(axis=1).max()))
+    return sqrt(largest)
