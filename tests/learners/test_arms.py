@@ -1,5 +1,6 @@
 """Many unrelated arms by blocks: the same numbers as dense algebra, and a whole policy."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 import capri
 from builders import BUDGET, records
+from capri.epoch.plan import Release
 from capri.epoch.storage import plan_from_state, plan_state
 from capri.family import ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
@@ -267,3 +269,52 @@ def test_replaced_arms_keep_what_was_learnt_by_their_names(tmp_path: Path) -> No
     assert np.array_equal(one.estimate(CONTEXTS), other.estimate(CONTEXTS))
     with pytest.raises(capri.ConfigurationError, match="names or numbers"):
         one.replace_actions(np.random.default_rng(0).random((10, ARMS + 2)))
+
+
+def test_on_a_store_it_plays_as_in_memory(tmp_path: Path) -> None:
+    """The same records for the same seed, also where another process goes on."""
+    address = f"sqlite:///{tmp_path / 'arms.db'}"
+    memory, stored = policy(), policy(store=address)
+    for each in (memory, stored):
+        play(each, 150, seed=10)
+    again = policy(store=address)
+    for each in (memory, again):
+        play(each, 100, seed=11)
+    assert records(memory) == records(again)
+    assert len(again.epochs) >= 3
+    assert np.array_equal(memory.estimate(CONTEXTS), again.estimate(CONTEXTS))
+
+
+def test_an_epoch_of_two_segments_is_read_by_both() -> None:
+    """With laws, baselines and bounds of their own, against dense algebra over all decisions."""
+    one = policy(budget=None)
+    play(one, 600, seed=12)
+    one.act_many(CONTEXTS[:1])
+    learner, plan = one._course.learner, one._open.plan
+    assert isinstance(learner, ArmsLearner)
+    segment = learner.turn(np.random.default_rng(0))
+    assert segment is not None
+    assert segment.number == 2
+    first, second = (learner._flights[plan.epoch][place] for place in (0, 1))
+    learner._flights[plan.epoch] = (first, replace(second, value_bound=0.5 * first.value_bound))
+    counts = (30, 50)
+    release = Release(
+        plan=plan,
+        vector=np.zeros(plan.dimension),
+        event=None,
+        segments=(plan.opening, segment),
+        counts=counts,
+    )
+    design = learner._design(release, plan.features)
+    pairs = FixedActions(np.eye(ARMS)).pairs(CONTEXTS).reshape(-1, 2 + ARMS)
+    v, psi = learner._basis.rows(pairs), plan.features.whitened(pairs)
+    psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+    law = first.conduct.probabilities(CONTEXTS).ravel() / len(CONTEXTS)
+    matrix = (psi * law[:, None]).T @ v * (counts[0] + 2 * counts[1])
+    for arm, (start, size) in enumerate(
+        zip(plan.features.starts, plan.features.sizes, strict=True)
+    ):
+        width = learner._basis.width
+        expected = matrix[start : start + size, arm * width : (arm + 1) * width]
+        np.testing.assert_allclose(design.matrices[arm], expected, atol=1e-9)
+    assert design.answers == sum(counts)
