@@ -66,5 +66,6 @@ POLICIES: dict[str, dict[str, Any]] = {
     "missing, as estimated, late, max": _PRACTICAL
     | {"missing_reward": "as-estimated", "reward_wait": 6, "reward_rule": "max"},
     "missing counts": _PRACTICAL | {"missing_reward": -0.5},
+    "many unrelated arms": _PRACTICAL | {"kernel": "auto", "actions": 12},
     "practical, users": _PRACTICAL | {"contributions_per_user": 3, "contributions_per_epoch": 2},
 }

@@ -16,7 +16,7 @@ from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.errors import BudgetError, StorageError
-from capri.family import ProductBasis
+from capri.family import ArmBasis, ArmFeatures, ProductBasis
 from capri.features import (
     Basis,
     DenseFeatures,
@@ -245,6 +245,11 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
             arrays["plan.pivots"] = features.kernel_basis.pivots
             arrays["plan.transform"] = features.kernel_basis.transform
         arrays["plan.whitening"] = features.whitening
+    elif isinstance(features, ArmFeatures):
+        values["features"] = "arms"
+        values["span"], span = features.basis.state()
+        arrays |= named("plan.span", span)
+        arrays |= {"plan.shapes": features.shapes, "plan.sizes": features.sizes}
     elif isinstance(features, DenseFeatures):
         values["features"] = "dense"
         arrays["plan.basis_copy"] = features.basis_copy
@@ -254,13 +259,17 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
 
 def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> EpochPlan:
     """The inverse of :func:`plan_state`."""
-    features: LowRankFeatures | DenseFeatures
+    features: ProjectedFeatures
     span: Span | None = None
     if values["features"] == "products":
         span = ProductBasis.from_state(values["span"], below("plan.span", arrays))
     elif values["features"] == "low-rank":
         span = Basis(kernel, arrays["plan.pivots"], arrays["plan.transform"])
-    if span is not None:
+    if values["features"] == "arms":
+        blocks = ArmBasis.from_state(values["span"], below("plan.span", arrays))
+        sizes = arrays["plan.sizes"].astype(np.int64)
+        features = ArmFeatures(blocks, arrays["plan.shapes"], sizes, values["tau"])
+    elif span is not None:
         features = LowRankFeatures(span, arrays["plan.whitening"], values["tau"])
     else:
         features = DenseFeatures(
@@ -341,7 +350,7 @@ def function_from_state(arrays: Arrays, kernel: Kernel, features: ProjectedFeatu
     """The inverse of :func:`function_state`, for the features that it was planned with."""
     if "points" in arrays:
         return Predictor(kernel, arrays["points"], arrays["weights"])
-    assert isinstance(features, LowRankFeatures)
+    assert isinstance(features, LowRankFeatures | ArmFeatures)
     return features.basis.weighted(arrays["weights"])
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.family.arms import ArmBasis
 from capri.family.basis import ProductBasis
 from capri.family.factor import (
     Candidates,
@@ -36,12 +37,9 @@ def family_of(
     contexts: Contexts, actions: Actions, *, max_rank: int, generator: np.random.Generator
 ) -> Family:
     """Features, products and candidates for these public contexts and actions."""
-    rows, weights = contexts.support(generator, _SAMPLE)
-    if len(rows) > _SAMPLE or np.ptp(weights) > 1e-12:
-        chosen = generator.choice(len(rows), size=_SAMPLE, p=weights)
-        rows, weights = rows[chosen], np.full(_SAMPLE, 1.0 / _SAMPLE)
+    rows, weights = _public_rows(contexts, generator)
     own, brought = actions.parts(rows)
-    context, smooth = _context_factor(own, weights, generator)
+    context, smooth = _context_factor(own, weights, generator, _CONTEXT_RANK)
     if not isinstance(actions, FixedActions):
         action, candidates = _action_factor(_some(brought, generator))
         table = None
@@ -53,6 +51,27 @@ def family_of(
     return Family(ProductBasis(context, action, left, right, table), smooth, candidates)
 
 
+def arms_of(
+    contexts: Contexts, actions: FixedActions, *, width: int, generator: np.random.Generator
+) -> tuple[ArmBasis, Candidates]:
+    """Features for unrelated arms, ``width`` an arm, and the candidates for each of them."""
+    rows, weights = _public_rows(contexts, generator)
+    context, smooth = _context_factor(rows, weights, generator, width - 1)
+    offered = actions.rows.argmax(axis=1).astype(np.int64)
+    return ArmBasis(context, offered, actions.dimension), smooth
+
+
+def _public_rows(
+    contexts: Contexts, generator: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Rows that stand for the law of the contexts, and their weights."""
+    rows, weights = contexts.support(generator, _SAMPLE)
+    if len(rows) > _SAMPLE or np.ptp(weights) > 1e-12:
+        chosen = generator.choice(len(rows), size=_SAMPLE, p=weights)
+        rows, weights = rows[chosen], np.full(_SAMPLE, 1.0 / _SAMPLE)
+    return rows, weights
+
+
 def _some(rows: FloatArray, generator: np.random.Generator) -> FloatArray:
     """Some of the actions that contexts bring along."""
     flat = rows.reshape(-1, rows.shape[-1])
@@ -61,7 +80,9 @@ def _some(rows: FloatArray, generator: np.random.Generator) -> FloatArray:
     return flat[generator.choice(len(flat), size=_ROWS, replace=False)]
 
 
-def _context_factor(rows: FloatArray, weights: FloatArray, generator: np.random.Generator) -> _Side:
+def _context_factor(
+    rows: FloatArray, weights: FloatArray, generator: np.random.Generator, most: int
+) -> _Side:
     if rows.shape[1] == 0:
         return _constant_factor(0)
     scores = standard_scores(rows, weights, _DIRECTIONS)
@@ -81,7 +102,7 @@ def _context_factor(rows: FloatArray, weights: FloatArray, generator: np.random.
     total = candidates[0]
     for kernel in candidates[1:]:
         total = total + kernel
-    rank = min(_CONTEXT_RANK, len(sample))
+    rank = min(most, len(sample))
     basis, _ = spectral_basis(total, mapped, tolerance=1e-3, max_rank=rank)
     return make_factor(
         scores,

@@ -31,7 +31,7 @@ from capri.joint.flights import Flights
 from capri.joint.keys import KeyBook
 from capri.joint.stored import checked_retention, participation_of
 from capri.kernels import Kernel
-from capri.learners.presets import build, checked_horizon, checked_options
+from capri.learners.presets import build, checked_horizon, checked_options, settled
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate, noise_source
@@ -164,7 +164,7 @@ class Capri(Flights):
         self._clock = clock
         self._horizon = checked_horizon(horizon)
         self._preset = preset
-        self._options = checked_options(preset, options)
+        self._options = settled(self._problem, checked_options(preset, options))
         self._streams = Streams(simulation_seed)
         with one_blas_thread():
             schedule, learner = build(

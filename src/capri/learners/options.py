@@ -16,7 +16,8 @@ class PracticalOptions:
     ``gap_scale``: inverse-gap weights ``gamma = gap_scale K / predicted error``.
     ``widths``: "calibrated" (by public simulation), "rigorous" (Bernstein and exact Gaussian
     quantiles) or "paper"; ``width_scale`` multiplies them; ``failure_probability`` is theirs.
-    ``first_epoch``, ``growth``: length of the first epoch (None: from the noise) and the growth.
+    ``first_epoch``, ``growth``: length of the first epoch (None: from the noise) and the growth,
+    at most 1.3 in blocks.
     ``residual``: encode ``y`` minus the last estimate; ``clip_scale``: residuals are clipped at so
     many predicted standard deviations. None for ``residual`` means yes, except under "rigorous".
     ``moment_share``, ``tail_share``: shares of a message's norm that measure the size of the
@@ -30,6 +31,8 @@ class PracticalOptions:
     ``smoothness``: prior variance of a coefficient is its kernel eigenvalue to this power.
     ``norm_bound``: bound on the RKHS norm of ``f``; None for the reward bound.
     ``rank_tolerance``, ``max_rank``: the basis may leave out this share of the mean of ``k(w,w)``.
+    ``blocks``: one block of coordinates for each of many unrelated actions, so that nothing is left
+    out; None means wherever kernel="auto" allows it and there are at least nine actions.
     """
 
     exploration: str = "thompson"
@@ -54,6 +57,7 @@ class PracticalOptions:
     norm_bound: float | None = None
     rank_tolerance: float = 1e-3
     max_rank: int = 150
+    blocks: bool | None = None
 
     def __post_init__(self) -> None:
         one_of("exploration", self.exploration, ("thompson", "inverse-gap", "uniform"))
@@ -88,8 +92,9 @@ class PracticalOptions:
             if value is not None:
                 whole(name, value)
         truth("pooling", self.pooling)
-        if self.residual is not None:
-            truth("residual", self.residual)
+        for name in ("residual", "blocks"):
+            if getattr(self, name) is not None:
+                truth(name, getattr(self, name))
         if self.tau != "auto" and self.shape != "whitening":
             raise ConfigurationError("tau is the ridge of shape='whitening': choose that, too")
         if self.widths == "rigorous" and self.covariance == "copy":

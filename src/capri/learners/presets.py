@@ -1,6 +1,6 @@
 """Presets by name: which schedule and which learner a policy is built from."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from capri.checks import whole
 from capri.epoch.learner import Learner
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
+from capri.learners.arms import ArmsLearner, suits_arms
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
@@ -54,5 +55,22 @@ def build(
             )
         return Schedule.paper(horizon), PaperLearner(problem, horizon, options)
     first = options.first_epoch or first_epoch_length(problem)
+    if options.blocks or (options.blocks is None and suits_arms(problem, options)):
+        arms = ArmsLearner(problem, options, generator)
+        return Schedule(first, arms.growth, horizon), arms
     schedule = Schedule(first, options.growth, horizon)
     return schedule, PracticalLearner(problem, options, generator)
+
+
+def settled(problem: Problem, options: Options) -> Options:
+    """With the learner decided: it stays the same when actions are replaced, and in a file."""
+    if isinstance(options, PaperOptions):
+        return options
+    suits = suits_arms(problem, options)
+    if options.blocks and not suits:
+        raise ConfigurationError(
+            "blocks=True needs kernel='auto', model='joint', actions that are names or a number "
+            "of at least nine, rewards that neither overlap nor are measured as missing, and the "
+            "default exploration, widths, shape, covariance and pooling: leave blocks at None"
+        )
+    return replace(options, blocks=suits) if options.blocks is None else options

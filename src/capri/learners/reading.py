@@ -13,6 +13,7 @@ where that is measured. Everything here is a function of public laws, counts and
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Protocol
 
 import numpy as np
 
@@ -31,6 +32,28 @@ from capri.learners.support import Stage, Support, support_of
 _HEAVY_TAILS = 0.3
 # Parts of an epoch below one in so many are not asked about tails.
 _TELLING = 4
+
+
+class Measured(Protocol):
+    """What reading the measures beside the main coordinates needs of a design."""
+
+    @property
+    def value_bound(self) -> float: ...  # noqa: D102 - as in Design
+
+    @property
+    def residual(self) -> bool: ...  # noqa: D102
+
+    @property
+    def main_share(self) -> float: ...  # noqa: D102
+
+    @property
+    def noise(self) -> float: ...  # noqa: D102
+
+    @property
+    def answers(self) -> float | None: ...  # noqa: D102
+
+    @property
+    def moment_bound(self) -> float | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +258,7 @@ class Expectations:
         return scale / main_share
 
 
-def measured_square(release: Release, design: Design, reward_bound: float) -> tuple[float, float]:
+def measured_square(release: Release, design: Measured, reward_bound: float) -> tuple[float, float]:
     """``E[z^2]`` of the residuals from the moment coordinate, and its standard deviation.
 
     Of clipped residuals it is ``B_r^2 (coordinate / (B_r s n) + 1) / 2``, to which the privacy
@@ -266,7 +289,7 @@ def measured_square(release: Release, design: Design, reward_bound: float) -> tu
 
 
 def measured_excess(
-    release: Release, design: Design, reward_bound: float
+    release: Release, design: Measured, reward_bound: float
 ) -> tuple[float, float] | None:
     """``E[(|z| - B_r)_+]``, what clipping cuts off, and its standard deviation.
 
@@ -287,7 +310,7 @@ def measured_excess(
     return reward_bound * (mean + 1) / 2, reward_bound * noise / 2
 
 
-def cuts_off_too_much(release: Release, design: Design, reward_bound: float) -> bool:
+def cuts_off_too_much(release: Release, design: Measured, reward_bound: float) -> bool:
     """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
 
     The measure must exceed its limit by 2.5 standard deviations of the privacy noise. A few late

@@ -19,7 +19,7 @@ from capri.arrays import FloatArray
 from capri.learners.belief import Belief, Posterior
 
 # What is unknown of f is expected to within so many times itself.
-_TRUSTED = 1.5
+TRUSTED = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,5 +77,5 @@ class Squares:
         mean = state.mean
         unknown = float(np.einsum("ij,ij->", self.spread @ state.factor, state.factor))
         known = float(mean @ self.spread @ mean - 2 * self.image @ mean) + self.constant
-        variance = 1 / self.weight + (_TRUSTED * unknown / self.weight) ** 2
+        variance = 1 / self.weight + (TRUSTED * unknown / self.weight) ** 2
         return (self.total - unknown - known) / self.weight, 1 / variance

@@ -1,0 +1,178 @@
+"""Unrelated arms: every arm has coefficients of its own on the same features of contexts.
+
+``v(c, a) = e_a (x) u(c)``: of a pair's coordinates only the block of its arm is not 0. So nothing
+here multiplies by whole rows; a block is looked up by the number of the arm, which is the column of
+its indicator. Columns of arms that are no longer offered keep their blocks: what was learnt of them
+says what is common to all.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
+from capri.errors import ConfigurationError
+from capri.family.factor import Factor
+from capri.features import Function, ProjectedFeatures, Span, row_by_row
+from capri.spaces import Actions
+
+
+@dataclass(frozen=True, eq=False)
+class ArmBasis(Span):
+    """``e_a (x) u(c)``; ``offered`` are the columns of the actions of now, of ``arms`` in all."""
+
+    context: Factor
+    offered: IntArray
+    arms: int
+
+    @property
+    def width(self) -> int:
+        """Coordinates of one arm."""
+        return self.context.width
+
+    @property
+    def rank(self) -> int:
+        """Coordinates of all arms."""
+        return self.arms * self.width
+
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """The rows are the coordinates already."""
+        return np.eye(self.rank)
+
+    def split(self, pairs: FloatArray) -> tuple[FloatArray, IntArray]:
+        """``u(c)`` and the number of the arm, for each row by itself."""
+        columns = self.context.columns
+        return self.context(pairs[:, :columns]), pairs[:, columns:].argmax(axis=1)
+
+    def rows(self, pairs: FloatArray) -> FloatArray:
+        """``v(w)`` for pairs of any leading shape, zeros and all."""
+        u, arm = self.split(pairs.reshape(-1, pairs.shape[-1]))
+        found = np.zeros((len(u), self.arms, self.width))
+        found[np.arange(len(u)), arm] = u
+        return found.reshape(*pairs.shape[:-1], self.rank)
+
+    def coordinates(self, pairs: FloatArray) -> FloatArray:
+        """The same as :meth:`rows`."""
+        return self.rows(pairs)
+
+    def played(
+        self, actions: Actions, contexts: FloatArray, row: IntArray, action: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Pairs ``(contexts[row], action)`` and their coordinates."""
+        pairs = actions.chosen(contexts[row], action)
+        return pairs, self.rows(pairs)
+
+    def values(self, pairs: FloatArray, weights: FloatArray) -> FloatArray:
+        """``v(w)^T weights`` of all arms of each context: one product per context."""
+        count = weights.shape[1]
+        blocks = weights.reshape(self.arms, self.width, count)[self.offered]
+        u = self.context(pairs[:, 0, : self.context.columns])
+        found = row_by_row(u, np.concatenate(blocks, axis=1))
+        return found.reshape(len(pairs), len(self.offered), count)
+
+    def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
+        """0: what is left out is part of what rewards do not tell, and measured as noise."""
+        return np.zeros(coordinates.shape[:-1])
+
+    def function(self, coefficients: FloatArray) -> "ArmFunction":
+        """``v(w)^T coefficients``."""
+        return ArmFunction(self, coefficients)
+
+    def weighted(self, weights: FloatArray) -> "ArmFunction":
+        """The same: rows are coordinates."""
+        return ArmFunction(self, weights)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """As JSON values and arrays."""
+        context, arrays = self.context.state()
+        stored: dict[str, Any] = {f"context.{name}": array for name, array in arrays.items()}
+        return {"context": context, "arms": self.arms}, stored | {"offered": self.offered}
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "ArmBasis":
+        """The inverse of :meth:`state`."""
+        own = {
+            name.removeprefix("context."): array
+            for name, array in arrays.items()
+            if name.startswith("context.")
+        }
+        context = Factor.from_state(values["context"], own)
+        return cls(context, arrays["offered"].astype(np.int64), int(values["arms"]))
+
+
+@dataclass(frozen=True, eq=False)
+class ArmFunction(Function):
+    """``f(c, a) = u(c)^T weights_a``."""
+
+    basis: ArmBasis
+    weights: FloatArray
+
+    def __call__(self, pairs: FloatArray) -> FloatArray:
+        """Evaluate on pairs of any leading shape; a value does not depend on its neighbours."""
+        u, arm = self.basis.split(pairs.reshape(-1, pairs.shape[-1]))
+        blocks = self.weights.reshape(self.basis.arms, self.basis.width)
+        return np.asarray(np.einsum("ij,ij->i", u, blocks[arm]).reshape(pairs.shape[:-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class ArmFeatures(ProjectedFeatures):
+    """``psi(c, a) = e_a (x) A_a^T u(c)`` with a shape ``A_a`` for every arm.
+
+    ``shapes`` are ``(arms, width, most)``, filled up with zeros: every pair takes the same time.
+    Those of arm ``a`` are ``sizes[a]`` columns, at ``starts[a]`` of the message.
+    """
+
+    basis: ArmBasis
+    shapes: FloatArray
+    sizes: IntArray
+    tau: float
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where the coordinates of every arm begin."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
+
+    @property
+    def rank(self) -> int:
+        """Coordinates of a message."""
+        return int(self.sizes.sum())
+
+    @property
+    def points(self) -> FloatArray:
+        """There are none."""
+        raise ConfigurationError("these features are not made of one kernel")
+
+    @cached_property
+    def to_whitened(self) -> FloatArray:
+        """All shapes as one matrix, block by block."""
+        whole = np.zeros((self.basis.arms, self.basis.width, self.rank))
+        for arm, (start, size) in enumerate(zip(self.starts, self.sizes, strict=True)):
+            whole[arm, :, start : start + size] = self.shapes[arm, :, :size]
+        return whole.reshape(self.basis.rank, self.rank)
+
+    def kernel_rows(self, pairs: FloatArray) -> FloatArray:
+        """``v(w)``."""
+        return self.basis.rows(pairs)
+
+    def whitened(self, pairs: FloatArray) -> FloatArray:
+        """``psi(w)``, one small product for each pair."""
+        u, arm = self.basis.split(pairs)
+        most = self.shapes.shape[2]
+        # What stands beyond an arm's own columns is 0, and cut off or written over by no one.
+        found = np.zeros((len(pairs), self.rank + most))
+        places = self.starts[arm][:, None] + np.arange(most)
+        own = np.matmul(u[:, None, :], self.shapes[arm])[:, 0, :]
+        found[np.arange(len(pairs))[:, None], places] = own
+        return found[:, : self.rank]
+
+    def whitened_block(self, pairs: FloatArray) -> FloatArray:
+        """The same."""
+        return self.whitened(pairs)
+
+    def projected_variance(self, pairs: FloatArray) -> FloatArray:
+        """``|psi(w)|^2``: nothing is outside of the span."""
+        psi = self.whitened(pairs)
+        return np.asarray(np.einsum("ij,ij->i", psi, psi))

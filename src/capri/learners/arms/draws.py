@@ -1,0 +1,79 @@
+"""Which arms an epoch tries: few Thompson draws at first, of what the epoch can resolve.
+
+The noise on an arm's sum is the same however often it was played, so information grows with the
+square of its plays: a few arms at a time teach more than all at once.
+
+Along an eigenvector of ``P_a`` with variance ``l``, ``n`` plays whose norm is shared by ``m``
+directions give the information ``i = l n^2 (1/m) / (sigma^2 + n v/m)``. A draw has the variance
+``l i / (1 + i)``: it is one of the coming posterior mean. What would stay noise is not explored.
+The common part is drawn once for all arms: it decides between contexts, never between arms.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.learners.arms.posterior import ArmPosterior
+
+# Draws of the first epoch, and their growth from epoch to epoch.
+_FIRST, _GROWTH = 8, 1.25
+# Factor on the spread of draws: at first, from epoch to epoch, and at last.
+_FIRST_BOLDNESS, _CALM, _LAST_BOLDNESS = 1.8, 0.93, 0.85
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """The coming epoch: rounds, noise on a coordinate, and variance of a residual's noise."""
+
+    length: float
+    noise: float
+    variance: float
+
+
+def number_of_draws(epochs: int, most: int) -> int:
+    """After so many epochs."""
+    return int(min(most, _FIRST * _GROWTH ** min(epochs, 100)))
+
+
+def boldness(epochs: int) -> float:
+    """Factor on the spread of draws: wide while most arms are new, narrow when the good are known.
+
+    The best of hundreds of draws is far out even where each is of little hope.
+    """
+    return float(max(_LAST_BOLDNESS, _FIRST_BOLDNESS * _CALM ** min(epochs, 100)))
+
+
+def resolved(values: FloatArray, plays: float, outlook: Outlook) -> FloatArray:
+    """Variance of the coming posterior mean along every eigenvector, the largest first.
+
+    Of ``m = 1, 2, 4, ...`` directions that share the norm, the number that resolves most.
+    """
+    best = np.zeros_like(values)
+    count = 1
+    while count <= values.shape[1]:
+        share = plays / count
+        information = values * plays * share / (outlook.noise**2 + share * outlook.variance)
+        gain = values * information / (1 + information)
+        gain[:, count:] = 0.0
+        best = np.where((gain.sum(axis=1) > best.sum(axis=1))[:, None], gain, best)
+        count *= 2
+    return best
+
+
+def thompson_draws(
+    state: ArmPosterior,
+    outlook: Outlook,
+    count: int,
+    scale: float,
+    generator: np.random.Generator,
+) -> FloatArray:
+    """Coefficients of all arms, ``(arms * width, count)``."""
+    values, vectors = np.linalg.eigh(state.own)
+    values, vectors = np.maximum(values[:, ::-1], 0.0), vectors[:, :, ::-1]
+    deviation = np.sqrt(resolved(values, outlook.length / count, outlook))
+    own = generator.standard_normal((*values.shape, count))
+    common = generator.standard_normal((state.carried.shape[2], count))
+    found = vectors @ (deviation[:, :, None] * own) + state.carried @ common
+    found = state.mean[:, :, None] + scale * found
+    return np.asarray(found.reshape(-1, count))

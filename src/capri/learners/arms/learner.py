@@ -1,0 +1,412 @@
+"""CAPRI for many unrelated arms: the practical learner with everything in blocks.
+
+Messages, gate and promise are those of every policy; only basis, shapes, belief and law are others.
+Cost grows with arms times the cube of the coordinates of one arm, and no arm is left out.
+"""
+
+from copy import copy
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import BoolArray, FloatArray
+from capri.epoch import play
+from capri.epoch.learner import Learner, Lesson, State
+from capri.epoch.plan import EpochPlan, Release, Segment
+from capri.epoch.problem import Problem
+from capri.epoch.storage import below, named
+from capri.errors import ConfigurationError
+from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
+from capri.kernels import Auto
+from capri.learners.arms.change import longer, moved
+from capri.learners.arms.draws import Outlook, boldness, number_of_draws, thompson_draws
+from capri.learners.arms.evidence import ArmPrior
+from capri.learners.arms.messages import ArmDesign, ArmLeg, design_of, shapes_of, sigma_max
+from capri.learners.arms.observe import (
+    noise_of,
+    noise_share,
+    nothing_known,
+    nothing_measured,
+    observed,
+)
+from capri.learners.arms.posterior import ArmPosterior
+from capri.learners.belief import Belief
+from capri.learners.kept import apart, flights_from, flights_state, stage_arrays, stage_from
+from capri.learners.messages import bound_of, coordinate_noise, first_epoch_length
+from capri.learners.options import PracticalOptions
+from capri.learners.reading import Leg, cuts_off_too_much, measured_square
+from capri.learners.squares import Squares
+from capri.learners.support import Stage
+from capri.privacy.grid import make_grid
+from capri.privacy.promise import PrivacyModel
+from capri.spaces import FixedActions, context_chunks
+
+# Fewer unrelated arms fit into one dense basis.
+_LEAST_ARMS = 9
+# Coordinates of all arms together, of one arm at least and at most.
+_COORDINATES, _NARROWEST, _WIDEST = 2400, 12, 60
+# Epochs grow by no more.
+_GROWTH = 1.3
+# Laws of up to so many pairs are kept with their leg: 2 MB each.
+_KEPT_LAW = 1 << 18
+# Coordinates that stand for all when the noise of a coming epoch is estimated.
+_TYPICAL_DIMENSION = 64
+
+
+def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
+    """Whether this learner takes the problem: many unrelated arms and nothing out of the ordinary.
+
+    Arms are counted by their indicators, those that are no longer offered among them.
+    """
+    actions = problem.actions
+    return (
+        isinstance(problem.kernel, Auto)
+        and isinstance(actions, FixedActions)
+        and actions.dimension >= _LEAST_ARMS
+        and actions.unrelated
+        and problem.model is PrivacyModel.JOINT
+        and not problem.sends_products
+        and options.exploration == "thompson"
+        and options.widths == "calibrated"
+        and options.shape == "water-filling"
+        and options.covariance == "expected"
+        and options.pooling
+    )
+
+
+class ArmsLearner(Learner):
+    """Plans, learns and plays many unrelated arms; everything it holds is public."""
+
+    def __init__(
+        self, problem: Problem, options: PracticalOptions, generator: np.random.Generator
+    ) -> None:
+        self._problem, self._options = problem, options
+        actions = self._arms(problem)
+        width = int(np.clip(_COORDINATES // actions.dimension, _NARROWEST, _WIDEST))
+        self._basis, candidates = arms_of(
+            problem.contexts, actions, width=width, generator=generator
+        )
+        self._prior = ArmPrior(candidates, options.norm_bound or problem.reward_bound)
+        size = self._basis.arms, self._basis.width
+        self._belief, self._squares = nothing_known(*size), nothing_measured(*size)
+        self._posterior = self._prior.infer(self._belief)
+        first = options.first_epoch or first_epoch_length(problem)
+        self._conduct = self._next_conduct(self._posterior, self._belief, first, generator)
+        self._stage = Stage.draw(problem, generator)
+        self._flights: dict[int, tuple[Leg, ...]] = {}
+
+    @staticmethod
+    def _arms(problem: Problem) -> FixedActions:
+        actions = problem.actions
+        if not (isinstance(actions, FixedActions) and actions.unrelated):
+            raise ConfigurationError(
+                "this policy was built for actions that are names or numbers: it goes on with "
+                "others of that kind only. Build a new policy for actions with features"
+            )
+        return actions
+
+    @property
+    def growth(self) -> float:
+        """Growth of the epochs: many arms are sorted out in many short ones."""
+        return min(self._options.growth, _GROWTH)
+
+    # -- planning and learning --------------------------------------------------------------------
+
+    def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
+        """Shape the messages of an epoch under the law it will be played with."""
+        problem, options, state, belief = (
+            self._problem,
+            self._options,
+            self._posterior,
+            self._belief,
+        )
+        noise_variance = belief.noise_variance(problem.reward_bound)
+        nothing = np.zeros_like(state.mean)
+        leg = self._expected(self._leg(nothing, problem.reward_bound), length)
+        unknown = leg.variance(state)
+        bound, residual = bound_of(problem, options, belief, unknown + noise_variance)
+        kept = self._leg(state.mean if residual else nothing, bound)
+        leg = replace(leg, baseline=kept.baseline, value_bound=bound)
+        main_share = options.main_share(tail=residual, products=False)
+        expected = sum(
+            float(weights @ leg.signal(state, arm, u))
+            for arm in leg.played
+            for u, weights in (leg.where(arm),)
+        )
+        noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, length) / main_share
+        shapes, sizes = shapes_of(
+            leg,
+            state,
+            length=length,
+            noise=noise,
+            residual_variance=expected + noise_variance,
+            loudness=options.loudness,
+        )
+        tail_share = options.tail_share if residual else 0.0
+        coordinates = int(sizes.sum()) + 1 + residual  # with moment and tail
+        tau = (expected + noise_variance) / self._largest_prior_variance()
+        features = ArmFeatures(self._basis, shapes, sizes, tau)
+        self._flights = {**self._flights, epoch: (kept,)}
+        return EpochPlan(
+            epoch=epoch,
+            length=length,
+            features=features,
+            tau=tau,
+            sigma_max=sigma_max(leg, length, tau),
+            value_bound=bound,
+            clip_norm=1.0,
+            grid=make_grid(
+                bound=bound,
+                rank=coordinates,
+                length=length,
+                budget=problem.budget,
+                composition=problem.composition,
+            ),
+            calibration="analytic",
+            baseline=self._basis.function(state.mean.ravel()) if residual else None,
+            moment_share=options.moment_share,
+            tail_share=tail_share,
+        )
+
+    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
+        """A segment that plays the law of now."""
+        law, stage = self._stage_law(), self._stage
+        if law.size > _KEPT_LAW:
+            stage = replace(stage, law=None)  # computed again when the release is read
+        return Leg(self._conduct, stage, baseline, value_bound, self._belief.epochs)
+
+    def _expected(self, leg: Leg, decisions: int) -> ArmLeg:
+        """A segment of so many decisions, by columns of arms."""
+        law, actions = leg.stage.law, leg.conduct.actions
+        if law is None:
+            law = leg.conduct.probabilities(leg.stage.contexts)
+        assert isinstance(actions, FixedActions)
+        return ArmLeg.of(
+            self._basis,
+            leg.stage.contexts,
+            leg.stage.weights,
+            law,
+            actions.rows.argmax(axis=1),
+            baseline=leg.baseline,
+            value_bound=leg.value_bound,
+            decisions=decisions,
+        )
+
+    def _largest_prior_variance(self) -> float:
+        common, own = self._prior.covariances(self._posterior.weights)
+        return float(np.diag(common + own).max())
+
+    def turn(self, generator: np.random.Generator) -> Segment | None:
+        """The newest law, baseline and bound for the rest of the newest epoch.
+
+        On a store an epoch may begin before the release of the one before it is learnt from.
+        """
+        if not self._flights:
+            return None
+        problem, state, epoch = self._problem, self._posterior, max(self._flights)
+        nothing = np.zeros_like(state.mean)
+        unknown = self._expected(self._leg(nothing, problem.reward_bound), 1).variance(state)
+        noise_variance = self._belief.noise_variance(problem.reward_bound)
+        bound, residual = bound_of(problem, self._options, self._belief, unknown + noise_variance)
+        baseline = state.mean if residual else nothing
+        legs = (*self._flights[epoch], self._leg(baseline, bound))
+        self._flights = {**self._flights, epoch: legs}
+        return Segment(
+            number=len(legs),
+            value_bound=bound,
+            baseline=self._basis.function(baseline.ravel()) if residual else None,
+        )
+
+    def keep(self, epoch: int | None) -> None:
+        """Await nothing of epochs that are lost."""
+        legs = self._flights.get(epoch or 0, ())
+        self._flights = {epoch: legs} if epoch is not None and legs else {}
+
+    def drop(self, epoch: int) -> None:
+        """Forget the legs of an epoch that will never be released."""
+        self._flights = {number: legs for number, legs in self._flights.items() if number != epoch}
+
+    def accepts(self, problem: Problem) -> None:
+        """Refuse actions with features."""
+        self._arms(problem)
+
+    def adopt(self, problem: Problem, generator: np.random.Generator) -> None:
+        """Go on with other arms: an arm is known by its indicator, a new one starts from the prior.
+
+        What all arms have in common is known of a new one, too.
+        """
+        actions = self._arms(problem)
+        heir, more = copy(self), actions.dimension - self._basis.arms  # all or nothing
+        heir._problem = problem
+        heir._basis = replace(
+            self._basis,
+            offered=actions.rows.argmax(axis=1).astype(np.int64),
+            arms=actions.dimension,
+        )
+        heir._belief = replace(
+            self._belief,
+            information=longer(self._belief.information, more),
+            vector=longer(self._belief.vector, more),
+            curious=more > 0 and self._belief.epochs > 0,
+        )
+        heir._squares = replace(
+            self._squares,
+            spread=longer(self._squares.spread, more),
+            image=longer(self._squares.image, more),
+        )
+        heir._posterior = self._prior.again(heir._belief, self._posterior.weights)
+        heir._flights = {}
+        for epoch, legs in self._flights.items():
+            heir._flights[epoch] = tuple(moved(leg, more) for leg in legs)
+        heir._conduct = heir._next_conduct(
+            heir._posterior, heir._belief, self._next_length(), generator
+        )
+        heir._stage = Stage.draw(problem, generator)
+        vars(self).update(vars(heir))
+
+    def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
+        """Update the belief and the law."""
+        plan, bound = release.plan, self._problem.reward_bound
+        if plan.epoch not in self._flights:
+            raise ConfigurationError("a release needs the plan it was made with")
+        assert isinstance(plan.features, ArmFeatures)
+        design = self._design(release, plan.features)
+        if cuts_off_too_much(release, design, bound):
+            size = self._basis.arms, self._basis.width
+            belief = replace(nothing_known(*size), epochs=self._belief.epochs + 1, heavy_tails=True)
+            squares = nothing_measured(*size)
+        else:
+            squares = self._squares.measured(
+                *measured_square(release, design, bound), design.squares
+            )
+            belief = observed(self._belief, design, plan.features, release.vector)
+        belief = replace(belief, curious=False)
+        state = self._prior.infer(belief, self._posterior)
+        belief = belief.with_noise(noise_of(squares, state))
+        conduct = self._next_conduct(state, belief, self.growth * release.participants, generator)
+        stage = Stage.draw(self._problem, generator)
+        # All or nothing: what failed half-way can be learnt again from the same release.
+        self._belief, self._posterior, self._squares = belief, state, squares
+        self._conduct, self._stage = conduct, stage
+        self.drop(plan.epoch)
+        error = sqrt(float(np.einsum("aij,aij->", design.spread, state.covariance)))
+        law = self._stage_law()
+        return Lesson(
+            width=error,
+            active_share=float(np.count_nonzero(law)) / law.size,
+            predicted_error=error,
+            noise_share=0.0 if self._problem.budget is None else noise_share(design),
+        )
+
+    def _design(self, release: Release, features: ArmFeatures) -> ArmDesign:
+        """What the release observed, by its segments and the decisions really made in each."""
+        plan, problem = release.plan, self._problem
+        legs = zip(self._flights[plan.epoch], release.counts, strict=True)
+        main_share = self._options.main_share(tail=plan.tail_share > 0, products=False)
+        noise = coordinate_noise(problem, features.rank, plan.value_bound, release.participants)
+        if features.basis.arms < self._basis.arms:  # arms were added since
+            more = self._basis.arms - features.basis.arms
+            sizes = longer(features.sizes, more).astype(np.int64)
+            features = replace(features, shapes=longer(features.shapes, more), sizes=sizes)
+        return design_of(
+            features,
+            [self._expected(leg, count) for leg, count in legs if count > 0],
+            self._posterior,
+            noise_variance=self._belief.noise_variance(problem.reward_bound),
+            value_bound=plan.value_bound,
+            reward_bound=problem.reward_bound,
+            main_share=main_share,
+            noise=noise / main_share,
+        )
+
+    def _next_length(self) -> int:
+        return self._options.first_epoch or first_epoch_length(self._problem)
+
+    def _next_conduct(
+        self, state: ArmPosterior, belief: Belief, length: float, generator: np.random.Generator
+    ) -> play.Conduct:
+        """Thompson draws of what an epoch of about this length can resolve."""
+        problem, options = self._problem, self._options
+        variance = belief.noise_variance(problem.reward_bound)
+        spread = float(np.trace(state.covariance.mean(axis=0)))
+        bound, _ = bound_of(problem, options, belief, spread + variance)
+        noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, max(1, int(length)))
+        draws = thompson_draws(
+            state,
+            Outlook(length=length, noise=noise, variance=variance),
+            number_of_draws(belief.epochs, options.draws),
+            options.thompson_scale * boldness(belief.epochs),
+            generator,
+        )
+        return play.Conduct(problem.actions, play.ThompsonLaw(self._basis, draws))
+
+    # -- playing ----------------------------------------------------------------------------------
+
+    def conduct(self) -> play.Conduct:
+        """The law of the open epoch."""
+        return self._conduct
+
+    def active(self, contexts: FloatArray) -> BoolArray:
+        """All of them: Thompson play rules none out."""
+        return self._conduct.active(contexts)
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        """The law of the open epoch."""
+        return self._conduct.probabilities(contexts)
+
+    def _stage_law(self) -> FloatArray:
+        """The law at the contexts the coming epoch is planned on, computed once."""
+        law = self._stage.law
+        if law is None:
+            law = self.probabilities(self._stage.contexts)
+            self._stage = replace(self._stage, law=law)
+        return law
+
+    def pool_law(self) -> FloatArray | None:
+        """The law for every context of a pool that fits in a table."""
+        return self._stage_law() if self._stage.is_pool else None
+
+    def estimate(self, contexts: FloatArray) -> FloatArray:
+        """Posterior mean of ``f``."""
+        values = np.empty((len(contexts), self._problem.actions.count))
+        weights = self._posterior.mean.reshape(-1, 1)
+        for part in context_chunks(len(contexts), self._problem.actions.count):
+            pairs = self._problem.actions.pairs(contexts[part])
+            values[part] = self._basis.values(pairs, weights)[:, :, 0]
+        return values
+
+    # -- storage ----------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Basis, candidates, belief, law, and the legs of epochs that are not read yet."""
+        values: dict[str, Any] = {"stage": {"is_pool": self._stage.is_pool}}
+        values["belief"], arrays = apart("belief", self._belief)
+        values["squares"], squares = apart("squares", self._squares)
+        values["basis"], basis = self._basis.state()
+        values["candidates"] = list(self._prior.candidates.names)
+        basis |= {
+            "covariances": self._prior.candidates.covariances,
+            "shares": self._prior.candidates.shares,
+            "weights": self._posterior.weights,
+        }
+        values["flights"], flights = flights_state(self._flights)
+        conduct, law = self._conduct.state()
+        arrays |= squares | named("basis", basis) | flights | law | stage_arrays(self._stage)
+        return values | conduct, arrays
+
+    def restore(self, state: State) -> None:
+        """Go on from :meth:`state`."""
+        values, arrays = state
+        problem, own = self._problem, below("basis", arrays)
+        self._basis = ArmBasis.from_state(values["basis"], own)
+        names = tuple(values["candidates"])
+        candidates = Candidates(own["covariances"], own["shares"], names)
+        self._prior = ArmPrior(candidates, self._prior.norm_bound)
+        self._belief = Belief(**below("belief", arrays), **values["belief"])
+        self._squares = Squares(**below("squares", arrays), **values["squares"])
+        self._posterior = self._prior.again(self._belief, own["weights"])
+        self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
+        self._stage = stage_from(problem, values["stage"], arrays)
+        self._flights = flights_from(values["flights"], arrays, problem, self._basis)

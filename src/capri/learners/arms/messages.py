@@ -1,0 +1,203 @@
+"""What an epoch asks about every arm, and what it will tell.
+
+A message speaks of one arm alone, so arms do not share its norm, and every arm has a shape of its
+own. With ``w_c`` the weights of contexts, ``p(a|c)`` the law of a segment, ``V`` the bound that the
+epoch opened with and ``B_s`` that of the segment, everything is a sum over contexts:
+
+    H_a = sum_s n_s V/B_s  E[p(a|c) psi_a u^T]
+    R_a = noise^2 I + sum_s n_s (V/B_s)^2 E[p(a|c) z_a^2 psi_a psi_a^T]
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
+from capri.family import ArmBasis, ArmFeatures
+from capri.learners.arms.posterior import ArmPosterior
+from capri.learners.belief import Posterior
+from capri.learners.messages import water_filling
+from capri.learners.squares import Expected
+
+
+@dataclass(frozen=True, eq=False)
+class ArmLeg:
+    """A segment: contexts, the share of every arm at each (by column), baseline and bound."""
+
+    u: FloatArray
+    weights: FloatArray
+    baseline: FloatArray
+    value_bound: float
+    decisions: int
+
+    @classmethod
+    def of(
+        cls,
+        basis: ArmBasis,
+        contexts: FloatArray,
+        weights: FloatArray,
+        law: FloatArray,
+        offered: IntArray,
+        *,
+        baseline: FloatArray,
+        value_bound: float,
+        decisions: int,
+    ) -> "ArmLeg":
+        """With the law of the actions that were offered."""
+        by_column = np.zeros((len(law), basis.arms))
+        by_column[:, offered] = weights[:, None] * law
+        return cls(basis.context(contexts), by_column, baseline, value_bound, decisions)
+
+    @property
+    def played(self) -> IntArray:
+        """Arms of positive probability."""
+        return np.flatnonzero(self.weights.any(axis=0))
+
+    def where(self, arm: int) -> tuple[FloatArray, FloatArray]:
+        """``u`` and the weights of the contexts in which an arm is played."""
+        on = self.weights[:, arm] > 0
+        return self.u[on], self.weights[on, arm]
+
+    def variance(self, state: ArmPosterior) -> float:
+        """What is unknown of the least known arm that is played, as a mean square.
+
+        Not the mean over arms: a bound made for those that are known would cut off what a new one
+        is better by, and play would settle without it.
+        """
+        found = 0.0
+        for arm in self.played:
+            u, weights = self.where(arm)
+            squares = ((u @ state.factor[arm]) ** 2).sum(axis=1)
+            found = max(found, float(weights @ squares / weights.sum()))
+        return found
+
+    def signal(self, state: ArmPosterior, arm: int, u: FloatArray) -> FloatArray:
+        """Expected squares of residuals without their noise."""
+        known = u @ (state.mean[arm] - self.baseline[arm])
+        return np.asarray(((u @ state.factor[arm]) ** 2).sum(axis=1) + known**2)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArmDesign:
+    """How a release is read: ``release_a = H_a (theta_a - base_a) + shift_a + error``."""
+
+    matrices: tuple[FloatArray, ...]
+    samplings: tuple[FloatArray, ...]
+    shifts: tuple[FloatArray, ...]
+    spread: FloatArray
+    squares: Expected
+    baseline: FloatArray
+    main_share: float
+    noise: float
+    value_bound: float
+    residual: bool
+    answers: float
+    moment_bound: float
+
+
+def shapes_of(
+    leg: ArmLeg,
+    state: ArmPosterior,
+    *,
+    length: int,
+    noise: float,
+    residual_variance: float,
+    loudness: float,
+) -> tuple[FloatArray, IntArray]:
+    """The shape of every arm by water-filling, none for an arm that is not played."""
+    arms, width = state.mean.shape
+    found: list[FloatArray] = []
+    for arm in range(arms):
+        u, weights = leg.where(arm)
+        if not len(u):
+            found.append(np.zeros((width, 0)))
+            continue
+        posterior = Posterior(mean=state.mean[arm], factor=state.factor[arm], scale=1.0)
+        found.append(
+            loudness
+            * water_filling(
+                u,
+                weights,
+                posterior,
+                length=length,
+                noise=noise,
+                residual_variance=residual_variance,
+            )
+        )
+    sizes = np.array([shape.shape[1] for shape in found], dtype=np.int64)
+    shapes = np.zeros((arms, width, int(sizes.max(initial=1))))
+    for arm, shape in enumerate(found):
+        shapes[arm, :, : shape.shape[1]] = shape
+    return shapes, sizes
+
+
+def design_of(
+    features: ArmFeatures,
+    legs: Sequence[ArmLeg],
+    state: ArmPosterior,
+    *,
+    noise_variance: float,
+    value_bound: float,
+    reward_bound: float,
+    main_share: float,
+    noise: float,
+) -> ArmDesign:
+    """What is expected of an epoch of these segments, with the counts that were really made."""
+    arms, width = state.mean.shape
+    baseline = legs[0].baseline
+    sizes = features.sizes
+    matrices = [np.zeros((size, width)) for size in sizes]
+    samplings = [np.zeros((size, size)) for size in sizes]
+    shifts = [np.zeros(size) for size in sizes]
+    spread, moments = np.zeros((arms, width, width)), np.zeros((arms, width, width))
+    image, constant = np.zeros((arms, width)), 0.0
+    answers = sum(leg.decisions for leg in legs)
+    away = precision = 0.0
+    for leg in legs:
+        scale = value_bound / leg.value_bound
+        away += leg.decisions * leg.value_bound
+        precision += leg.decisions / leg.value_bound**2
+        for arm in leg.played:
+            u, weights = leg.where(arm)
+            weights = leg.decisions * weights
+            gram = (u * weights[:, None]).T @ u
+            spread[arm] += gram
+            part = gram / leg.value_bound**2
+            moments[arm] += part
+            image[arm] += part @ leg.baseline[arm]
+            constant += float(leg.baseline[arm] @ part @ leg.baseline[arm])
+            psi = u @ features.shapes[arm, :, : sizes[arm]]
+            psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+            piece = scale * (psi * weights[:, None]).T @ u
+            matrices[arm] += piece
+            shifts[arm] += piece @ (baseline[arm] - leg.baseline[arm])
+            total = weights * (leg.signal(state, arm, u) + noise_variance)
+            samplings[arm] += scale**2 * (psi * total[:, None]).T @ psi
+    return ArmDesign(
+        matrices=tuple(matrices),
+        samplings=tuple(samplings),
+        shifts=tuple(shifts),
+        spread=spread / answers,
+        squares=Expected(
+            spread=moments / precision, image=image / precision, constant=constant / precision
+        ),
+        baseline=baseline,
+        main_share=main_share,
+        noise=noise,
+        value_bound=away / answers,
+        residual=any(leg.value_bound < reward_bound for leg in legs),
+        answers=float(answers),
+        moment_bound=sqrt(answers / precision),
+    )
+
+
+def sigma_max(leg: ArmLeg, length: int, tau: float) -> float:
+    """``sigma~_max`` under ``n E[v v^T] + tau I`` over what is played."""
+    largest = 0.0
+    for arm in leg.played:
+        u, weights = leg.where(arm)
+        gram = length * (u * weights[:, None]).T @ u + tau * np.eye(u.shape[1])
+        largest = max(largest, float((u * np.linalg.solve(gram, u.T).T).sum(axis=1).max()))
+    return sqrt(largest)
