@@ -28,6 +28,11 @@ class ArmBasis(Span):
     arms: int
 
     @property
+    def columns(self) -> int:
+        """Numbers of a pair."""
+        return self.context.columns + self.arms
+
+    @property
     def width(self) -> int:
         """Coordinates of one arm."""
         return self.context.width
