@@ -8,7 +8,7 @@ Every number here is a mean square of ``d^T theta`` over public rows ``d``, unde
 the first part from the estimate, the second from what is not known yet.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 
@@ -115,27 +115,28 @@ def effect_rows(
 
 
 def column_sizes(
-    basis: Span,
+    coordinates: Callable[[FloatArray], FloatArray],
     pairs: PublicPairs,
     schema: Schema | None,
-    belief: tuple[FloatArray, FloatArray],
+    size: Callable[[FloatArray, FloatArray], Size],
     generator: np.random.Generator,
 ) -> Iterator[ColumnSize]:
     """How much each column matters, as ``E[(f(c, x) - f(c', x))^2] / 2``.
 
     ``c'`` is ``c`` with the column of another public row: the total effect of the column, alone and
     with all others. Its lengthscale is the root of that over ``E[(df/dc)^2]``: over so much the
-    column changes ``f`` by as much as an exchange does, and a Gaussian kernel has its own.
+    column changes ``f`` by as much as an exchange does, and a Gaussian kernel has its own. ``size``
+    is what a belief makes of weighted rows of coordinates.
     """
     first, other = generator.choice(len(pairs.own), size=(2, _PAIRS), p=pairs.weights)
     action = pairs.choices[generator.integers(len(pairs.choices), size=_PAIRS)]
     own = pairs.own[first]
-    before = basis.coordinates(np.concatenate([own, action], axis=1))
+    before = coordinates(np.concatenate([own, action], axis=1))
     weights = np.full(_PAIRS, 1 / _PAIRS)
 
     def changed(rows: FloatArray, scale: float) -> Size:
-        after = basis.coordinates(np.concatenate([rows, action], axis=1))
-        return Size.of((after - before) * scale, weights, *belief)
+        after = coordinates(np.concatenate([rows, action], axis=1))
+        return size((after - before) * scale, weights)
 
     for name, places, unit in _columns(schema, own.shape[1]):
         swapped = own.copy()

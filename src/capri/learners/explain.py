@@ -1,6 +1,7 @@
 """From what a learner knows to what a person can read. Post-processing of releases."""
 
 import re
+from collections.abc import Iterable
 from math import inf, sqrt
 
 import numpy as np
@@ -8,9 +9,18 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.learner import Learner
 from capri.errors import ConfigurationError
+from capri.learners.arms import ArmKnowledge, ArmsLearner
+from capri.learners.arms.evidence import ArmPrior
 from capri.learners.catalogue import Catalogue
 from capri.learners.crowds import SIZES
-from capri.learners.effects import EFFECTS, PublicPairs, Size, column_sizes, effect_rows
+from capri.learners.effects import (
+    EFFECTS,
+    ColumnSize,
+    PublicPairs,
+    Size,
+    column_sizes,
+    effect_rows,
+)
 from capri.learners.evidence import EvidencePrior
 from capri.learners.explanation import (
     ColumnEffect,
@@ -28,6 +38,8 @@ def explain(learner: Learner) -> Explanation:
 
     The public pairs are the same in every call: nothing changes but by a release.
     """
+    if isinstance(learner, ArmsLearner):
+        return explained_arms(learner.knowledge())
     if not isinstance(learner, Catalogue):
         raise ConfigurationError(
             "the paper's algorithm keeps no belief that could be explained: only preset "
@@ -48,9 +60,11 @@ def explained(known: Knowledge) -> Explanation:
     unknown = sum(size.unknown for size in now.values())
     prior = sum(size.unknown for size in before.values())
     kernels = _kernels(known)
-    columns = column_sizes(
-        known.basis, pairs, problem.contexts.schema, (state.mean, state.factor), generator
-    )
+
+    def size(rows: FloatArray, weights: FloatArray) -> Size:
+        return Size.of(rows, weights, state.mean, state.factor)
+
+    columns = column_sizes(known.basis.coordinates, pairs, problem.contexts.schema, size, generator)
     return Explanation(
         kernel="a family, weighed by evidence" if kernels else _in_short(repr(problem.kernel)),
         releases=belief.epochs,
@@ -65,16 +79,94 @@ def explained(known: Knowledge) -> Explanation:
         effects=_effects(kernels, before, now),
         kernels=kernels,
         smoothness=_smoothness(kernels),
-        columns=tuple(
-            ColumnEffect(
-                name=each.name,
-                effect=sqrt(each.change.known),
-                standard_error=sqrt(each.change.unknown),
-                lengthscale=each.lengthscale,
-            )
-            for each in columns
+        columns=_columns(columns),
+    )
+
+
+def explained_arms(known: ArmKnowledge) -> Explanation:
+    """The same for unrelated arms ``theta_a = s + d_a``.
+
+    Features have mean square 1 and the constant comes first, so effects are squares of
+    coefficients: of the mean of all arms, and of what is left of each.
+    """
+    generator = np.random.default_rng(EXPLANATION)
+    problem, state, prior = known.problem, known.posterior, known.prior
+    offered = known.basis.offered
+    mean, factor = state.mean[offered], state.factor[offered]
+    pairs = PublicPairs.draw(problem.contexts, problem.actions, generator)
+
+    def coordinates(rows: FloatArray) -> FloatArray:
+        return known.basis.split(rows)[0]
+
+    def size(rows: FloatArray, weights: FloatArray) -> Size:
+        known_part = float(weights @ ((rows @ mean.T) ** 2).mean(axis=1))
+        unknown = np.einsum("ni,aij->naj", rows, factor) ** 2
+        return Size(known_part, float(weights @ unknown.sum(axis=2).mean(axis=1)))
+
+    kernels = _arm_kernels(prior, state.weights)
+    common, own = mean.mean(axis=0), mean - mean.mean(axis=0)
+    squares = np.array(
+        [
+            common[0] ** 2,
+            (own[:, 0] ** 2).mean(),
+            (common[1:] ** 2).sum(),
+            (own[:, 1:] ** 2).sum(axis=1).mean(),
+        ]
+    )
+    now = {name: Size(float(each), 0.0) for name, each in zip(EFFECTS, squares, strict=True)}
+    unknown = float(np.trace(state.covariance[offered], axis1=1, axis2=2).mean())
+    before = sum(float(np.trace(each)) for each in prior.covariances(state.weights))
+    information = known.belief.information
+    return Explanation(
+        kernel="a family, weighed by evidence",
+        releases=known.belief.epochs,
+        rank=known.basis.rank,
+        effective_dimension=float(np.einsum("aij,aji->", information, state.covariance)),
+        resolved=max(0.0, 1 - unknown / before),
+        noise=sqrt(known.belief.noise_variance(problem.reward_bound)),
+        noise_measured=known.belief.moment_precision > 0,
+        crowd=inf,
+        effects=_effects(kernels, now, now),
+        kernels=kernels,
+        smoothness=_smoothness(kernels),
+        columns=_columns(
+            column_sizes(coordinates, pairs, problem.contexts.schema, size, generator)
         ),
     )
+
+
+def _columns(columns: Iterable[ColumnSize]) -> tuple[ColumnEffect, ...]:
+    return tuple(
+        ColumnEffect(
+            name=each.name,
+            effect=sqrt(each.change.known),
+            standard_error=sqrt(each.change.unknown),
+            lengthscale=each.lengthscale,
+        )
+        for each in columns
+    )
+
+
+def _arm_kernels(prior: ArmPrior, weights: FloatArray) -> tuple[KernelShare, ...]:
+    """Candidates of the common part and of the own parts, the largest first."""
+    share, expected = (_normal(np.exp(each)) for each in (weights, prior.expected))
+    names = prior.candidates.names
+    found = []
+    for number in range(len(weights)):
+        own, part = divmod(number, len(names) + 1)
+        context = None if part == 0 else names[part - 1]
+        effect = EFFECTS[2 * (part > 0) + own]
+        found.append(
+            KernelShare(
+                name=effect if context is None else f"{effect}: {context}",
+                effect=effect,
+                context=context,
+                action="unrelated" if own else None,
+                share=float(share[number]),
+                expected=float(expected[number]),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -each.share))
 
 
 def _kernels(known: Knowledge) -> tuple[KernelShare, ...]:

@@ -1,5 +1,5 @@
 """A learner for many unrelated arms: all matrices are blocks, one an arm."""
 
-from capri.learners.arms.learner import ArmsLearner, suits_arms
+from capri.learners.arms.learner import ArmKnowledge, ArmsLearner, suits_arms
 
-__all__ = ["ArmsLearner", "suits_arms"]
+__all__ = ["ArmKnowledge", "ArmsLearner", "suits_arms"]

@@ -5,7 +5,7 @@ Cost grows with arms times the cube of the coordinates of one arm, and no arm is
 """
 
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -76,6 +76,17 @@ def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
     )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ArmKnowledge:
+    """All that is known of arms, in one piece: what an explanation is made from."""
+
+    problem: Problem
+    basis: ArmBasis
+    prior: ArmPrior
+    belief: Belief
+    posterior: ArmPosterior
+
+
 class ArmsLearner(Learner):
     """Plans, learns and plays many unrelated arms; everything it holds is public."""
 
@@ -96,6 +107,16 @@ class ArmsLearner(Learner):
         self._conduct = self._next_conduct(self._posterior, self._belief, first, generator)
         self._stage = Stage.draw(problem, generator)
         self._flights: dict[int, tuple[Leg, ...]] = {}
+
+    def knowledge(self) -> ArmKnowledge:
+        """What there is to explain."""
+        return ArmKnowledge(
+            problem=self._problem,
+            basis=self._basis,
+            prior=self._prior,
+            belief=self._belief,
+            posterior=self._posterior,
+        )
 
     @staticmethod
     def _arms(problem: Problem) -> FixedActions:
