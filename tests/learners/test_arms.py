@@ -169,7 +169,8 @@ def test_draws_explore_what_an_epoch_can_resolve() -> None:
     difference = (draws[:3] - draws[3:]).var(axis=1)  # what is common cancels
     expected = resolved(values, 0.25, outlook).sum(axis=0)
     np.testing.assert_allclose(difference, expected, rtol=0.15, atol=1e-9)
-    assert number_of_draws(0, 64) < number_of_draws(3, 64) <= number_of_draws(1000, 64) == 64
+    assert number_of_draws(0, 64) < number_of_draws(3, 64) <= number_of_draws(1000, 64) == 32
+    assert number_of_draws(1000, 1) == 1
 
 
 def test_blocks_are_chosen_for_many_unrelated_arms_alone() -> None:

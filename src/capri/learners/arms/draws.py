@@ -32,8 +32,11 @@ class Outlook:
 
 
 def number_of_draws(epochs: int, most: int) -> int:
-    """After so many epochs."""
-    return int(min(most, _FIRST * _GROWTH ** min(epochs, 100)))
+    """After so many epochs; half as many as for related actions at most.
+
+    A draw that plays an arm must play it often enough to tell something of it.
+    """
+    return max(1, int(min(most / 2, _FIRST * _GROWTH ** min(epochs, 100))))
 
 
 def boldness(epochs: int) -> float:
