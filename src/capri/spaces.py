@@ -358,7 +358,7 @@ class FixedActions(Actions):
         """Whether features are indicators: each action one 1, in a column of its own."""
         ones = self.rows == 1.0
         alone = (ones.sum(axis=1) == 1) & (np.abs(self.rows).sum(axis=1) == 1)
-        return bool(alone.all() and ones.sum(axis=0).max() <= 1 and self.count > 1)
+        return bool(alone.all() and ones.sum(axis=0).max() <= 1 and self.dimension > 1)
 
     def parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The contexts as they are, and the same rows for each."""

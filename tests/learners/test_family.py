@@ -8,6 +8,7 @@ import pytest
 import capri
 from capri.choices import as_actions
 from capri.family import Family, ProductBasis, family_of
+from capri.features import LowRankFeatures
 from capri.spaces import Actions, Contexts
 
 RNG = np.random.default_rng(7)
@@ -68,6 +69,16 @@ def test_a_row_does_not_depend_on_its_neighbours(contexts: Any) -> None:
             values[number], basis.values(pairs[number : number + 1], weights)[0]
         )
     np.testing.assert_array_equal(flat.reshape(together.shape), together)
+    # What is sent: of one user alone, and of one among others.
+    function, whitening = basis.function(weights[:, 0]), RNG.normal(size=(basis.rank, 7))
+    features = LowRankFeatures(basis, whitening, 1.0)
+    chosen = pairs[:, 2]
+    for number in range(len(wild)):
+        alone = chosen[number : number + 1]
+        np.testing.assert_array_equal(function(alone)[0], function(chosen)[number])
+        np.testing.assert_array_equal(
+            features.whitened(alone)[0], features.whitened(chosen)[number]
+        )
 
 
 def test_values_are_products_of_rows_and_weights() -> None:
@@ -99,3 +110,78 @@ def test_contexts_that_bring_their_actions() -> None:
     basis = family(capri.ContextPool(RNG.normal(size=(50, 8))), actions).basis
     assert basis.table is None
     assert basis.rows(actions.pairs(RNG.normal(size=(4, 8)))).shape == (4, 3, basis.rank)
+
+
+def policy(**changes: Any) -> capri.Capri:
+    settings: dict[str, Any] = {
+        "actions": np.linspace(0, 1, 5)[:, None],
+        "contexts": POOL,
+        "budget": capri.Budget(epsilon=1.0, delta=1e-5),
+        "simulation_seed": 1,
+        "first_epoch": 100,
+    }
+    return capri.Capri(**(settings | changes))
+
+
+def played(each: capri.Capri, rounds: int) -> capri.Capri:
+    rng = np.random.default_rng(3)
+    while rounds > 0:
+        count = min(rounds, each.remaining)
+        decisions = each.act_many(POOL.rows[rng.integers(60, size=count)])
+        each.update_many(decisions, rng.uniform(-1, 1, count))
+        rounds -= count
+    return each
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"widths": "rigorous"}, {"preset": "paper", "horizon": 1000, "first_epoch": None}],
+    ids=["rigorous", "paper"],
+)
+def test_what_needs_a_told_kernel_says_so_at_once(changes: dict[str, Any]) -> None:
+    if "preset" in changes:
+        changes = {name: value for name, value in changes.items() if value is not None}
+        with pytest.raises(capri.ConfigurationError, match="kernel"):
+            capri.Capri(actions=3, contexts=POOL, budget=None, simulation_seed=1, **changes)
+        return
+    with pytest.raises(capri.ConfigurationError, match="tell it"):
+        policy(**changes)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (np.linspace(0, 1, 5)[:, None], np.array([[0.5]])),
+        (np.array([[0.5]]), np.linspace(0, 1, 5)[:, None]),
+        (["a", "b", "c"], ["a"]),
+        ([f"arm {number}" for number in range(12)], ["arm 1"]),
+    ],
+    ids=["to one", "from one", "to one name", "to one arm"],
+)
+def test_actions_may_go_down_to_one_and_come_back(old: Any, new: Any) -> None:
+    """Candidates of the actions come and go with them."""
+    each = played(policy(actions=old), 250)
+    each.replace_actions(new)
+    played(each, 600)
+    each.replace_actions(old)
+    played(each, 1500)
+    assert each.actions.count == len(old)
+
+
+def test_the_same_again_decides_anew_about_blocks() -> None:
+    assert policy(actions=12).again(simulation_seed=3, model="local").options.blocks is False
+    assert policy(actions=5).again(simulation_seed=3, actions=30).options.blocks is True
+
+
+def test_products_that_are_too_few_are_said_aloud() -> None:
+    with pytest.warns(capri.KernelWarning, match="leave out"):
+        few = policy(max_rank=5)
+    assert [notice.kind for notice in few.notices] == ["rank"]
+
+
+def test_rare_categories_are_kept_and_tiny_columns_explained() -> None:
+    rows = np.zeros((5_000, 2))
+    rows[:, 0], rows[17, 1] = np.random.default_rng(0).normal(size=5_000), 1.0
+    assert (family(capri.ContextPool(rows)).basis.context.scores.rate > 0).all()
+    tiny = capri.ContextPool(np.column_stack([1e-200 * np.arange(50.0), np.ones(50)]))
+    assert len(policy(contexts=tiny).explain().columns) == 2

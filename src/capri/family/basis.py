@@ -122,7 +122,9 @@ class ProductBasis(Span):
         return cls(context, action, left, right, arrays.get("table"))
 
     def _products(self, u: FloatArray, z: FloatArray) -> FloatArray:
-        return np.asarray(u[:, self.left] * z[:, self.right])
+        # In rows: NumPy adds up the columns of other layouts in an order that depends on how many
+        # rows there are.
+        return np.ascontiguousarray(u[:, self.left] * z[:, self.right])
 
     def _of_contexts(self, contexts: FloatArray) -> FloatArray:
         """``u`` of public contexts; those of the last call are remembered, a pool comes again."""

@@ -64,12 +64,15 @@ def arms_of(
 def _public_rows(
     contexts: Contexts, generator: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Rows that stand for the law of the contexts, and their weights."""
-    rows, weights = contexts.support(generator, _SAMPLE)
+    """Rows that stand for the law of the contexts, and their weights: all of a pool."""
+    return contexts.support(generator, _SAMPLE)
+
+
+def _sampled(rows: FloatArray, weights: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """At most so many equally likely rows."""
     if len(rows) > _SAMPLE or np.ptp(weights) > 1e-12:
-        chosen = generator.choice(len(rows), size=_SAMPLE, p=weights)
-        rows, weights = rows[chosen], np.full(_SAMPLE, 1.0 / _SAMPLE)
-    return rows, weights
+        return rows[generator.choice(len(rows), size=_SAMPLE, p=weights)]
+    return rows
 
 
 def _some(rows: FloatArray, generator: np.random.Generator) -> FloatArray:
@@ -86,6 +89,8 @@ def _context_factor(
     if rows.shape[1] == 0:
         return _constant_factor(0)
     scores = standard_scores(rows, weights, _DIRECTIONS)
+    # Scales are those of all public rows: a rare category must not be lost.
+    rows = _sampled(rows, weights, generator)
     sample = rows[generator.permutation(len(rows))[:_ROWS]]
     mapped = scores(sample)
     if np.ptp(mapped, axis=0).max() == 0:

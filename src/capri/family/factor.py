@@ -118,7 +118,7 @@ def standard_scores(rows: FloatArray, weights: FloatArray, dimensions: int) -> S
     """
     centre = weights @ rows
     deviation = np.sqrt(weights @ (rows - centre) ** 2)
-    moving = deviation > 1e-9 * np.maximum(np.abs(rows).max(axis=0), 1e-300)
+    moving = deviation > 1e-13 * np.maximum(np.abs(rows).max(axis=0), 1e-300)
     rate = np.where(moving, 1.0, 0.0) / np.where(moving, deviation, 1.0)
     scores = Scores(centre, rate)
     if rows.shape[1] <= dimensions:

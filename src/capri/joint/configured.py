@@ -24,6 +24,7 @@ class Configured(PublicFace):
 
     _preset: str
     _options: Options
+    _blocks: bool | None  # as it was asked for
     _streams: Streams
     _ledger: Ledger | None
     _gate: Gate
@@ -130,6 +131,8 @@ class Configured(PublicFace):
             **self._problem.rewards.arguments(),
             **asdict(self._options),
         }
+        if "blocks" in settings:  # as it was asked for: other actions may need the other learner
+            settings["blocks"] = self._blocks
         return type(self)(**(settings | changes))
 
     def explain(self) -> Explanation:

@@ -164,6 +164,7 @@ class Capri(Flights):
         self._clock = clock
         self._horizon = checked_horizon(horizon)
         self._preset = preset
+        self._blocks = options.get("blocks")
         self._options = settled(self._problem, checked_options(preset, options))
         self._streams = Streams(simulation_seed)
         with one_blas_thread():

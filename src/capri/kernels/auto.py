@@ -7,6 +7,11 @@ from capri.arrays import FloatArray
 from capri.errors import ConfigurationError
 from capri.kernels.algebra import Kernel
 
+_NO_VALUES = (
+    "kernel='auto' is built by a policy from its public contexts: it has no values of its own. "
+    "Where values are needed, give a kernel such as capri.kernels.Matern"
+)
+
 
 @final
 @dataclass(frozen=True)
@@ -23,9 +28,7 @@ class Auto(Kernel):
         return 1.0
 
     def _cross(self, left: FloatArray, right: FloatArray) -> NoReturn:
-        raise ConfigurationError(
-            "kernel='auto' is built by a policy from its public contexts: it has no values of its "
-            "own. Where values are needed, give a kernel such as capri.kernels.Matern"
-        )
+        raise ConfigurationError(_NO_VALUES)
 
-    _diagonal = _cross  # type: ignore[assignment]
+    def _diagonal(self, points: FloatArray) -> NoReturn:
+        raise ConfigurationError(_NO_VALUES)

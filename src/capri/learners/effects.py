@@ -144,7 +144,10 @@ def column_sizes(
         change, lengthscale = changed(swapped, sqrt(0.5)), None
         values = own[:, places[0]]
         if len(places) == 1 and len(np.unique(values)) > 2:
-            step = _STEP * float(values.std())
+            step = _STEP * float(np.ptp(values)) / sqrt(12)
+            if not step > 0:
+                yield ColumnSize(name, change, None)
+                continue
             moved = own.copy()
             moved[:, places] += step
             slope = changed(moved, 1 / step)

@@ -48,11 +48,21 @@ class EvidencePrior(Prior):
         shares = np.array([part.share for part in self.family.parts])
         return np.log(shares * PRIOR_SECOND_MOMENT * self.norm_bound**2)
 
+    @cached_property
+    def left_out(self) -> float:
+        """Share of the expected ``E f^2`` that the chosen products cannot express."""
+        weights = np.exp(self.expected)
+        kept = float(weights @ np.trace(self.covariances, axis1=1, axis2=2))
+        return max(0.0, 1 - kept / float(weights.sum()))
+
     def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
         """Under the weights of largest evidence."""
         weights, evidence = self.expected, 0.0
         if belief.epochs and belief.information.any():
-            start = weights if near is None or near.weights is None else near.weights
+            start = weights
+            # Other actions may have other candidates: then nothing is near.
+            if near is not None and near.weights is not None and len(near.weights) == len(start):
+                start = near.weights
             weights, evidence = self._preferred(belief, start)
         return replace(self.again(belief, weights), evidence=evidence)
 

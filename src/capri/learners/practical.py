@@ -104,7 +104,8 @@ class PracticalLearner(Catalogue):
 
     def _watched(self) -> Watch:
         """Guard rails around the basis of now."""
-        return Watch(self._problem, self._options, self._norm_bound, self._basis)
+        left_out = self._prior.left_out if isinstance(self._prior, EvidencePrior) else 0.0
+        return Watch(self._problem, self._options, self._norm_bound, self._basis, left_out)
 
     @property
     def _design(self) -> Design | None:

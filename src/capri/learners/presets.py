@@ -9,6 +9,7 @@ from capri.checks import whole
 from capri.epoch.learner import Learner
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
+from capri.kernels import Auto
 from capri.learners.arms import ArmsLearner, suits_arms
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
@@ -48,6 +49,11 @@ def build(
     if isinstance(options, PaperOptions):
         if horizon is None:
             raise ConfigurationError("preset 'paper' needs a horizon: its constants depend on it")
+        if isinstance(problem.kernel, Auto):
+            raise ConfigurationError(
+                "preset 'paper' needs a told kernel, as in "
+                "kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.3)"
+            )
         if problem.rewards.measured:
             raise ConfigurationError(
                 "missing_reward='as-estimated' needs preset='practical': the paper's message has "

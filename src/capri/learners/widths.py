@@ -17,7 +17,7 @@ from capri.epoch.play import CommonWidth, DifferenceTest, EliminationTest
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import Basis, Span
-from capri.kernels import random_coefficients
+from capri.kernels import Auto, random_coefficients
 from capri.learners.belief import Belief, Posterior, posterior
 from capri.learners.messages import Design
 from capri.learners.options import PracticalOptions
@@ -229,6 +229,11 @@ def rigorous_test(
 
 def check_widths(problem: Problem, options: PracticalOptions) -> None:
     """Refuse widths that cannot be had for this problem."""
+    if options.widths == "rigorous" and isinstance(problem.kernel, Auto):
+        raise ConfigurationError(
+            "rigorous widths bound the norm of f in the space of one kernel: tell it, as in "
+            "kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.3), or leave widths at 'calibrated'"
+        )
     if options.widths != "calibrated" and problem.rewards.measured:
         raise ConfigurationError(
             f"{options.widths} widths have no term for a measured rate of answers: give "

@@ -36,6 +36,8 @@ _DEEPEST = 64
 # Up to so many rows an identity is left out: a few bytes must not ask for more than 32 MB.
 _MOST_INDICATORS = 1 << 11
 _SIDES = ("context", "action")
+# The largest number that a bundle may hold.
+_LARGEST = 1e15
 _BELOW = "span."
 
 
@@ -47,12 +49,25 @@ def span_state(features: LowRankFeatures) -> tuple[dict[str, Any], Arrays]:
         return {}, {"pivots": kernel_basis.pivots, "transform": kernel_basis.transform}
     kernels, arrays = basis.state()
     arrays.pop("table", None)
+    _check_scales(arrays)
     for side in _SIDES:
         check_kernel(kernels[side])
         constant, pivots = not arrays[f"{side}.offset"].size, f"{side}.pivots"
         if constant or _is_identity(arrays[pivots]):
             del arrays[pivots]
     return {"span": kernels}, {f"{_BELOW}{name}": a for name, a in arrays.items() if a.size}
+
+
+def _check_scales(arrays: Arrays) -> None:
+    """Say now what every device would refuse."""
+    centre, rate = np.abs(arrays["context.centre"]), np.abs(arrays["context.rate"])
+    if (np.maximum(centre, rate) > _LARGEST).any():
+        column = int((np.maximum(centre, rate) > _LARGEST).argmax())
+        raise BundleError(
+            f"column {column} of the public contexts is too far from 0, or varies too little, for "
+            f"devices: its mean and one over its deviation must be below {_LARGEST:g}. Shift or "
+            "scale it"
+        )
 
 
 def action_state(actions: FixedActions, *, products: bool) -> Arrays:

@@ -33,6 +33,7 @@ class Watch:
     options: PracticalOptions
     norm_bound: float
     basis: Span
+    left_out: float = 0.0  # of what is expected of f, where no kernel was told
 
     @cached_property
     def _pairs(self) -> FloatArray:
@@ -48,8 +49,9 @@ class Watch:
     @cached_property
     def opening(self) -> tuple[Notice, ...]:
         """What can be said before any user."""
-        if not isinstance(self.basis, Basis):  # columns are scaled, and what is left out is noise
-            return ()
+        if not isinstance(self.basis, Basis):  # columns are scaled from the pool
+            notice = words.products(self.options, self.left_out)
+            return () if notice is None else (notice,)
         found = (
             words.scales(self.problem, self._pairs),
             words.rank(self.options, self.basis, self._pairs),
@@ -92,7 +94,8 @@ class Watch:
                 observation = crowds.seen(observation)
             newest = Innovation.of(observation, released, expected)
             fit = fit.after(newest)
-            found.append(words.misfit(fit, newest, told=told))
+            if told or crowds.likeliest == 0:  # else few people are what explains it
+                found.append(words.misfit(fit, newest, told=told))
         return fit, tuple(notice for notice in found if notice is not None)
 
 

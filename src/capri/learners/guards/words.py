@@ -19,6 +19,8 @@ from capri.learners.widths import epoch_failure
 
 # Another kernel is named when the releases are so many times as likely under it.
 _ODDS = 1e6
+# Products are said to be too few when they leave out more than this.
+_TOO_MUCH = 0.1
 
 
 # -- before any user ------------------------------------------------------------------------------
@@ -63,6 +65,22 @@ def rank(options: PracticalOptions, basis: Basis, pairs: FloatArray) -> Notice |
             "left_out": left_out,
             "rank_tolerance": options.rank_tolerance,
         },
+    )
+
+
+def products(options: PracticalOptions, left_out: float) -> Notice | None:
+    """The share of what a family expects of ``f`` that ``max_rank`` products leave out."""
+    if not left_out > _TOO_MUCH:
+        return None
+    return Notice(
+        kind="rank",
+        text=(
+            f"max_rank = {options.max_rank} products of features leave out {left_out:.0%} of what "
+            "is expected of f before any user: its finest interactions. They count as noise, and "
+            "play cannot learn them. Raise max_rank if time allows, or leave out columns that "
+            "hardly matter"
+        ),
+        numbers={"max_rank": options.max_rank, "left_out": left_out},
     )
 
 
