@@ -7,6 +7,7 @@ Runs offline; needs pandas and scikit-learn (pip install 'capri-bandits[data]').
 """
 
 import argparse
+import warnings
 
 import capri
 from capri.datasets import (
@@ -30,6 +31,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5_000)
     options = parser.parse_args()
 
+    # A few hundred people are drawn again and again here, and policies would say so.
+    warnings.simplefilter("ignore", capri.KernelWarning)
     bandit = environment_by_name(options.data)
     print(
         f"{bandit.name}: {len(bandit.contexts)} private users, {bandit.pool.size} public contexts "

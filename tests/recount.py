@@ -69,11 +69,12 @@ def released_in(url: str, kernel: Kernel) -> tuple[Released, ...]:
         values, arrays = unpacked(bytes(blob))
         event = values["event"]
         mine = [(first, unpacked(bytes(each))) for number, first, each in pieces if number == epoch]
+        planned = plan_from_state(*unpacked(bytes(plan)), kernel)
         release = Release(
-            plan=plan_from_state(*unpacked(bytes(plan)), kernel),
+            plan=planned,
             vector=arrays["vector"],
             event=None if event is None else ReleaseEvent(**event),
-            segments=tuple(segment_from_state(*state, kernel) for _, state in mine),
+            segments=tuple(segment_from_state(*state, kernel, planned) for _, state in mine),
             counts=tuple(values["counts"]),
         )
         found.append(Released(release, tuple(int(first) for first, _ in mine)))
