@@ -1,5 +1,6 @@
 """Sampling laws: probabilities on the active set, worked out by hand, and what act reports."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.stats import chi2
 
 import capri
 from capri.epoch.decide import LawTable
-from capri.epoch.play import InverseGapLaw, Law, ThompsonLaw, UniformLaw
+from capri.epoch.play import Conduct, InverseGapLaw, Law, ThompsonLaw, UniformLaw
 from capri.features import Basis, Predictor, greedy_basis
 from capri.kernels import Matern
 
@@ -278,11 +279,13 @@ def test_thompson_law_is_drawn_from_the_posterior() -> None:
 
 
 def test_smaller_thompson_scale_explores_less() -> None:
+    """Under one and the same belief."""
     entropies = []
+    learner: Any = trained_policy("thompson", draws=500)._course.learner
     for scale in (0.1, 0.7, 3.0):
-        policy = trained_policy("thompson", thompson_scale=scale, draws=500)
-        policy.act(CONTEXTS[0])
-        law = policy._course.learner.probabilities(CONTEXTS)
+        learner._options = replace(learner._options, thompson_scale=scale)
+        drawn = learner._next_law(learner._posterior, 0.1, np.random.default_rng(0))
+        law = Conduct(learner._problem.actions, drawn).probabilities(CONTEXTS)
         entropies.append(float(-np.sum(law * np.log(np.maximum(law, 1e-12)))))
     assert entropies[0] < entropies[1] < entropies[2]
 

@@ -389,8 +389,8 @@ def test_a_wrong_kernel_is_called_wrong() -> None:
     )
     own = bad.kinds_at(1.0, 2000)[-1]
     assert own.kind == "told"
-    assert bad.at(1.0, 2000).ratio > good.at(1.0, 2000).ratio + 0.1
-    assert bad.at(1.0, 2000).ratio > own.ratio + 0.1
+    assert bad.at(1.0, 2000).ratio > good.at(1.0, 2000).ratio + 0.03
+    assert bad.at(1.0, 2000).ratio > own.ratio
     assert bad.costs[0].kind == "all"
     assert bad.costs[0].cost > 1.3 > good.costs[0].cost
     assert bad.advice is not None

@@ -847,7 +847,7 @@ def test_papers_constants_do_eliminate_when_the_horizon_is_long_enough() -> None
         ({"actions": [["red"]]}, ShapeError, "matrix of numbers"),
         ({"contexts": CONTEXTS}, ConfigurationError, r"wrap rows as capri.ContextPool\(rows\)"),
         ({"contexts": None}, ConfigurationError, "ContextPool or a ContextSampler, got NoneType"),
-        ({"kernel": "rbf"}, ConfigurationError, "must be a capri kernel, got str"),
+        ({"kernel": "rbf"}, ConfigurationError, "or a capri kernel, got str"),
         (
             {"kernel": capri.kernels.RBF(variance=1.5)},
             ConfigurationError,

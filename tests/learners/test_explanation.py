@@ -133,7 +133,13 @@ def test_a_gaussian_kernel_has_its_own_lengthscale() -> None:
     generator = np.random.default_rng(2)
     pairs = PublicPairs.draw(contexts, actions, generator)
     nothing = np.zeros(basis.rank), np.eye(basis.rank)
-    (column,) = column_sizes(basis, pairs, None, nothing, generator)
+    (column,) = column_sizes(
+        basis.coordinates,
+        pairs,
+        None,
+        lambda rows, weights: Size.of(rows, weights, *nothing),
+        generator,
+    )
     assert column.change.known == 0
     assert column.lengthscale == pytest.approx(0.4, rel=0.1)
 

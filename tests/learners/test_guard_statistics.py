@@ -29,14 +29,14 @@ def some_release(seed: int = 0) -> tuple[Observation, np.ndarray, Belief, np.nda
         baseline=generator.standard_normal(full),
     )
     spectrum = 2.0 ** -np.arange(full)
-    belief = Belief.empty(full).observe(observation, generator.standard_normal(rank), (0.1, 1.0))
+    belief = Belief.empty(full).observe(observation, generator.standard_normal(rank))
     return replace(observation, design=observation.design[::-1]), spread[0], belief, spectrum
 
 
 def test_innovation_is_the_dense_quadratic_form() -> None:
     """Against the covariance of the release written out, ``H P H^T + R``, and its inverse."""
     observation, released, belief, spectrum = some_release()
-    state = posterior(belief, spectrum, smoothness=0.5, norm_bound=1.0)
+    state = posterior(belief, lambda scale: prior_variance(spectrum, scale, 0.5, 1.0))
     found = Innovation.of(observation, released, state)
     prior = np.diag(prior_variance(spectrum, state.scale, 0.5, 1.0))
     covariance = np.linalg.inv(np.linalg.inv(prior) + belief.information)
@@ -72,7 +72,7 @@ def test_a_jump_and_a_drift_are_both_heard(inflation: float, releases: int) -> N
     alone = Fit(0.0, 0, releases - 1).after(newest).chance(newest)
     assert fit.chance(newest) < FALSE_ALARMS
     assert (alone < FALSE_ALARMS) == (inflation == 30.0)
-    notice = words.misfit(fit, newest)
+    notice = words.misfit(fit, newest, told=True)
     assert notice is not None
     assert notice.numbers["ratio"] == pytest.approx(inflation)
 

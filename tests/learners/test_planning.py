@@ -434,8 +434,8 @@ def test_release_without_noise_is_the_sum_of_encoded_residuals(
     assert design.main_share**2 + plan.moment_share**2 + plan.tail_share**2 == pytest.approx(1.0)
     # What the learner reads from the moment coordinate: the mean square less the signal's part.
     measured, deviation = measured_square(release, design, 10.0)
-    excess, _ = measured_excess(release, design, 10.0) or (0.0, 0.0)
-    lost = (10.0 + design.value_bound) * excess
+    excess, deviated = measured_excess(release, design, 10.0) or (0.0, 0.0)
+    lost = (10.0 + design.value_bound) * max(excess - deviated, 0.0)
     assert measured == pytest.approx(np.mean(clipped**2) + lost, rel=1e-4)
     assert deviation > 0
 

@@ -335,8 +335,7 @@ class Planned:
             "basis": learner._basis,
             "design": design,
             "released": np.zeros(len(design.observation.design)),
-            "spectrum": learner._spectrum,
-            "smoothness": learner._options.smoothness,
+            "prior": learner._prior.of_scale,
             "norm_bound": learner._norm_bound,
             "problem": learner._problem,
             "length": self.length,
@@ -372,10 +371,13 @@ def planned(request: pytest.FixtureRequest) -> Iterator[Planned]:
     # M = P H^T R^-1 with P = (D^-1 + H^T R^-1 H)^-1: plain inverses, prior of scale 1.
     observation = design.observation
     precision = np.linalg.inv(observation.covariance)
-    prior = np.diag(1 / prior_variance(learner._spectrum, 1.0, 0.5, 1.5))
+    prior = np.diag(1 / prior_variance(learner._prior.spectrum, 1.0, 0.5, 1.5))
     posterior = np.linalg.inv(prior + observation.design.T @ precision @ observation.design)
     decoder = posterior @ observation.design.T @ precision
     messages = plan.features.whitened(pairs.reshape(-1, 2))
+    messages /= np.maximum(1.0, np.linalg.norm(messages, axis=1))[
+        :, None
+    ]  # louder ones are clipped
     return Planned(policy, learner, differences, decoder, messages, np.full(30, 1 / 30))
 
 

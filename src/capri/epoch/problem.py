@@ -100,9 +100,7 @@ def checked_problem(
         kernel = Auto()
     if not isinstance(kernel, Kernel):
         raise ConfigurationError(
-            f"kernel must be 'auto' or a capri kernel, got {kernel!r}"
-            if isinstance(kernel, str)
-            else type(kernel).__name__
+            f"kernel must be 'auto' or a capri kernel, got {type(kernel).__name__}"
         )
     if not isinstance(contexts, Contexts):
         raise ConfigurationError(

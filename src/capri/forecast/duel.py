@@ -8,6 +8,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.environments import TabularEnvironment
+from capri.epoch.notice import unsaid
 from capri.forecast.kinds import TOLD
 from capri.forecast.result import KernelCost
 from capri.forecast.ticker import Ticker
@@ -64,13 +65,14 @@ class Duel:
         """Let "auto" play a function on which the told kernel had this regret, round by round."""
         if epsilon != self.epsilon or number not in self.numbers:
             return
-        result = simulate(
-            self.world.policy(self.budget, None, number, kernel="auto"),
-            environment,
-            self.rounds,
-            seed=self.world.seed_of(number),
-            progress=ticker,
-        )
+        with unsaid():
+            result = simulate(
+                self.world.policy(self.budget, None, number, kernel="auto"),
+                environment,
+                self.rounds,
+                seed=self.world.seed_of(number),
+                progress=ticker,
+            )
         ticker.next_run(self.rounds)
         uniform = self.rounds * environment.uniform_regret()
         told, auto = regret[self.rounds - 1] / uniform, result.regret[-1] / uniform

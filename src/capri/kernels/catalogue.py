@@ -16,7 +16,6 @@ from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 _BY_TYPE: dict[str, type[Kernel]] = {
     kind.__name__: kind
     for kind in (
-        Auto,
         RBF,
         Matern,
         RationalQuadratic,
@@ -27,6 +26,7 @@ _BY_TYPE: dict[str, type[Kernel]] = {
         Product,
         ContextAction,
         Columns,
+        Auto,
     )
 }
 

@@ -144,7 +144,7 @@ def column_sizes(
         change, lengthscale = changed(swapped, sqrt(0.5)), None
         values = own[:, places[0]]
         if len(places) == 1 and len(np.unique(values)) > 2:
-            step = _STEP * float(np.ptp(values)) / sqrt(12)
+            step = _STEP * float(values.std())
             if not step > 0:
                 yield ColumnSize(name, change, None)
                 continue
