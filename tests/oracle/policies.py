@@ -39,6 +39,9 @@ POLICIES: dict[str, dict[str, Any]] = {
     "uniform, rigorous": _PRACTICAL | {"exploration": "uniform", "widths": "rigorous"},
     "copied covariance, whitening": _PRACTICAL | {"covariance": "copy", "shape": "whitening"},
     "practical, local": _PRACTICAL | {"model": "local"},
+    "auto": _PRACTICAL | {"kernel": "auto"},
+    "auto, late and missing": _PRACTICAL
+    | {"kernel": "auto", "reward_wait": 60, "missing_reward": "as-estimated"},
     "auto, local": _PRACTICAL | {"model": "local", "kernel": "auto"},
     "practical, sampler": _PRACTICAL | {"contexts": _SAMPLER},
     "practical, own actions": _PRACTICAL

@@ -16,7 +16,6 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch import play
-from capri.epoch.learner import Learner
 from capri.epoch.problem import Problem
 from capri.features import Basis, Span
 from capri.learners import widths
@@ -26,6 +25,7 @@ from capri.learners.guards.watch import Watch
 from capri.learners.knowledge import Knowledge
 from capri.learners.options import PracticalOptions
 from capri.learners.passage import across, between
+from capri.learners.playing import PlayingLearner
 from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Leg
 from capri.learners.response import Response
@@ -38,7 +38,7 @@ _UNKNOWN = 0.25
 _DRAWS_EACH, _SHARE = 2, 0.25
 
 
-class Catalogue(Learner):
+class Catalogue(PlayingLearner):
     """Goes on with other actions; everything it touches is public."""
 
     _problem: Problem
@@ -53,8 +53,6 @@ class Catalogue(Learner):
     _response: Response
     _rehearsal: widths.Rehearsal
     _flights: dict[int, tuple[Leg, ...]]
-    _stage: Stage
-    _conduct: play.Conduct
     _watch: Watch
 
     def knowledge(self) -> Knowledge:

@@ -6,40 +6,28 @@ what the last estimate missed, and plays by the law of the best action under the
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from capri.arrays import BoolArray, FloatArray
+from capri.arrays import FloatArray
 from capri.epoch import play
-from capri.epoch.learner import Lesson, State
+from capri.epoch.learner import Lesson
 from capri.epoch.notice import Notice
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
-from capri.epoch.storage import below
 from capri.errors import ConfigurationError
 from capri.family import family_of
 from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Span, spectral_basis
 from capri.kernels import Auto
 from capri.learners import widths
 from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.catalogue import Catalogue, typical_error
+from capri.learners.catalogue import typical_error
 from capri.learners.crowds import Crowds
 from capri.learners.evidence import EvidencePrior
 from capri.learners.guards.fit import Fit
 from capri.learners.guards.pool import silence_chi_square
 from capri.learners.guards.watch import Watch
-from capri.learners.kept import (
-    apart,
-    design_from,
-    flights_from,
-    flights_state,
-    prior_from,
-    prior_state,
-    stage_arrays,
-    stage_from,
-)
 from capri.learners.messages import (
     Design,
     awaited_factor,
@@ -57,6 +45,7 @@ from capri.learners.reading import (
 )
 from capri.learners.response import Response
 from capri.learners.squares import Squares
+from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage, predicted, support_of
 from capri.privacy.grid import make_grid
 from capri.privacy.layout import MessageLayout
@@ -73,7 +62,7 @@ _KEPT_LAW = 1 << 18
 _FREE_MOMENT_SHARE = 0.7
 
 
-class PracticalLearner(Catalogue):
+class PracticalLearner(StoredLearner):
     """Plans, learns and plays as described above; :class:`PracticalOptions` names the choices."""
 
     def __init__(
@@ -422,91 +411,8 @@ class PracticalLearner(Catalogue):
         designs = (self._flights[number][0].design for number in epochs)
         return [design.observation for design in designs if design is not None]
 
-    # -- playing ----------------------------------------------------------------------------------
-
-    def conduct(self) -> play.Conduct:
-        """The law of the open epoch and the tests in force."""
-        return self._conduct
-
-    def active(self, contexts: FloatArray) -> BoolArray:
-        """Actions that no test has ruled out."""
-        return self._conduct.active(contexts)
-
-    def probabilities(self, contexts: FloatArray) -> FloatArray:
-        """The law of the open epoch."""
-        return self._conduct.probabilities(contexts)
-
-    def _stage_law(self) -> FloatArray:
-        """The law at the contexts the coming epoch is planned on, computed once."""
-        law = self._stage.law
-        if law is None:
-            law = self.probabilities(self._stage.contexts)
-            self._stage = replace(self._stage, law=law)
-        return law
-
-    def pool_law(self) -> FloatArray | None:
-        """The law for every context of a pool that fits in a table."""
-        return self._stage_law() if self._stage.is_pool else None
-
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""
         return predicted(
             self._basis.function(self._posterior.mean), self._problem.actions, contexts
         )
-
-    # -- storage ----------------------------------------------------------------------------------
-
-    def state(self) -> State:
-        """Basis, belief, law, tests, and the legs of epochs that are not read yet."""
-        plain, belief = apart("belief", self._belief)
-        values: dict[str, Any] = {"belief": plain, "stage": {"is_pool": self._stage.is_pool}}
-        _, rehearsal = apart("rehearsal", self._rehearsal)
-        conduct_values, conduct = self._conduct.state()
-        prior, arrays = prior_state(self._basis, self._prior, self._posterior)
-        values |= prior
-        arrays |= rehearsal | belief | conduct | stage_arrays(self._stage)
-        arrays |= apart("crowds", self._crowds)[1]
-        values["squares"], squares = apart("squares", self._squares)
-        arrays |= squares
-        values["flights"], flights = flights_state(self._flights)
-        arrays |= flights
-        if self._problem.rewards.measured:
-            values["response"], response = apart("response", self._response)
-            values["silence"], silence = apart("silence", self._response.silence)
-            arrays |= response | silence
-        values["fit"] = asdict(self._fit)
-        return values | conduct_values, arrays
-
-    def restore(self, state: State) -> None:
-        """Go on from :meth:`state`."""
-        values, arrays = state
-        problem = self._problem
-        self._basis, self._prior, weights = prior_from(problem, self._prior, values, arrays)
-        self._rehearsal = widths.Rehearsal(**below("rehearsal", arrays))
-        self._belief = Belief(**below("belief", arrays), **values["belief"])
-        self._posterior = self._prior.again(self._belief, weights)
-        if "squares" in values:
-            self._crowds = Crowds(**below("crowds", arrays))
-            self._squares = Squares(**below("squares", arrays), **values["squares"])
-        else:  # a file from before they were kept
-            self._crowds = Crowds.of(self._belief)
-            self._squares = Squares.of(self._belief, self._posterior)
-        self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
-        self._stage = stage_from(problem, values["stage"], arrays)
-        self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
-        self._watch = self._watched()
-        if "flights" in values:
-            self._flights = flights_from(values["flights"], arrays, problem, self._basis)
-        else:  # a file from before epochs overlapped: the design of the one that is open
-            self._flights = {}
-            if values["design"] is not None:
-                design = design_from(values["design"], arrays)
-                leg = self._leg(design.observation.baseline, design.value_bound)
-                self._flights[self._belief.epochs + 1] = (replace(leg, design=design),)
-        if "response" in values:
-            silence = Belief(**below("silence", arrays), **values["silence"])
-            self._response = Response(
-                silence=silence, **below("response", arrays), **values["response"]
-            )
-        else:
-            self._response = Response.unknown(self._basis.rank)

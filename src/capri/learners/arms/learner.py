@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from capri.arrays import BoolArray, FloatArray
+from capri.arrays import FloatArray
 from capri.epoch import play
-from capri.epoch.learner import Learner, Lesson, State
+from capri.epoch.learner import Lesson, State
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below, named
@@ -36,6 +36,7 @@ from capri.learners.belief import Belief
 from capri.learners.kept import apart, flights_from, flights_state, stage_arrays, stage_from
 from capri.learners.messages import bound_of, coordinate_noise, first_epoch_length
 from capri.learners.options import PracticalOptions
+from capri.learners.playing import PlayingLearner
 from capri.learners.reading import Leg, cuts_off_too_much, measured_square
 from capri.learners.squares import Squares
 from capri.learners.support import Stage
@@ -87,7 +88,7 @@ class ArmKnowledge:
     posterior: ArmPosterior
 
 
-class ArmsLearner(Learner):
+class ArmsLearner(PlayingLearner):
     """Plans, learns and plays many unrelated arms; everything it holds is public."""
 
     def __init__(
@@ -362,32 +363,6 @@ class ArmsLearner(Learner):
             generator,
         )
         return play.Conduct(problem.actions, play.ThompsonLaw(self._basis, draws))
-
-    # -- playing ----------------------------------------------------------------------------------
-
-    def conduct(self) -> play.Conduct:
-        """The law of the open epoch."""
-        return self._conduct
-
-    def active(self, contexts: FloatArray) -> BoolArray:
-        """All of them: Thompson play rules none out."""
-        return self._conduct.active(contexts)
-
-    def probabilities(self, contexts: FloatArray) -> FloatArray:
-        """The law of the open epoch."""
-        return self._conduct.probabilities(contexts)
-
-    def _stage_law(self) -> FloatArray:
-        """The law at the contexts the coming epoch is planned on, computed once."""
-        law = self._stage.law
-        if law is None:
-            law = self.probabilities(self._stage.contexts)
-            self._stage = replace(self._stage, law=law)
-        return law
-
-    def pool_law(self) -> FloatArray | None:
-        """The law for every context of a pool that fits in a table."""
-        return self._stage_law() if self._stage.is_pool else None
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""

@@ -1,0 +1,93 @@
+"""A practical learner as JSON values and arrays, and back: everything here is public."""
+
+from abc import abstractmethod
+from dataclasses import asdict, replace
+from typing import Any
+
+from capri.arrays import FloatArray
+from capri.epoch import play
+from capri.epoch.learner import State
+from capri.epoch.storage import below
+from capri.learners import widths
+from capri.learners.belief import Belief
+from capri.learners.catalogue import Catalogue
+from capri.learners.crowds import Crowds
+from capri.learners.guards.fit import Fit
+from capri.learners.kept import (
+    apart,
+    design_from,
+    flights_from,
+    flights_state,
+    prior_from,
+    prior_state,
+    stage_arrays,
+    stage_from,
+)
+from capri.learners.reading import Leg
+from capri.learners.response import Response
+from capri.learners.squares import Squares
+
+
+class StoredLearner(Catalogue):
+    """Goes on where it was stored, to the bit."""
+
+    _fit: Fit
+
+    @abstractmethod
+    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
+        """A segment that plays the law of now."""
+
+    def state(self) -> State:
+        """Basis, belief, law, tests, and the legs of epochs that are not read yet."""
+        plain, belief = apart("belief", self._belief)
+        values: dict[str, Any] = {"belief": plain, "stage": {"is_pool": self._stage.is_pool}}
+        _, rehearsal = apart("rehearsal", self._rehearsal)
+        conduct_values, conduct = self._conduct.state()
+        prior, arrays = prior_state(self._basis, self._prior, self._posterior)
+        values |= prior
+        arrays |= rehearsal | belief | conduct | stage_arrays(self._stage)
+        arrays |= apart("crowds", self._crowds)[1]
+        values["squares"], squares = apart("squares", self._squares)
+        arrays |= squares
+        values["flights"], flights = flights_state(self._flights)
+        arrays |= flights
+        if self._problem.rewards.measured:
+            values["response"], response = apart("response", self._response)
+            values["silence"], silence = apart("silence", self._response.silence)
+            arrays |= response | silence
+        values["fit"] = asdict(self._fit)
+        return values | conduct_values, arrays
+
+    def restore(self, state: State) -> None:
+        """Go on from :meth:`state`."""
+        values, arrays = state
+        problem = self._problem
+        self._basis, self._prior, weights = prior_from(problem, self._prior, values, arrays)
+        self._rehearsal = widths.Rehearsal(**below("rehearsal", arrays))
+        self._belief = Belief(**below("belief", arrays), **values["belief"])
+        self._posterior = self._prior.again(self._belief, weights)
+        if "squares" in values:
+            self._crowds = Crowds(**below("crowds", arrays))
+            self._squares = Squares(**below("squares", arrays), **values["squares"])
+        else:  # a file from before they were kept
+            self._crowds = Crowds.of(self._belief)
+            self._squares = Squares.of(self._belief, self._posterior)
+        self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
+        self._stage = stage_from(problem, values["stage"], arrays)
+        self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
+        self._watch = self._watched()
+        if "flights" in values:
+            self._flights = flights_from(values["flights"], arrays, problem, self._basis)
+        else:  # a file from before epochs overlapped: the design of the one that is open
+            self._flights = {}
+            if values["design"] is not None:
+                design = design_from(values["design"], arrays)
+                leg = self._leg(design.observation.baseline, design.value_bound)
+                self._flights[self._belief.epochs + 1] = (replace(leg, design=design),)
+        if "response" in values:
+            silence = Belief(**below("silence", arrays), **values["silence"])
+            self._response = Response(
+                silence=silence, **below("response", arrays), **values["response"]
+            )
+        else:
+            self._response = Response.unknown(self._basis.rank)
