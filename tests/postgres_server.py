@@ -171,7 +171,13 @@ class PostgresServer:
         """A connection for a test's own use, each statement a transaction."""
         import psycopg
 
-        connection = psycopg.connect(self.url(database), autocommit=True)
+        try:
+            connection = psycopg.connect(self.url(database), autocommit=True)
+        except psycopg.OperationalError as refused:
+            if self._process is None or self.running:
+                raise
+            code = self._process.returncode
+            raise NoServerError(f"the server ended with {code}:\n{self.log()}") from refused
         try:
             yield connection
         finally:

@@ -174,11 +174,12 @@ class _Killer(Watcher):
     def __init__(self, policy: str, times: int) -> None:
         self.policy, self.times = policy, times
         self.finished: list[str] = []
+        self.others = set(_children(os.getpid()))  # such as the Postgres of other tests
 
     def tell(self, event: Event) -> None:
         if isinstance(event, Going) and event.cell.policy == self.policy and self.times:
             self.times -= 1
-            for process in _children(os.getpid()):
+            for process in set(_children(os.getpid())) - self.others:
                 os.kill(process, signal.SIGKILL)
         if isinstance(event, Finished):
             self.finished.append(event.record["status"])
