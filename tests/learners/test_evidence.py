@@ -63,7 +63,7 @@ def test_evidence_is_the_likelihood_of_all_releases() -> None:
     belief = believed(observations, released)
     crowds = Crowds.empty(RANK)
     for observation, vector in zip(observations, released, strict=True):
-        crowds = crowds.observe(observation, vector)
+        crowds = crowds.observe([(..., observation, vector)])
     state = PRIOR.infer(belief)
     assert state.weights is not None
     design = np.concatenate([each.design for each in observations])
@@ -127,9 +127,9 @@ def test_the_evidence_tells_how_many_people_there_are(people: float | None) -> N
         covariance = observation.covariance + more * observation.sampling
         vector = observation.design @ (truth - observation.baseline)
         vector = vector + rng.multivariate_normal(np.zeros(8), covariance)
-        crowds = crowds.observe(observation, vector)
+        crowds = crowds.observe([(..., observation, vector)])
         belief = belief.observe(observation, vector)
-    crowds, belief, state = crowds.settle(belief, PRIOR, PRIOR.infer(Belief.empty(RANK)))
+    crowds, belief, state = crowds.settle(belief, PRIOR.infer)
     size = SIZES[crowds.likeliest]
     assert size == np.inf if people is None else 50 <= size <= 200
     assert np.linalg.norm(state.mean - truth) < 0.5 * np.linalg.norm(truth)

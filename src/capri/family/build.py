@@ -26,7 +26,7 @@ _CONTEXT_SCALES, _ACTION_SCALES = (0.3, 0.6, 1.2), (0.15, 0.3, 0.6)
 _CONTEXT_SHARES = (0.4, 0.2, 0.25, 0.15)
 # The spectrum of a candidate is raised to this: functions are smoother than sample paths.
 _POWER = 1.5
-_CONTEXT_RANK, _ACTION_RANK = 120, 25
+_CONTEXT_RANK = 120
 # Products that stand for less than this share of the prior variance are left out.
 _NEGLIGIBLE = 1e-6
 
@@ -41,11 +41,11 @@ def family_of(
     own, brought = actions.parts(rows)
     context, smooth = _context_factor(own, weights, generator, _CONTEXT_RANK)
     if not isinstance(actions, FixedActions):
-        action, candidates = _action_factor(_some(brought, generator))
+        action, candidates = _action_factor(_some(brought, generator), max_rank)
         table = None
     else:
         make = _unrelated_factor if actions.unrelated else _action_factor
-        action, candidates = make(actions.rows)
+        action, candidates = make(actions.rows, max_rank)
         table = action(actions.rows)
     left, right = _most_variance(smooth, candidates, max_rank)
     return Family(ProductBasis(context, action, left, right, table), smooth, candidates)
@@ -131,7 +131,10 @@ def _parts_of(columns: int, scores: int) -> tuple[tuple[int, ...], tuple[int, ..
     return (tuple(range(directions)) if directions else every), every
 
 
-def _action_factor(rows: FloatArray) -> _Side:
+def _action_factor(rows: FloatArray, max_rank: int) -> _Side:
+    """At most half of all products for main effects: in many columns every action is by itself,
+    and the best fixed one must be among what can be believed.
+    """
     scores = range_scores(rows)
     mapped = scores(rows)
     extent = float(np.linalg.norm(np.ptp(mapped, axis=0)))
@@ -139,7 +142,7 @@ def _action_factor(rows: FloatArray) -> _Side:
         return _constant_factor(rows.shape[1])
     candidates = [Matern(nu=2.5, lengthscale=share * extent) for share in _ACTION_SCALES]
     total = candidates[0] + candidates[-1]
-    rank = min(_ACTION_RANK, len(rows))
+    rank = min(max(max_rank // 2, 1), len(rows))
     basis, _ = spectral_basis(total, mapped, tolerance=1e-4, max_rank=rank)
     return make_factor(
         scores,
@@ -153,7 +156,7 @@ def _action_factor(rows: FloatArray) -> _Side:
     )
 
 
-def _unrelated_factor(rows: FloatArray) -> _Side:
+def _unrelated_factor(rows: FloatArray, _: int) -> _Side:
     """Orthonormal contrasts of indicators."""
     columns = rows.shape[1]
     scores = Scores(np.zeros(columns), np.ones(columns))

@@ -18,19 +18,36 @@ with targets ``t = g + H baseline``: a prior that is too small must not pass for
 Post-processing.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.priors import Prior
+from capri.learners.belief import Belief, Observation
 
 # People: infinitely many, then fewer. Fewer than the last cannot teach anything.
 SIZES = (np.inf, 3_000.0, 800.0, 200.0, 50.0)
 # Logarithm of what speaks for infinitely many before any release, against each of the others.
 _TRUST = 6.0
+
+
+# Which block of the coefficients (all of them: an ellipsis), what was observed of it, and the
+# release.
+Told = tuple[int | EllipsisType, Observation, FloatArray]
+
+
+class Believed(Protocol):
+    """A posterior that knows the log evidence behind it."""
+
+    @property
+    def evidence(self) -> float: ...  # noqa: D102
+
+
+State = TypeVar("State", bound=Believed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,61 +63,59 @@ class Crowds:
     scores: FloatArray
 
     @classmethod
-    def empty(cls, rank: int) -> "Crowds":
-        """Before any release."""
+    def empty(cls, *shape: int) -> "Crowds":
+        """Before any release; ``shape``: that of the vector, blocks first."""
         count = len(SIZES)
         scores = np.full(count, -_TRUST)
         scores[0] = 0.0
-        nothing = np.zeros((count, rank, rank))
-        return cls(nothing, np.zeros((count, rank)), np.zeros(count), scores)
+        nothing = np.zeros((count, *shape, shape[-1]))
+        return cls(nothing, np.zeros((count, *shape)), np.zeros(count), scores)
 
     @classmethod
     def of(cls, belief: Belief) -> "Crowds":
         """All sizes alike, with what is believed already."""
-        empty = cls.empty(len(belief.vector))
+        empty = cls.empty(*belief.vector.shape)
         return replace(
             empty,
             informations=empty.informations + belief.information,
             vectors=empty.vectors + belief.vector,
         )
 
-    def observe(self, observation: Observation, released: FloatArray) -> "Crowds":
+    def observe(self, told: Iterable[Told]) -> "Crowds":
         """Take in a release under every size."""
-        if observation.sampling is None:
-            return self
-        design = observation.design
-        target = released + design @ observation.baseline
         informations, vectors = self.informations.copy(), self.vectors.copy()
         constants = self.constants.copy()
-        for number, size in enumerate(SIZES):
-            repeated = observation.participants / size
-            factor = cho_factor(observation.covariance + repeated * observation.sampling)
-            weighted = cho_solve(factor, design)
-            informations[number] += design.T @ weighted
-            vectors[number] += weighted.T @ target
-            constants[number] -= 0.5 * float(target @ cho_solve(factor, target))
-            constants[number] -= float(np.log(np.diag(factor[0])).sum())
+        for block, observation, released in told:
+            sampling = 0.0 if observation.sampling is None else observation.sampling
+            design = observation.design
+            target = released + design @ observation.baseline
+            for number, size in enumerate(SIZES):
+                repeated = observation.participants / size
+                factor = cho_factor(observation.covariance + repeated * sampling)
+                weighted = cho_solve(factor, design)
+                informations[number, block] += design.T @ weighted
+                vectors[number, block] += weighted.T @ target
+                constants[number] -= 0.5 * float(target @ cho_solve(factor, target))
+                constants[number] -= float(np.log(np.diag(factor[0])).sum())
         return replace(self, informations=informations, vectors=vectors, constants=constants)
 
     def settle(
-        self, belief: Belief, prior: Prior, near: Posterior
-    ) -> tuple["Crowds", Belief, Posterior]:
+        self, belief: Belief, infer: Callable[[Belief], State]
+    ) -> tuple["Crowds", Belief, State]:
         """The likeliest size, and what is believed under it.
 
         Infinitely many and the sizes around that of before are compared, then smaller ones as long
         as the smallest is the likeliest.
         """
         scores = np.full(len(SIZES), -np.inf)
-        found: dict[int, tuple[Belief, Posterior]] = {}
+        found: dict[int, tuple[Belief, State]] = {}
         waiting = sorted({0, *range(max(self.likeliest - 1, 0), self.likeliest + 1)})
         while waiting:
             number = waiting.pop(0)
-            own = belief
-            if number:
-                own = replace(
-                    belief, information=self.informations[number], vector=self.vectors[number]
-                )
-            state = prior.infer(own, near)
+            own = replace(
+                belief, information=self.informations[number], vector=self.vectors[number]
+            )
+            state = infer(own)
             found[number] = own, state
             scores[number] = self.constants[number] + state.evidence - _TRUST * (number > 0)
             if not waiting and scores.argmax() == number < len(SIZES) - 1:

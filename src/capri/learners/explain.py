@@ -125,7 +125,7 @@ def explained_arms(known: ArmKnowledge) -> Explanation:
         resolved=max(0.0, 1 - unknown / before),
         noise=sqrt(known.belief.noise_variance(problem.reward_bound)),
         noise_measured=known.belief.moment_precision > 0,
-        crowd=inf,
+        crowd=SIZES[known.crowds.likeliest] if known.belief.epochs else inf,
         effects=_effects(kernels, now, now),
         kernels=kernels,
         smoothness=_smoothness(kernels),

@@ -234,16 +234,14 @@ def bound_of(
 ) -> tuple[float, bool]:
     """``B_s`` and whether residuals are encoded: a few predicted standard deviations of them.
 
-    Never above the reward bound, where rewards are encoded as they are.
+    Never above the reward bound, where rewards are encoded as they are. Without privacy noise a
+    large bound costs nothing, and residuals are never clipped: ``|y - b| <= 2 B``.
     """
+    known = options.encodes_residuals and belief.epochs > 0 and not belief.curious
+    if problem.budget is None:
+        return (2 * problem.reward_bound if known else problem.reward_bound), known
     bound = options.clip_scale * sqrt(variance)
-    residual = (
-        options.encodes_residuals
-        and belief.epochs > 0
-        and not belief.heavy_tails
-        and not belief.curious
-        and bound < problem.reward_bound
-    )
+    residual = known and not belief.heavy_tails and bound < problem.reward_bound
     return (bound if residual else problem.reward_bound), residual
 
 

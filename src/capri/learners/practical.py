@@ -286,11 +286,12 @@ class PracticalLearner(StoredLearner):
             square = measured_square(release, design, bound)
             squares = squares.measured(*square, design.squares)
             belief = before.observe(design.observation, released)
-            crowds = crowds.observe(design.observation, released)
+            crowds = crowds.observe([(..., design.observation, released)])
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
         if options.pooling and isinstance(self._prior, EvidencePrior):
-            crowds, belief, state = crowds.settle(belief, self._prior, self._posterior)
+            near, infer = self._posterior, self._prior.infer
+            crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         else:
             state = self._prior.infer(belief, self._posterior)
         belief = belief.with_noise(squares.noise(state))

@@ -11,9 +11,11 @@ from capri.learners.reading import Leg
 from capri.spaces import FixedActions
 
 
-def longer(blocks: Any, more: int) -> FloatArray:
+def longer(blocks: Any, more: int, *, axis: int = 0) -> FloatArray:
     """Blocks of zeros for arms that were added."""
-    return np.concatenate([blocks, np.zeros((more, *blocks.shape[1:]))])
+    shape = list(blocks.shape)
+    shape[axis] = more
+    return np.concatenate([blocks, np.zeros(shape)], axis=axis)
 
 
 def moved(leg: Leg, more: int) -> Leg:

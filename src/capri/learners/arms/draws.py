@@ -20,6 +20,9 @@ from capri.learners.arms.posterior import ArmPosterior
 _FIRST, _GROWTH = 8, 1.25
 # Factor on the spread of draws: at first, from epoch to epoch, and at last.
 _FIRST_BOLDNESS, _CALM, _LAST_BOLDNESS = 1.8, 0.93, 0.85
+# Without privacy noise a few plays tell an arm from others: so many a draw, and at most so many
+# times as many draws.
+_ENOUGH, _MORE = 50, 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +34,15 @@ class Outlook:
     variance: float
 
 
-def number_of_draws(epochs: int, most: int) -> int:
+def number_of_draws(epochs: int, most: int, outlook: Outlook) -> int:
     """After so many epochs; half as many as for related actions at most.
 
     A draw that plays an arm must play it often enough to tell something of it.
     """
-    return max(1, int(min(most / 2, _FIRST * _GROWTH ** min(epochs, 100))))
+    draws = min(most / 2, _FIRST * _GROWTH ** min(epochs, 100))
+    if outlook.noise == 0.0:
+        draws = max(draws, min(_MORE * most, outlook.length / _ENOUGH))
+    return max(1, int(draws))
 
 
 def boldness(epochs: int) -> float:
@@ -71,12 +77,20 @@ def thompson_draws(
     scale: float,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Coefficients of all arms, ``(arms * width, count)``."""
+    """Coefficients of all arms, ``(arms * width, count)``.
+
+    Without privacy noise a try is cheap: an arm whose mean nothing is known of is drawn with its
+    full spread.
+    """
     values, vectors = np.linalg.eigh(state.own)
     values, vectors = np.maximum(values[:, ::-1], 0.0), vectors[:, :, ::-1]
     deviation = np.sqrt(resolved(values, outlook.length / count, outlook))
     own = generator.standard_normal((*values.shape, count))
     common = generator.standard_normal((state.carried.shape[2], count))
-    found = vectors @ (deviation[:, :, None] * own) + state.carried @ common
-    found = state.mean[:, :, None] + scale * found
+    scales = np.full(len(values), scale)
+    if outlook.noise == 0.0:
+        unknown = state.own[:, 0, 0]
+        scales = np.maximum(scales, unknown / unknown.max())
+    found = scales[:, None, None] * (vectors @ (deviation[:, :, None] * own))
+    found = state.mean[:, :, None] + found + scale * (state.carried @ common)
     return np.asarray(found.reshape(-1, count))

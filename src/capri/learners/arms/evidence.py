@@ -5,7 +5,7 @@ of contexts. The weights maximise the log evidence of all releases plus the log 
 their logarithms. Context-free play is the corner where only the constants are left.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -59,10 +59,11 @@ class ArmPrior:
 
     def infer(self, belief: Belief, near: ArmPosterior | None = None) -> ArmPosterior:
         """Under the weights of largest evidence; ``near``: the posterior before, to start at."""
-        weights = self.expected
+        weights, evidence = self.expected, 0.0
         if belief.epochs and belief.information.any():
-            weights = self._preferred(belief, weights if near is None else near.weights)
-        return self.again(belief, weights)
+            start = weights if near is None else near.weights
+            weights, evidence = self._preferred(belief, start)
+        return replace(self.again(belief, weights), evidence=evidence)
 
     def loss(
         self, x: FloatArray, information: FloatArray, vector: FloatArray
@@ -86,7 +87,7 @@ class ArmPrior:
         count = len(self.expected)
         return np.asarray(np.linalg.inv(_SPREAD**2 * np.eye(count) + _COMMON**2))
 
-    def _preferred(self, belief: Belief, start: FloatArray) -> FloatArray:
+    def _preferred(self, belief: Belief, start: FloatArray) -> tuple[FloatArray, float]:
         """The better end of two ascents. Arms that were never played say nothing of weights."""
         seen = belief.information.any(axis=(1, 2))
         known = belief.information[seen], belief.vector[seen]
@@ -97,4 +98,5 @@ class ArmPrior:
             )
             for x in starts
         ]
-        return np.asarray(min(found, key=lambda each: float(each.fun)).x)
+        best = min(found, key=lambda each: float(each.fun))
+        return np.asarray(best.x), -float(best.fun)

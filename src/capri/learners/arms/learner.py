@@ -30,9 +30,12 @@ from capri.learners.arms.observe import (
     nothing_known,
     nothing_measured,
     observed,
+    told_by,
 )
 from capri.learners.arms.posterior import ArmPosterior
 from capri.learners.belief import Belief
+from capri.learners.crowds import Crowds
+from capri.learners.guards.words import people
 from capri.learners.kept import apart, flights_from, flights_state, stage_arrays, stage_from
 from capri.learners.messages import bound_of, coordinate_noise, first_epoch_length
 from capri.learners.options import PracticalOptions
@@ -86,6 +89,7 @@ class ArmKnowledge:
     prior: ArmPrior
     belief: Belief
     posterior: ArmPosterior
+    crowds: Crowds
 
 
 class ArmsLearner(PlayingLearner):
@@ -103,6 +107,7 @@ class ArmsLearner(PlayingLearner):
         self._prior = ArmPrior(candidates, options.norm_bound or problem.reward_bound)
         size = self._basis.arms, self._basis.width
         self._belief, self._squares = nothing_known(*size), nothing_measured(*size)
+        self._crowds = Crowds.empty(*size)
         self._posterior = self._prior.infer(self._belief)
         first = options.first_epoch or first_epoch_length(problem)
         self._conduct = self._next_conduct(self._posterior, self._belief, first, generator)
@@ -117,6 +122,7 @@ class ArmsLearner(PlayingLearner):
             prior=self._prior,
             belief=self._belief,
             posterior=self._posterior,
+            crowds=self._crowds,
         )
 
     @staticmethod
@@ -278,6 +284,11 @@ class ArmsLearner(PlayingLearner):
             spread=longer(self._squares.spread, more),
             image=longer(self._squares.image, more),
         )
+        heir._crowds = replace(
+            self._crowds,
+            informations=longer(self._crowds.informations, more, axis=1),
+            vectors=longer(self._crowds.vectors, more, axis=1),
+        )
         heir._posterior = self._prior.again(heir._belief, self._posterior.weights)
         heir._flights = {}
         for epoch, legs in self._flights.items():
@@ -295,27 +306,32 @@ class ArmsLearner(PlayingLearner):
             raise ConfigurationError("a release needs the plan it was made with")
         assert isinstance(plan.features, ArmFeatures)
         design = self._design(release, plan.features)
+        crowds = self._crowds
         if cuts_off_too_much(release, design, bound):
             size = self._basis.arms, self._basis.width
             belief = replace(nothing_known(*size), epochs=self._belief.epochs + 1, heavy_tails=True)
-            squares = nothing_measured(*size)
+            squares, crowds = nothing_measured(*size), Crowds.empty(*size)
         else:
+            told = told_by(design, plan.features, release.vector, release.participants)
             squares = self._squares.measured(
                 *measured_square(release, design, bound), design.squares
             )
-            belief = observed(self._belief, design, plan.features, release.vector)
+            belief, crowds = observed(self._belief, told), crowds.observe(told)
         belief = replace(belief, curious=False)
-        state = self._prior.infer(belief, self._posterior)
+        infer, near = self._prior.infer, self._posterior
+        crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         belief = belief.with_noise(noise_of(squares, state))
         conduct = self._next_conduct(state, belief, self.growth * release.participants, generator)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
-        self._belief, self._posterior, self._squares = belief, state, squares
+        self._belief, self._posterior = belief, state
+        self._squares, self._crowds = squares, crowds
         self._conduct, self._stage = conduct, stage
         self.drop(plan.epoch)
         error = sqrt(float(np.einsum("aij,aij->", design.spread, state.covariance)))
-        law = self._stage_law()
+        law, few = self._stage_law(), people(crowds)
         return Lesson(
+            notices=() if few is None else (few,),
             width=error,
             active_share=float(np.count_nonzero(law)) / law.size,
             predicted_error=error,
@@ -354,11 +370,14 @@ class ArmsLearner(PlayingLearner):
         variance = belief.noise_variance(problem.reward_bound)
         spread = float(np.trace(state.covariance.mean(axis=0)))
         bound, _ = bound_of(problem, options, belief, spread + variance)
-        noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, max(1, int(length)))
+        noise = 0.0
+        if problem.budget is not None:
+            noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, max(1, int(length)))
+        outlook = Outlook(length=length, noise=noise, variance=variance)
         draws = thompson_draws(
             state,
-            Outlook(length=length, noise=noise, variance=variance),
-            number_of_draws(belief.epochs, options.draws),
+            outlook,
+            number_of_draws(belief.epochs, options.draws, outlook),
             options.thompson_scale * boldness(belief.epochs),
             generator,
         )
@@ -380,6 +399,7 @@ class ArmsLearner(PlayingLearner):
         values: dict[str, Any] = {"stage": {"is_pool": self._stage.is_pool}}
         values["belief"], arrays = apart("belief", self._belief)
         values["squares"], squares = apart("squares", self._squares)
+        arrays |= apart("crowds", self._crowds)[1]
         values["basis"], basis = self._basis.state()
         values["candidates"] = list(self._prior.candidates.names)
         basis |= {
@@ -402,6 +422,7 @@ class ArmsLearner(PlayingLearner):
         self._prior = ArmPrior(candidates, self._prior.norm_bound)
         self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._squares = Squares(**below("squares", arrays), **values["squares"])
+        self._crowds = Crowds(**below("crowds", arrays))
         self._posterior = self._prior.again(self._belief, own["weights"])
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         self._stage = stage_from(problem, values["stage"], arrays)

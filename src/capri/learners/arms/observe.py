@@ -1,5 +1,6 @@
 """A release taken in, arm by arm: what it says of coefficients and of the noise of rewards."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ from capri.arrays import FloatArray
 from capri.family import ArmFeatures
 from capri.learners.arms.messages import ArmDesign
 from capri.learners.arms.posterior import ArmPosterior
-from capri.learners.belief import Belief
+from capri.learners.belief import Belief, Observation
 from capri.learners.squares import TRUSTED, Squares
 
 
@@ -22,20 +23,35 @@ def nothing_measured(arms: int, width: int) -> Squares:
     return Squares(spread=np.zeros((arms, width, width)), image=np.zeros((arms, width)))
 
 
-def observed(
-    belief: Belief, design: ArmDesign, features: ArmFeatures, vector: FloatArray
-) -> Belief:
-    """Add ``H_a^T R_a^-1 H_a`` and ``H_a^T R_a^-1 (release_a - shift_a + H_a base_a)``."""
-    information, told = belief.information.copy(), belief.vector.copy()
+def told_by(
+    design: ArmDesign, features: ArmFeatures, vector: FloatArray, participants: int
+) -> list[tuple[int, Observation, FloatArray]]:
+    """What a release says of every arm it speaks of: ``release_a - shift_a``."""
+    found = []
     for arm in np.flatnonzero(features.sizes):
-        start, matrix = features.starts[arm], design.matrices[arm]
-        covariance = design.samplings[arm] + design.noise**2 * np.eye(len(matrix))
+        start, matrix, sampling = features.starts[arm], design.matrices[arm], design.samplings[arm]
+        observation = Observation(
+            design=matrix,
+            covariance=sampling + design.noise**2 * np.eye(len(matrix)),
+            baseline=design.baseline[arm],
+            sampling=sampling,
+            participants=participants,
+        )
         part = vector[start : start + len(matrix)] / design.main_share - design.shifts[arm]
-        weighted = np.linalg.solve(covariance, matrix)
+        found.append((int(arm), observation, part))
+    return found
+
+
+def observed(belief: Belief, told: Iterable[tuple[int, Observation, FloatArray]]) -> Belief:
+    """Add ``H_a^T R_a^-1 H_a`` and ``H_a^T R_a^-1 (release_a - shift_a + H_a base_a)``."""
+    information, vector = belief.information.copy(), belief.vector.copy()
+    for arm, observation, part in told:
+        matrix = observation.design
+        weighted = np.linalg.solve(observation.covariance, matrix)
         information[arm] += matrix.T @ weighted
-        told[arm] += weighted.T @ (part + matrix @ design.baseline[arm])
+        vector[arm] += weighted.T @ (part + matrix @ observation.baseline)
     information = (information + information.transpose(0, 2, 1)) / 2
-    return replace(belief, information=information, vector=told, epochs=belief.epochs + 1)
+    return replace(belief, information=information, vector=vector, epochs=belief.epochs + 1)
 
 
 def noise_of(squares: Squares, state: ArmPosterior) -> tuple[float, float] | None:

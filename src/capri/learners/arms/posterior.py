@@ -21,12 +21,16 @@ from capri.arrays import FloatArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArmPosterior:
-    """``theta_a`` of all arms, and the logarithms of the weights of the candidates behind it."""
+    """``theta_a`` of all arms, and the logarithms of the weights of the candidates behind it.
+
+    ``evidence``: that of the releases under these weights, and of the weights under their prior.
+    """
 
     mean: FloatArray
     own: FloatArray
     carried: FloatArray
     weights: FloatArray
+    evidence: float = 0.0
 
     @cached_property
     def covariance(self) -> FloatArray:
