@@ -65,6 +65,7 @@ def target(**changes: Any) -> capri.Capri:
 
 
 FOUR = {"actions": np.linspace(0, 1, 4)[:, None]}
+ARMS = {"kernel": "auto", "actions": 12}
 
 
 # -- without chance -------------------------------------------------------------------------------
@@ -111,6 +112,8 @@ SOUND = [("one", name) for name in SCENARIOS if name != "fork"]
 SOUND += [("four", name) for name in ("reward", "bad context", "users", "next")]
 SOUND += [("paper", name) for name in ("reward", "outside", "users", "next")]
 SOUND += [("sampler", name) for name in ("reward", "restart")]
+SOUND += [("auto", name) for name in SCENARIOS if name != "fork"]
+SOUND += [("arms", name) for name in ("reward", "bad context", "outside", "users", "restart")]
 
 
 @pytest.mark.parametrize(("kind", "name"), SOUND)
@@ -119,11 +122,12 @@ def test_honest_worlds_are_no_farther_apart_than_claimed(
 ) -> None:
     """Nor much closer, where one action is drawn: the attacks are at the worst there is."""
     sampler = capri.ContextSampler(lambda generator, count: generator.random((count, 1)), 1)
-    changes = {"one": {}, "four": FOUR, "paper": PAPER, "sampler": {"contexts": sampler}}[kind]
+    kinds = {"one": {}, "four": FOUR, "paper": PAPER, "sampler": {"contexts": sampler}}
+    changes = (kinds | {"auto": {"kernel": "auto"}, "arms": ARMS})[kind]
     oracle = Oracle(monkeypatch)
     mu = oracle.mu(scenarios(target(**changes), [name])[name])
     assert mu <= CLAIM * (1 + 1e-4)
-    if kind == "one":
+    if kind in ("one", "auto"):
         assert mu >= AT_LEAST[name] * CLAIM
 
 
@@ -232,9 +236,9 @@ def test_twenty_of_twenty_honest_audits_pass() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["local", "paper"])
+@pytest.mark.parametrize("kind", ["local", "paper", "auto"])
 def test_other_policies_in_full(kind: str) -> None:
-    changes = {"local": {"model": "local"}, "paper": PAPER}[kind]
+    changes = {"local": {"model": "local"}, "paper": PAPER, "auto": {"kernel": "auto"}}[kind]
     result = audit(target(**changes), trials=5_000)
     assert result.passed
     assert result.proven_mu >= 0.75 * CLAIM
