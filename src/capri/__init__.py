@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
     from capri.epoch.decide import Decisions as Decisions
     from capri.epoch.decide import RewardStatus as RewardStatus
     from capri.epoch.decide import VisitStatus as VisitStatus
+    from capri.epoch.limits import Limits as Limits
     from capri.epoch.notice import Notice as Notice
     from capri.epoch.plan import EpochPlan as EpochPlan
     from capri.epoch.plan import EpochRecord as EpochRecord
@@ -90,6 +91,7 @@ moved.install()
 _NAMES = {
     "capri": ("datasets", "environments", "experiments", "kernels", "rivals"),
     "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
+    "capri.epoch.limits": ("Limits",),
     "capri.epoch.notice": ("Notice",),
     "capri.epoch.plan": ("EpochPlan", "EpochRecord", "Epochs"),
     "capri.errors": (

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.bounds import Bounds
 from capri.epoch.ids import NOBODY, SIMULATED, DecisionIds
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, RewardIgnoredWarning, ShapeError
@@ -21,7 +22,8 @@ class VisitStatus(IntEnum):
     """How a visit was served. Every visit takes a slot and gets a decision."""
 
     SERVED = 0
-    INVALID = 1  # its context is no row of numbers: played by the default law, counts for nothing
+    INVALID = 1  # its context is no row of numbers: played by the default law, counts for nothing;
+    # or nothing of its set of available actions can be offered
     OVER_LIMIT = 2  # its user has contributed as often as allowed: counts for nothing
 
     def __str__(self) -> str:
@@ -291,7 +293,7 @@ class Chooser:
     def __init__(
         self,
         problem: Problem,
-        probabilities: Callable[[FloatArray], FloatArray],
+        probabilities: Callable[..., FloatArray],
         pool_law: FloatArray | None,
     ) -> None:
         self._problem, self._probabilities = problem, probabilities
@@ -304,19 +306,25 @@ class Chooser:
         self._table = None if pool_law is None else LawTable(pool_law)
 
     def draw(
-        self, rows: FloatArray, valid: BoolArray | None, uniform: FloatArray
+        self,
+        rows: FloatArray,
+        valid: BoolArray | None,
+        uniform: FloatArray,
+        available: BoolArray | None = None,
     ) -> tuple[IntArray, IntArray, FloatArray]:
         """Place in the pool (-1 outside), action and propensity of each context (Alg. 1, line 12).
 
         One uniform number decides for one context. Where the context is not valid, or the law at it
-        overflows, the default law is played: every action alike.
+        overflows, the default law is played: every action alike, within limits. Visits that come
+        with sets of available actions all go the same way, whatever is in them.
         """
         contexts, count = self._problem.contexts, self._problem.actions.count
         outside = np.full(len(rows), -1)
         place = contexts.locate(rows) if isinstance(contexts, ContextPool) else outside
         if valid is not None:
             place[~valid] = -1
-        inside = place >= 0 if self._table is not None else np.zeros(len(rows), dtype=np.bool_)
+        tabled = self._table is not None and available is None
+        inside = place >= 0 if tabled else np.zeros(len(rows), dtype=np.bool_)
         if self._table is not None and inside.all():  # nearly always
             return place, *self._table.draw(place, uniform)
         actions, propensity = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
@@ -325,10 +333,25 @@ class Chooser:
         others = np.flatnonzero(~inside)
         for part in context_chunks(len(others), count):
             which = others[part]
+            own = () if available is None else (available[which],)
             with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
-                law = self._probabilities(rows[which])
+                law = self._probabilities(rows[which], *own)
                 sound = np.abs(law.sum(axis=1) - 1) < _ROUNDING
-            law[~sound if valid is None else ~(sound & valid[which])] = 1 / count
+            odd = ~sound if valid is None else ~(sound & valid[which])
+            law[odd] = self._default(available, which)[odd]
             table = LawTable(law)
             actions[which], propensity[which] = table.draw(np.arange(len(which)), uniform[which])
         return place, actions, propensity
+
+    def _default(self, available: BoolArray | None, which: IntArray) -> FloatArray:
+        """The default law of some visits."""
+        bounds, count = self._problem.bounds, self._problem.actions.count
+        if bounds is None and available is None:
+            return np.full((len(which), count), 1 / count)
+        own = None if available is None else available[which]
+        return (bounds or Bounds.none(count)).default(own, len(which))
+
+    def unserved(self, rows: FloatArray, available: BoolArray) -> BoolArray:
+        """Whose set cannot be kept to: such visits count for nothing."""
+        bounds = self._problem.bounds or Bounds.none(self._problem.actions.count)
+        return ~bounds.served(rows, available)

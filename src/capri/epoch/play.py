@@ -7,32 +7,50 @@ context does not depend on the others, to the last bit: they are other people's.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.epoch.bounds import Bounds
+from capri.errors import ConfigurationError
 from capri.features import Function, Span
 from capri.spaces import Actions, context_chunks
 
 # What is taken off the estimate of an action that is not active: more than any estimate.
 _RULED_OUT = 1e300
+_DEAREST = 1e15
+# Expectations over sets of available actions: numbers looked at for some contexts, and sets for
+# each of them at least.
+_SET_NUMBERS, _LEAST_SETS = 1 << 25, 8
 
 
 class Law(ABC):
-    """A public sampling law."""
+    """A public sampling law: scores of all pairs, and what is made of those that are active."""
 
-    @abstractmethod
     def probabilities(self, pairs: FloatArray, active: BoolArray) -> FloatArray:
         """Probability of each action, 0 where it is not active."""
+        return self.of_scores(self.scores(pairs), active)
+
+    @abstractmethod
+    def scores(self, pairs: FloatArray) -> FloatArray:
+        """What the law looks at: ``(n, actions)``, or more numbers a pair."""
+
+    @abstractmethod
+    def of_scores(self, scores: FloatArray, active: BoolArray) -> FloatArray:
+        """Probabilities on the active set. Scores of others may be written over."""
 
 
 @dataclass(frozen=True)
 class UniformLaw(Law):
     """Uniform on the active set, as in the paper (Alg. 1, line 12)."""
 
-    def probabilities(self, pairs: FloatArray, active: BoolArray) -> FloatArray:
+    def scores(self, pairs: FloatArray) -> FloatArray:
+        """None better than another."""
+        return np.zeros(pairs.shape[:2])
+
+    def of_scores(self, scores: FloatArray, active: BoolArray) -> FloatArray:
         """``1 / |X_r(c)|`` on the active set."""
         return np.asarray(active / active.sum(axis=1, keepdims=True))
 
@@ -48,13 +66,15 @@ class ThompsonLaw(Law):
     basis: Span
     draws: FloatArray
 
-    def probabilities(self, pairs: FloatArray, active: BoolArray) -> FloatArray:
+    def scores(self, pairs: FloatArray) -> FloatArray:
+        """The value of every pair under every draw, ``(n, actions, J)``."""
+        return self.basis.values(pairs, self.draws)
+
+    def of_scores(self, scores: FloatArray, active: BoolArray) -> FloatArray:
         """Share of the draws under which each active action is the best."""
-        contexts, actions, _ = pairs.shape
-        values = self.basis.values(pairs, self.draws)
-        values[~active] = -np.inf
-        best = values.argmax(axis=1)
-        count = self.draws.shape[1]
+        contexts, actions, count = scores.shape
+        scores[~active] = -np.inf
+        best = scores.argmax(axis=1)
         rows = np.repeat(np.arange(contexts), count) * actions + best.ravel()
         frequency = np.bincount(rows, minlength=contexts * actions) / count
         return np.asarray(frequency.reshape(contexts, actions))
@@ -70,12 +90,16 @@ class InverseGapLaw(Law):
     predictor: Function
     gamma: float
 
-    def probabilities(self, pairs: FloatArray, active: BoolArray) -> FloatArray:
+    def scores(self, pairs: FloatArray) -> FloatArray:
+        """The estimate."""
+        return np.asarray(self.predictor(pairs))
+
+    def of_scores(self, scores: FloatArray, active: BoolArray) -> FloatArray:
         """Inverse-gap weights on the active set.
 
         By products with ``active`` rather than ``np.where``, whose time depends on the pattern.
         """
-        values = self.predictor(pairs)
+        values = scores
         best = (values - _RULED_OUT * ~active).argmax(axis=1)
         rows = np.arange(len(values))
         count = active.sum(axis=1, keepdims=True)
@@ -146,11 +170,16 @@ class DifferenceTest(EliminationTest):
 
 @dataclass(frozen=True, eq=False)
 class Conduct:
-    """A law and the tests in force."""
+    """A law and the tests in force, within limits: None for none.
+
+    ``prices`` are taken off the scores of actions whose share of all decisions is limited.
+    """
 
     actions: Actions
     law: Law
     tests: tuple[EliminationTest, ...] = ()
+    bounds: Bounds | None = None
+    prices: FloatArray | None = None
 
     def active(self, contexts: FloatArray) -> BoolArray:
         """Actions that no test has ruled out, ``(n, actions)``."""
@@ -163,17 +192,68 @@ class Conduct:
             active[part][~active[part].any(axis=1)] = True
         return active
 
-    def probabilities(self, contexts: FloatArray) -> FloatArray:
-        """The law at each context. Thompson play needs no test: its support shrinks by itself."""
+    def probabilities(
+        self, contexts: FloatArray, available: BoolArray | None = None
+    ) -> FloatArray:
+        """The law at each context. Thompson play needs no test: its support shrinks by itself.
+
+        ``available``: sets that the law is to keep to, one row each.
+        """
         law = np.empty((len(contexts), self.actions.count))
+        limited = self.bounds is not None or available is not None
         for part in context_chunks(len(contexts), self.actions.count):
             rows = contexts[part]
-            if isinstance(self.law, ThompsonLaw):
-                active = np.ones((len(rows), self.actions.count), dtype=np.bool_)
+            active, pairs = self._active(rows), self.actions.pairs(rows)
+            if limited:
+                own = None if available is None else available[part]
+                law[part] = self._limited(self._scores(pairs), rows, active, own)
             else:
-                active = self.active(rows)
-            law[part] = self.law.probabilities(self.actions.pairs(rows), active)
+                law[part] = self.law.probabilities(pairs, active)
         return law
+
+    def expected(self, contexts: FloatArray) -> FloatArray:
+        """The law in the mean over the sets that users are expected to come with.
+
+        Rows add up to the share of users whose set can be kept to: the others count for nothing.
+        """
+        bounds = self.bounds
+        if bounds is None or bounds.masks is None:
+            return self.probabilities(contexts)
+        masks, law = bounds.masks, np.zeros((len(contexts), self.actions.count))
+        for part in context_chunks(len(contexts), self.actions.count):
+            rows = contexts[part]
+            active, scores = self._active(rows), self._scores(self.actions.pairs(rows))
+            # Of many sets a few for every context, other ones for the next.
+            few = max(_LEAST_SETS, _SET_NUMBERS // scores.size)
+            step = max(1, len(masks) // few)
+            chosen = masks[(part.start // max(1, len(rows))) % step :: step]
+            for mask in chosen:
+                available = np.broadcast_to(mask, active.shape)
+                served = bounds.served(rows, available)
+                found = self._limited(scores.copy(), rows, active, available)
+                law[part] += found * served[:, None] / len(chosen)
+        return law
+
+    def _active(self, rows: FloatArray) -> BoolArray:
+        if isinstance(self.law, ThompsonLaw):
+            return np.ones((len(rows), self.actions.count), dtype=np.bool_)
+        return self.active(rows)
+
+    def _scores(self, pairs: FloatArray) -> FloatArray:
+        scores = self.law.scores(pairs)
+        if self.prices is None:
+            return scores
+        return scores - self.prices.reshape(-1, *([1] * (scores.ndim - 2)))
+
+    def _limited(
+        self, scores: FloatArray, rows: FloatArray, active: BoolArray, available: BoolArray | None
+    ) -> FloatArray:
+        """The law within limits and sets. Tests that leave nothing of them have to give way."""
+        bounds = self.bounds or Bounds.none(self.actions.count)
+        offered = bounds.offered(rows, available)
+        active = active & offered
+        active |= offered & ~active.any(axis=1, keepdims=True)
+        return bounds.kept(offered, active, lambda some: self.law.of_scores(scores, some))
 
     def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Law and tests as JSON values and arrays; the basis is stored by whoever owns it."""
@@ -201,7 +281,18 @@ class Conduct:
                 )
                 arrays[f"{name}.coefficients"] = test.coefficients
                 arrays |= {f"{name}.root.{i}": root for i, root in enumerate(test.roots)}
+        if self.bounds is not None:
+            values["limits"] = self.bounds.state()
+            if self.prices is not None:
+                values["limits"]["prices"] = self.prices.tolist()
         return values, arrays
+
+    def within(self, bounds: Bounds | None) -> "Conduct":
+        """With what is not stored of limits: which sets are expected, and which shares allowed."""
+        if self.bounds is None or bounds is None:
+            return self
+        known = replace(self.bounds, masks=bounds.masks, shares=bounds.shares)
+        return replace(self, bounds=known)
 
     @classmethod
     def from_state(
@@ -212,7 +303,17 @@ class Conduct:
             _test(test, f"test.{number}", arrays, basis)
             for number, test in enumerate(values["tests"])
         )
-        return cls(actions, _law(values["law"], arrays, basis), tests)
+        law, stored = _law(values["law"], arrays, basis), values.get("limits")
+        if stored is None:
+            return cls(actions, law, tests)
+        bounds = Bounds.from_state(stored, actions.count)
+        prices = stored.get("prices")
+        if prices is None:
+            return cls(actions, law, tests, bounds)
+        found = np.array(prices, dtype=np.float64)
+        if found.shape != (actions.count,) or not (np.abs(found) <= _DEAREST).all():
+            raise ConfigurationError("prices are one finite number an action")
+        return cls(actions, law, tests, bounds, found)
 
 
 def _law(values: dict[str, Any], arrays: dict[str, FloatArray], basis: Span) -> Law:

@@ -7,6 +7,8 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.checks import between, one_of, positive
 from capri.choices import as_actions
+from capri.epoch.bounds import Bounds
+from capri.epoch.limits import Limits
 from capri.epoch.rewards import RewardTerms
 from capri.errors import ConfigurationError
 from capri.kernels import Auto, Kernel, check_bounded
@@ -37,6 +39,8 @@ class Problem:
     limit: UserLimit | None = None
     randomizer: Randomizer = Randomizer.GAUSSIAN
     rewards: RewardTerms = field(default_factory=RewardTerms)
+    limits: Limits | None = None
+    bounds: Bounds | None = None  # the limits of the actions of now
 
     @property
     def sends_products(self) -> bool:
@@ -94,6 +98,7 @@ def checked_problem(
     limit: UserLimit | None = None,
     randomizer: str = "gaussian",
     rewards: RewardTerms | None = None,
+    limits: Limits | None = None,
 ) -> Problem:
     """Build a :class:`Problem`, or say what is wrong with it."""
     if isinstance(kernel, str) and kernel == "auto":
@@ -119,9 +124,12 @@ def checked_problem(
         raise ConfigurationError(
             f"k(w, w) must be at most 1, got {kernel.constant_diagonal}: lower the variance"
         )
+    if limits is not None and not isinstance(limits, Limits):
+        raise ConfigurationError(f"limits must be capri.Limits, got {type(limits).__name__}")
+    offered = as_actions(actions)
     problem = Problem(
         kernel=kernel,
-        actions=as_actions(actions),
+        actions=offered,
         contexts=contexts,
         reward_bound=float(reward_bound),
         budget=budget,
@@ -129,6 +137,8 @@ def checked_problem(
         limit=limit,
         randomizer=Randomizer(randomizer),
         rewards=rewards or RewardTerms(),
+        limits=limits,
+        bounds=None if limits is None else limits.of(offered, contexts),
     )
     if problem.rewards.measured and problem.model is not PrivacyModel.JOINT:
         raise ConfigurationError(
@@ -158,6 +168,10 @@ def _check_reach(problem: Problem) -> None:
 
 def with_actions(problem: Problem, actions: Actions) -> Problem:
     """The same problem with other actions, checked like the first."""
-    renewed = replace(problem, actions=actions)
+    limits, bounds = problem.limits, None
+    if limits is not None:
+        limits = limits.among(actions)
+        bounds = limits.of(actions, problem.contexts)
+    renewed = replace(problem, actions=actions, limits=limits, bounds=bounds)
     _check_reach(renewed)
     return renewed

@@ -4,7 +4,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan, Segment
-from capri.epoch.problem import Problem
+from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardTerms
 from capri.errors import BudgetError, StorageError
 from capri.family import ArmBasis, ArmFeatures, ProductBasis
@@ -122,6 +123,8 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
     }
     if problem.rewards != RewardTerms():  # left out where nothing was asked for, as before it was
         values["rewards"] = problem.rewards.to_dict()
+    if problem.limits is not None:
+        values["limits"] = problem.limits.to_dict()
     arrays: Arrays = {}
     if isinstance(actions, FixedActions):
         arrays["actions"] = actions.rows
@@ -168,6 +171,7 @@ def problem_arguments(
         "contributions_per_user": limit["total"],
         "contributions_per_epoch": limit["per_epoch"],
         **(RewardTerms.from_dict(values["rewards"]).arguments() if "rewards" in values else {}),
+        **({"limits": Limits.from_dict(values["limits"])} if "limits" in values else {}),
     }
 
 
@@ -206,7 +210,7 @@ def next_from_state(values: dict[str, Any], arrays: Arrays, problem: Problem) ->
     if "next_actions" not in values:
         return None
     actions = actions_from_state(values["next_actions"], arrays["next_actions"])
-    return replace(problem, actions=actions)
+    return with_actions(problem, actions)
 
 
 def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:

@@ -136,10 +136,11 @@ class Backing:
         users: Sequence[str] | None,
         keys: Sequence[str] | None,
         wanted: IntArray | None = None,
+        available: BoolArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
         """Decide for some visits; users are given as digests."""
         digests = None if keys is None else [self.shelf.digest("key", key) for key in keys]
-        visits = Visits(rows, valid, users, digests, wanted)
+        visits = Visits(rows, valid, users, digests, wanted, available)
         if self._streams.simulated:
             with self._lock:
                 if keys is None and len(rows) > self.remaining:

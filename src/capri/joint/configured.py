@@ -128,6 +128,7 @@ class Configured(PublicFace):
             "preset": self._preset,
             "contributions_per_user": None if limit is None else limit.total,
             "contributions_per_epoch": None if limit is None else limit.per_epoch,
+            "limits": self._problem.limits,
             **self._problem.rewards.arguments(),
             **asdict(self._options),
         }

@@ -54,6 +54,7 @@ class Visits:
     users: Sequence[str] | None  # digests
     keys: Sequence[str] | None  # digests
     wanted: IntArray | None = None
+    available: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -181,10 +182,14 @@ class Desk:
             users = [visits.users[place] for place in fresh.tolist()]
             within = self._shelf.reserve(transaction, users, slots.epoch.number, limit)
             status[~within] = OVER_LIMIT
+        available = visits.available
+        if available is not None:
+            available = available if everybody else available[fresh]
+            status[chooser.unserved(rows, available)] = INVALID_CONTEXT
         if valid is not None:
             status[~valid] = INVALID_CONTEXT
         place, actions, propensity = chooser.draw(
-            rows, valid, self._streams.actions.random(len(rows))
+            rows, valid, self._streams.actions.random(len(rows)), available
         )
         kept = np.ones(len(visits), dtype=np.bool_)
         if visits.wanted is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.available import as_sets
 from capri.epoch.course import Course
 from capri.epoch.decide import (
     Chooser,
@@ -23,6 +24,7 @@ from capri.epoch.decide import (
 )
 from capri.epoch.history import History
 from capri.epoch.ids import SIMULATED, DecisionIds
+from capri.epoch.limits import Limits
 from capri.epoch.problem import checked_problem
 from capri.epoch.rewards import checked_terms
 from capri.errors import BudgetError, ConfigurationError, HorizonError, ShapeError
@@ -38,7 +40,7 @@ from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId, UserLimit
-from capri.spaces import Contexts, as_visits, as_wanted
+from capri.spaces import Actions, Contexts, as_visits, as_wanted
 
 # Plain numbers: looking up a member of an enumeration takes long.
 _, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
@@ -99,6 +101,9 @@ class Capri(Flights):
         How long the decision of a key is kept; None for the wait plus 30 days.
     after:
         A certificate of this store: a copy of the store that is older is refused.
+    limits:
+        Public :class:`Limits` that every decision keeps: floors, ceilings and shares of actions,
+        rules on who is offered them, and which sets of available actions are to be expected.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -130,6 +135,7 @@ class Capri(Flights):
         store_key: bytes | None = None,
         key_retention: timedelta | None = None,
         after: Certificate | None = None,
+        limits: Limits | None = None,
         **options: Any,
     ) -> None:
         limit = None
@@ -148,6 +154,7 @@ class Capri(Flights):
             budget=budget,
             model=model,
             limit=limit,
+            limits=limits,
             rewards=checked_terms(
                 reward_wait=reward_wait,
                 missing_reward=missing_reward,
@@ -209,18 +216,27 @@ class Capri(Flights):
     # -- deciding ---------------------------------------------------------------------------------
 
     def act(
-        self, context: object, *, user: UserId | None = None, key: str | None = None
+        self,
+        context: object,
+        *,
+        user: UserId | None = None,
+        key: str | None = None,
+        available: object = None,
     ) -> Decision:
         """Decide for one context: a row of numbers or, with a schema, a record by name.
 
         Any numbers are served: a context that is none (NaN, infinite, beyond 1e100) is played by
         the default law, every action alike, and counts for nothing, as its ``status`` says. The
         same ``key`` gets the same decision while it is kept, whatever the context is then.
+
+        ``available``: the actions that this visit may get, by name or number, or one truth value
+        for each; None for all. It belongs to the user and is never refused for what is in it: a set
+        of which nothing can be offered is served as if there were none, and counts for nothing.
         """
         contexts = self._problem.contexts
         visit = as_visits(contexts.encoded(context, single=True), contexts.dimension, single=True)
         users, keys = None if user is None else [user], None if key is None else [key]
-        return self._serve(*visit, users, keys)[0]
+        return self._serve(*visit, users, keys, self._sets(available, 1, single=True))[0]
 
     def act_many(
         self,
@@ -228,11 +244,33 @@ class Capri(Flights):
         *,
         users: Sequence[UserId] | None = None,
         keys: Sequence[str] | None = None,
+        available: object = None,
     ) -> Decisions:
-        """Decide for at most :attr:`remaining` contexts, ``(n, d)``, whatever their values."""
+        """Decide for at most :attr:`remaining` contexts, ``(n, d)``, whatever their values.
+
+        ``available``: an array of truth values, ``(n, n_actions)``, or a list with a set for each.
+        """
         public = self._problem.contexts
         visits = as_visits(public.encoded(contexts), public.dimension)
-        return self._serve(*visits, users, keys)
+        return self._serve(*visits, users, keys, self._sets(available, len(visits[0])))
+
+    def _sets(self, available: object, count: int, *, single: bool = False) -> BoolArray | None:
+        """Sets of available actions as truth values; None where none were given."""
+        if available is None:
+            return None
+        if self._preset == "paper":
+            raise ConfigurationError(
+                "available needs preset='practical': the paper's algorithm plays every active "
+                "action alike"
+            )
+        return as_sets(available, count, self._offers(), single=single)
+
+    def _offers(self) -> Actions:
+        """The actions that the next decision chooses from."""
+        with self._lock:
+            full = self._open is None or self._is_over(self._open)
+            coming = self._next if full and self._backing is None else None
+            return (coming or self._problem).actions
 
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
         """Decide, and keep only the decisions for these actions: the others were never made.
@@ -266,6 +304,7 @@ class Capri(Flights):
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
         wanted: IntArray | None = None,
+        available: BoolArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
         self._check_process()
         self._check_room(len(rows))
@@ -273,6 +312,8 @@ class Capri(Flights):
         if len(rows) == 0:
             return self._no_decisions(), np.empty(0, dtype=np.bool_)
         epoch = self._epoch_with_room()
+        if available is not None and available.shape[1] != self._problem.actions.count:
+            raise ShapeError("the actions were replaced meanwhile: ask again")
         if self._chooser is None:
             learner = self._course.learner
             self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
@@ -281,10 +322,12 @@ class Capri(Flights):
         status = np.zeros(len(rows), dtype=np.int64)
         if self._participation is not None and users is not None:
             status[~self._participation.take(users, epoch.plan.epoch)] = OVER_LIMIT
+        if available is not None:
+            status[self._chooser.unserved(rows, available)] = INVALID_CONTEXT
         if valid is not None:
             status[~valid] = INVALID_CONTEXT
         uniform = self._streams.actions.random(len(rows))
-        place, actions, propensity = self._chooser.draw(rows, valid, uniform)
+        place, actions, propensity = self._chooser.draw(rows, valid, uniform, available)
         kept = np.ones(len(rows), dtype=np.bool_) if wanted is None else actions == wanted
         if wanted is not None:
             rows, place, actions, propensity, status = (

@@ -140,6 +140,7 @@ class Stored(Saved):
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
         wanted: IntArray | None = None,
+        available: BoolArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
         """Decide for some visits."""
 
@@ -183,16 +184,17 @@ class Stored(Saved):
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
         keys: Sequence[str] | None,
+        available: BoolArray | None = None,
     ) -> Decisions:
         """Decide for visits that may have keys, in memory or in the store."""
         keys = checked_keys(keys, len(rows))
         if self._backing is not None:
-            return self._serve_stored(rows, valid, users, keys)[0]
+            return self._serve_stored(rows, valid, users, keys, available=available)[0]
         with self._lock:
             if keys is None or len(rows) == 0:
-                return self._decide(rows, valid, users)[0]
+                return self._decide(rows, valid, users, available=available)[0]
             self._check_users(users, len(rows))
-            return self._decide_keyed(rows, valid, users, keys)
+            return self._decide_keyed(rows, valid, users, keys, available)
 
     def _serve_stored(
         self,
@@ -201,6 +203,7 @@ class Stored(Saved):
         users: Sequence[UserId] | None,
         keys: Sequence[str] | None,
         wanted: IntArray | None = None,
+        available: BoolArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
         assert self._backing is not None
         self._check_process()
@@ -210,7 +213,7 @@ class Stored(Saved):
         digests = None
         if users is not None and isinstance(self._participation, StoredParticipation):
             digests = self._participation.digests(users)
-        return self._backing.decide(rows, valid, digests, keys, wanted)
+        return self._backing.decide(rows, valid, digests, keys, wanted, available)
 
     def _decide_keyed(
         self,
@@ -218,6 +221,7 @@ class Stored(Saved):
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
         keys: Sequence[str],
+        available: BoolArray | None,
     ) -> Decisions:
         """Decide where a key is new; else its first decision stands and nothing is learnt."""
         now = self._now()
@@ -228,6 +232,7 @@ class Stored(Saved):
                 rows[fresh],
                 None if valid is None else valid[fresh],
                 None if users is None else [users[place] for place in fresh],
+                available=None if available is None else available[fresh],
             )
             self._keys.note([digests[place] for place in fresh], made, now)
         return self._keys.recall(digests, self._recalled)

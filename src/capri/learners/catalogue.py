@@ -128,9 +128,9 @@ class Catalogue(PlayingLearner):
         self, sample: FloatArray, generator: np.random.Generator
     ) -> play.Conduct:
         """Law and tests of the first epoch with new actions."""
-        actions, options, belief = self._problem.actions, self._options, self._belief
+        options, belief = self._options, self._belief
         if belief.epochs == 0:
-            return play.Conduct(actions, play.UniformLaw())
+            return self._conducted(play.UniformLaw())
         v = self._basis.coordinates(sample)
         spread, state = v.T @ v / len(v), self._posterior
         law = self._next_law(state, typical_error(state, spread), generator)
@@ -140,11 +140,11 @@ class Catalogue(PlayingLearner):
             law = play.ThompsonLaw(self._basis, self._with_curiosity(law.draws, unknown))
         if options.widths != "calibrated":
             # Such widths speak of one epoch and its pairs: of new ones they have ruled out none.
-            return play.Conduct(actions, law)
+            return self._conducted(law)
         failure = widths.epoch_failure(options.failure_probability, belief.epochs + 1)
         quantile = self._rehearsal.quantile(belief, state, failure, generator)
         test = widths.calibrated_test(self._basis, state, options.width_scale * quantile, spread)
-        return play.Conduct(actions, law, (test,))
+        return self._conducted(law, (test,))
 
     def _with_curiosity(self, draws: FloatArray, unknown: IntArray) -> FloatArray:
         """Some of the draws lifted, so that in each of them an unknown action is the best.

@@ -87,7 +87,7 @@ class Passage:
     def _leg(self, leg: Leg, width: int) -> Leg:
         law, actions = leg.stage.law, leg.conduct.actions
         if law is None:
-            law = leg.conduct.probabilities(leg.stage.contexts)
+            law = leg.conduct.expected(leg.stage.contexts)
         return replace(
             leg,
             conduct=Conduct(_widened_actions(actions, width), UniformLaw()),

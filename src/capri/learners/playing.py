@@ -2,15 +2,23 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from capri.arrays import BoolArray, FloatArray
 from capri.epoch import play
 from capri.epoch.learner import Learner
+from capri.epoch.prices import priced
+from capri.epoch.problem import Problem
 from capri.learners.support import Stage
+
+# Contexts of a sampler on which shares are priced.
+_PRICED_CONTEXTS = 512
 
 
 class PlayingLearner(Learner):
     """Holds the conduct of the open epoch, and the contexts that the coming one is planned on."""
 
+    _problem: Problem
     _conduct: play.Conduct
     _stage: Stage
 
@@ -22,18 +30,36 @@ class PlayingLearner(Learner):
         """Actions that no test has ruled out."""
         return self._conduct.active(contexts)
 
-    def probabilities(self, contexts: FloatArray) -> FloatArray:
+    def probabilities(
+        self, contexts: FloatArray, available: BoolArray | None = None
+    ) -> FloatArray:
         """The law of the open epoch."""
-        return self._conduct.probabilities(contexts)
+        return self._conduct.probabilities(contexts, available)
+
+    def _conducted(
+        self, law: play.Law, tests: tuple[play.EliminationTest, ...] = ()
+    ) -> play.Conduct:
+        """A law and tests within the limits of the problem."""
+        problem = self._problem
+        conduct = play.Conduct(problem.actions, law, tests, problem.bounds)
+        if problem.bounds is None or problem.bounds.shares is None:
+            return conduct
+        public = np.random.default_rng(0)  # no draw of others moves
+        return priced(conduct, *problem.contexts.support(public, _PRICED_CONTEXTS))
 
     def _stage_law(self) -> FloatArray:
         """The law at the contexts the coming epoch is planned on, computed once."""
         law = self._stage.law
         if law is None:
-            law = self.probabilities(self._stage.contexts)
+            law = self._conduct.expected(self._stage.contexts)
             self._stage = replace(self._stage, law=law)
         return law
 
     def pool_law(self) -> FloatArray | None:
-        """The law for every context of a pool that fits in a table."""
-        return self._stage_law() if self._stage.is_pool else None
+        """The law for every context of a pool that fits in a table.
+
+        None where the plan expects sets of available actions: it is another law without them.
+        """
+        bounds = self._conduct.bounds
+        expects = bounds is not None and bounds.masks is not None
+        return self._stage_law() if self._stage.is_pool and not expects else None

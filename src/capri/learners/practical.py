@@ -78,7 +78,7 @@ class PracticalLearner(StoredLearner):
         self._crowds = Crowds.empty(self._basis.rank)
         self._squares = Squares.empty(self._basis.rank)
         self._posterior = self._prior.infer(self._belief)
-        self._conduct = play.Conduct(problem.actions, play.UniformLaw())
+        self._conduct = self._conducted(play.UniformLaw())
         self._stage = Stage.draw(problem, generator)
         self._response = Response.unknown(self._basis.rank)
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
@@ -326,7 +326,7 @@ class PracticalLearner(StoredLearner):
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
         self._crowds, self._squares, self._fit = crowds, squares, fit
-        self._conduct = play.Conduct(self._problem.actions, law, tests)
+        self._conduct = self._conducted(law, tests)
         self._stage = stage
         if release.last:
             self.drop(plan.epoch)

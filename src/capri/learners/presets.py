@@ -54,6 +54,11 @@ def build(
                 "preset 'paper' needs a told kernel, as in "
                 "kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.3)"
             )
+        if problem.limits is not None:
+            raise ConfigurationError(
+                "limits need preset='practical': the paper's algorithm plays every active action "
+                "alike"
+            )
         if problem.rewards.measured:
             raise ConfigurationError(
                 "missing_reward='as-estimated' needs preset='practical': the paper's message has "

@@ -77,7 +77,7 @@ class Leg:
         """The pairs it plays."""
         law = self.stage.law
         if law is None:
-            law = self.conduct.probabilities(self.stage.contexts)
+            law = self.conduct.expected(self.stage.contexts)
         problem = replace(problem, actions=self.conduct.actions)
         return support_of(problem, basis, self.stage, law, generator)
 

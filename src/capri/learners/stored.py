@@ -72,7 +72,9 @@ class StoredLearner(Catalogue):
         else:  # a file from before they were kept
             self._crowds = Crowds.of(self._belief)
             self._squares = Squares.of(self._belief, self._posterior)
-        self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
+        self._conduct = play.Conduct.from_state(
+            values, arrays, self._basis, problem.actions
+        ).within(problem.bounds)
         self._stage = stage_from(problem, values["stage"], arrays)
         self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
         self._watch = self._watched()

@@ -22,6 +22,7 @@ from capri.arrays import IntArray
 from capri.blas import one_blas_thread
 from capri.checks import whole
 from capri.epoch.course import Course
+from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
 from capri.epoch.rewards import RewardTerms, checked_terms
@@ -70,6 +71,8 @@ class LocalCapri(SavedAggregator):
         An epoch also ends when this much time has passed since the first report in it.
     clock:
         The public clock, a function without arguments that gives a :class:`datetime.datetime`.
+    limits:
+        As in :class:`~capri.Capri`: they are in the bundle, and kept on the device.
     public_seed:
         Seed of the public draws (basis, Thompson draws), for reproducible runs. These draws are
         published in the bundle, so privacy does not rest on them.
@@ -90,6 +93,7 @@ class LocalCapri(SavedAggregator):
         epoch_time: timedelta | None = None,
         clock: Callable[[], datetime] | None = None,
         public_seed: int | None = None,
+        limits: Limits | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -119,6 +123,7 @@ class LocalCapri(SavedAggregator):
             randomizer=randomizer,
             # A bundle is one law from its first device to its last: plans need not know of waits.
             rewards=RewardTerms(missing=self._terms.missing),
+            limits=limits,
         )
         self._clock = clock
         self._horizon = checked_horizon(horizon)
@@ -216,6 +221,7 @@ class LocalCapri(SavedAggregator):
             "horizon": self._horizon,
             "reward_bound": problem.reward_bound,
             "randomizer": str(problem.randomizer),
+            "limits": problem.limits,
             **terms,
             **asdict(self._options),
         }

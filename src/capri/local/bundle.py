@@ -38,6 +38,8 @@ from capri.spaces import Actions, FixedActions, VaryingActions
 
 MAGIC = b"CAPRI-BUNDLE"
 VERSION = 1
+# With limits on what is played, which a device that does not know of them must not ignore.
+_WITH_LIMITS = 2
 _HEAD = Struct("<12sHI")
 _DIGEST = 32
 # An honest bundle has well under a megabyte; actions with many features may need more.
@@ -135,7 +137,8 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
             f"the header of a bundle has at most {_LARGEST_HEADER} bytes, got {len(text)}: use "
             "fewer or shorter names of actions and levels"
         )
-    parts = [_HEAD.pack(MAGIC, VERSION, len(text)), text]
+    version = VERSION if conduct.bounds is None else _WITH_LIMITS
+    parts = [_HEAD.pack(MAGIC, version, len(text)), text]
     parts += [np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays.values()]
     body = b"".join(parts)
     return body + sha256(body).digest()
@@ -154,9 +157,10 @@ def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
     if len(data) < _HEAD.size + _DIGEST or not data.startswith(MAGIC):
         raise BundleError("this is not a capri bundle, or it was cut short")
     _, version, length = _HEAD.unpack_from(data)
-    if version != VERSION:
+    if version not in (VERSION, _WITH_LIMITS):
         raise BundleError(
-            f"the bundle has format version {version}, this release reads version {VERSION}"
+            f"the bundle has format version {version}, this release reads versions {VERSION} and "
+            f"{_WITH_LIMITS}"
         )
     found = data[-_DIGEST:]
     if sha256(memoryview(data)[:-_DIGEST]).digest() != found:
@@ -198,6 +202,8 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     if schema is not None and schema.dimension != context_dimension:
         raise BundleError("the bundle is malformed: its schema makes rows of another size")
     conduct = Conduct.from_state(_conduct(header["conduct"]), arrays, basis, actions)
+    if conduct.bounds is not None and conduct.bounds.columns > context_dimension:
+        raise BundleError("the bundle is malformed: a rule is about a column that is not there")
     bundle = Bundle(
         plan=plan,
         conduct=conduct,

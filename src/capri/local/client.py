@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.epoch.available import as_sets
 from capri.epoch.decide import Decision, VisitStatus
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 from capri.local.bundle import Bundle, open_bundle
@@ -104,7 +105,7 @@ class LocalClient:
         """Whether reports are protected: False only for a simulated user."""
         return self._randomness.private
 
-    def act(self, context: object) -> Decision:
+    def act(self, context: object, *, available: object = None) -> Decision:
         """Decide on the device, for a row of numbers or a record of the bundle's schema.
 
         No number and no cell is refused, only another type or shape is.
@@ -112,18 +113,23 @@ class LocalClient:
         Where the context is not a number the action is uniform, and the report will contribute
         nothing while it looks like any other. A second decision replaces one that was not
         reported. After the report a device still decides, which costs nothing, and has nothing more
-        to report.
+        to report. ``available``: the actions that may be chosen, as in :meth:`Capri.act`; it
+        stays on the device.
         """
         with self._lock:
             bundle, device = self._bundle, self._device
         given = bundle.encoded(context, single=True)
         row = visit_rows(given, bundle.context_dimension, single=True)
-        action, propensity = device.decide(row, self._randomness.action(1))
+        sets = None
+        if available is not None:
+            sets = as_sets(available, 1, bundle.actions, single=True)
+        action, propensity = device.decide(row, self._randomness.action(1), sets)
+        counted = row if sets is None else device.counted(row, sets)
         features = bundle.actions.features_of(row, action)
         with self._lock:
             if device is self._device and not self._reported:
-                self._pending = device, row, action
-        status = VisitStatus.SERVED if usable_rows(row)[0] else VisitStatus.INVALID
+                self._pending = device, counted, action
+        status = VisitStatus.SERVED if usable_rows(counted)[0] else VisitStatus.INVALID
         number, names = int(action[0]), bundle.actions.names
         return Decision(
             "",

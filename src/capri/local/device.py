@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.bounds import Bounds
 from capri.epoch.decide import LawTable
 from capri.epoch.encode import contributions, features_and_baseline
 from capri.epoch.plan import EpochPlan
@@ -30,15 +31,35 @@ class Device:
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
 
-    def decide(self, contexts: FloatArray, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
+    def decide(
+        self, contexts: FloatArray, uniform: FloatArray, available: BoolArray | None = None
+    ) -> tuple[IntArray, FloatArray]:
         """An action from the public law for each context, and its probability."""
         usable, rows = _steady_rows(contexts)
+        conduct = self._bundle.conduct
+        bounds = conduct.bounds or Bounds.none(conduct.actions.count)
+        if available is not None:
+            with np.errstate(all="ignore"):
+                law = conduct.probabilities(rows, available)
+                default = bounds.default(available, len(rows))
+                law = np.where(usable[:, None], law, default)
+            return LawTable(law).draw(np.arange(len(rows)), uniform)
         rows, place = _distinct(rows)
         with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
-            law = self._bundle.conduct.probabilities(rows)
-            default = np.full((1, law.shape[1]), 1.0 / law.shape[1])
+            law = conduct.probabilities(rows)
+            default = bounds.default(None, 1)
             place = np.where(usable, place, len(law))
             return LawTable(np.concatenate([law, default])).draw(place, uniform)
+
+    def counted(self, contexts: FloatArray, available: BoolArray) -> FloatArray:
+        """The contexts, and NaN where the set cannot be kept to: such a visit counts for nothing.
+
+        The same steps for everybody.
+        """
+        _, rows = _steady_rows(contexts)
+        conduct = self._bundle.conduct
+        bounds = conduct.bounds or Bounds.none(conduct.actions.count)
+        return np.where(bounds.served(rows, available)[:, None], contexts, np.nan)
 
     def encode(self, contexts: FloatArray, actions: IntArray, rewards: FloatArray) -> IntArray:
         """Contributions on the integer grid, of norm at most ``grid.norm_limit``."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.checks import whole
+from capri.epoch.available import as_sets
 from capri.epoch.decide import Decisions
 from capri.epoch.notice import Notice
 from capri.epoch.plan import Epochs
@@ -150,17 +151,19 @@ class Fleet:
         """What a deployment on real devices certifies."""
         return self._aggregator.terms()
 
-    def act_many(self, contexts: object) -> Decisions:
+    def act_many(self, contexts: object, *, available: object = None) -> Decisions:
         """Each context is a new user who fetches the bundle and decides."""
         bundle = self._open_bundle()
         rows = visit_rows(bundle.encoded(contexts), bundle.context_dimension)
         users = np.arange(self._users, self._users + len(rows))
         draws = SimulatedRandomness(self._seed, users).action(len(rows))
         device = Device(bundle)
-        actions, propensity = device.decide(rows, draws)
+        sets = None if available is None else as_sets(available, len(rows), bundle.actions)
+        actions, propensity = device.decide(rows, draws, sets)
+        counted = rows if sets is None else device.counted(rows, sets)
         if len(rows):
             self._users += len(rows)
-            self._waiting[int(users[0])] = device, rows, actions
+            self._waiting[int(users[0])] = device, counted, actions
         features = bundle.actions.features_of(rows, actions)
         return Decisions.simulated(
             users, bundle.plan.epoch, actions, features, propensity, bundle.actions.names

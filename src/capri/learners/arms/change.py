@@ -22,7 +22,7 @@ def moved(leg: Leg, more: int) -> Leg:
     """A segment that was played before arms were added, with its law as numbers."""
     law, actions = leg.stage.law, leg.conduct.actions
     if law is None:
-        law = leg.conduct.probabilities(leg.stage.contexts)
+        law = leg.conduct.expected(leg.stage.contexts)
     assert isinstance(actions, FixedActions)
     widened = FixedActions(np.pad(actions.rows, ((0, 0), (0, more))), actions.names)
     return replace(

@@ -209,7 +209,7 @@ class ArmsLearner(PlayingLearner):
         """A segment of so many decisions, by columns of arms."""
         law, actions = leg.stage.law, leg.conduct.actions
         if law is None:
-            law = leg.conduct.probabilities(leg.stage.contexts)
+            law = leg.conduct.expected(leg.stage.contexts)
         assert isinstance(actions, FixedActions)
         return ArmLeg.of(
             self._basis,
@@ -381,7 +381,7 @@ class ArmsLearner(PlayingLearner):
             options.thompson_scale * boldness(belief.epochs),
             generator,
         )
-        return play.Conduct(problem.actions, play.ThompsonLaw(self._basis, draws))
+        return self._conducted(play.ThompsonLaw(self._basis, draws))
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""
@@ -424,6 +424,8 @@ class ArmsLearner(PlayingLearner):
         self._squares = Squares(**below("squares", arrays), **values["squares"])
         self._crowds = Crowds(**below("crowds", arrays))
         self._posterior = self._prior.again(self._belief, own["weights"])
-        self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
+        self._conduct = play.Conduct.from_state(
+            values, arrays, self._basis, problem.actions
+        ).within(problem.bounds)
         self._stage = stage_from(problem, values["stage"], arrays)
         self._flights = flights_from(values["flights"], arrays, problem, self._basis)

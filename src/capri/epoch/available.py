@@ -1,0 +1,75 @@
+"""Sets of available actions that users come with: private values, so none is ever refused.
+
+The kind and the shape of the argument are public and checked. What is in it is not: a name or a
+number that no action has is left out, a cell that is neither True nor 1 says unavailable, and a set
+in which nothing is left is served as if it had not been given, and counts for nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import BoolArray
+from capri.cells import as_numbers
+from capri.errors import DataError
+from capri.spaces import Actions
+
+
+def as_sets(available: object, visits: int, actions: Actions, *, single: bool = False) -> BoolArray:
+    """One row of truth values a visit, from rows of them or from lists of names or numbers.
+
+    >>> from capri.choices import as_actions
+    >>> as_sets(["b", "nobody"], 1, as_actions(["a", "b"]), single=True)
+    array([[False,  True]])
+    """
+    count = actions.count
+    if isinstance(available, np.ndarray):
+        return _table(available, visits, count, single=single)
+    if isinstance(available, str | bytes) or not isinstance(available, Iterable):
+        raise DataError(
+            "available must be a list of actions or one truth value for each, got "
+            f"{type(available).__name__}"
+        )
+    listed = [available] if single else list(available)
+    if len(listed) != visits:
+        raise DataError(f"one set of available actions per context is needed, {visits} in all")
+    places: dict[Any, int] = {number: number for number in range(count)}
+    places |= {name: number for number, name in enumerate(actions.names or ())}
+    masks = np.zeros((visits, count), dtype=np.bool_)
+    for row, given in zip(masks, listed, strict=True):
+        row[:] = _one(given, count, places)
+    return masks
+
+
+def _table(values: np.ndarray[Any, Any], visits: int, count: int, *, single: bool) -> BoolArray:
+    """Truth values, or numbers of actions where a single list has whole numbers."""
+    if single and values.ndim == 1 and values.dtype.kind != "b":
+        places = {number: number for number in range(count)}
+        return _one(values.tolist(), count, places)[None]
+    rows = values[None] if single and values.ndim == 1 else values
+    if rows.shape != (visits, count):
+        raise DataError(
+            f"available must have shape ({visits}, {count}), a truth value for every action of "
+            f"every visit, got {rows.shape}"
+        )
+    if rows.dtype.kind == "b":
+        return np.array(rows)
+    return np.asarray(as_numbers(rows, "available must hold truth values") == 1.0)
+
+
+def _one(given: Any, count: int, places: dict[Any, int]) -> BoolArray:
+    """The set of one visit: everything for None, nothing for what cannot be read."""
+    mask = np.zeros(count, dtype=np.bool_)
+    if given is None:
+        return ~mask
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        return mask
+    cells = list(given)
+    if len(cells) == count and all(isinstance(cell, bool | np.bool_) for cell in cells):
+        return np.array(cells, dtype=np.bool_)
+    for cell in cells:
+        known = isinstance(cell, str | int | np.integer) and not isinstance(cell, bool)
+        if known and (place := places.get(cell)) is not None:
+            mask[place] = True
+    return mask

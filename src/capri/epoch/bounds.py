@@ -1,0 +1,221 @@
+"""Limits as arrays over the actions of now, and the law that keeps them.
+
+With ``l`` the floors and ``u`` the ceilings of the actions that are offered, a law ``p`` becomes
+
+    p' = l + (1 - sum l) q,     q <= (u - l) / (1 - sum l)
+
+where ``q`` is ``p`` with what is above its ceiling handed on: to what the law would play without
+the actions that are full, and so on until nothing is left over. Both ends hold for every decision
+by itself, so they hold whoever comes. Everything here but the sets of users is public.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import BoolArray, FloatArray
+from capri.errors import ConfigurationError
+
+# Beyond rounding: floors that add up to 1 are allowed.
+_ROUNDING = 1e-9
+_MOST_RULES = 4096
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An action is offered only where ``low <= sum of these columns of the context <= high``."""
+
+    action: int
+    columns: tuple[int, ...]
+    low: float | None
+    high: float | None
+
+    def holds(self, contexts: FloatArray) -> BoolArray:
+        """Where it is; nowhere for contexts that are no numbers."""
+        total = contexts[:, self.columns].sum(axis=1)
+        held = np.isfinite(total)
+        if self.low is not None:
+            held &= total >= self.low
+        if self.high is not None:
+            held &= total <= self.high
+        return held
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bounds:
+    """``floor`` and ``ceiling`` of every action, the rules of some, and who is available.
+
+    ``masks``: a public sample of the sets that users come with, for expectations; ``shares``: most
+    of all decisions that an action may take under the public law of contexts.
+    """
+
+    floor: FloatArray
+    ceiling: FloatArray
+    rules: tuple[Rule, ...] = ()
+    masks: BoolArray | None = None
+    shares: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        floor, ceiling, count = self.floor, self.ceiling, len(self.floor)
+        if ceiling.shape != (count,) or not (0 <= floor).all() or not (ceiling <= 1).all():
+            raise ConfigurationError("floors and ceilings are one number from 0 to 1 an action")
+        if floor.sum() > 1 + _ROUNDING:
+            raise ConfigurationError(
+                f"floors must add up to at most 1, got {floor.sum():g}: lower some of them"
+            )
+        if (floor > ceiling).any():
+            raise ConfigurationError(
+                f"action {int((floor > ceiling).argmax())} has a floor above its ceiling"
+            )
+        if len(self.rules) > _MOST_RULES:
+            raise ConfigurationError(f"at most {_MOST_RULES} rules, got {len(self.rules)}")
+        if self.shares is not None and (self.shares < floor).any():
+            raise ConfigurationError(
+                f"action {int((self.shares < floor).argmax())} has a floor above its share"
+            )
+        if self.strict[self.always].sum() < 1 - _ROUNDING:
+            raise ConfigurationError(
+                "where rules offer no other action, ceilings leave nothing to play: the actions "
+                "without a rule need ceilings and shares that add up to at least 1"
+            )
+
+    @classmethod
+    def none(cls, count: int) -> "Bounds":
+        """No limits."""
+        return cls(floor=np.zeros(count), ceiling=np.ones(count))
+
+    @property
+    def count(self) -> int:
+        """Number of actions."""
+        return len(self.floor)
+
+    @property
+    def strict(self) -> FloatArray:
+        """Ceilings that keep shares in every decision by itself."""
+        return self.ceiling if self.shares is None else np.minimum(self.ceiling, self.shares)
+
+    @property
+    def always(self) -> BoolArray:
+        """Actions that no rule takes away."""
+        free = np.ones(len(self.floor), dtype=np.bool_)
+        for rule in self.rules:
+            free[rule.action] = False
+        return free
+
+    @property
+    def columns(self) -> int:
+        """How many columns a context needs for its rules."""
+        return max((1 + max(rule.columns) for rule in self.rules), default=0)
+
+    # -- what is offered --------------------------------------------------------------------------
+
+    def by_rules(self, contexts: FloatArray) -> BoolArray:
+        """What the public rules offer at each context, ``(n, actions)``: something, always."""
+        offered = np.ones((len(contexts), self.count), dtype=np.bool_)
+        for rule in self.rules:
+            offered[:, rule.action] &= rule.holds(contexts)
+        return offered
+
+    def offered(self, contexts: FloatArray, available: BoolArray | None) -> BoolArray:
+        """What may be played: rules and the user's own set; the rules alone where that is empty."""
+        return self._both(self.by_rules(contexts), available)
+
+    @staticmethod
+    def _both(ruled: BoolArray, available: BoolArray | None) -> BoolArray:
+        if available is None:
+            return ruled
+        both = ruled & available
+        # By logic rather than by choosing rows: the same steps for every set.
+        return np.asarray(both | (ruled & ~both.any(axis=1, keepdims=True)))
+
+    def served(self, contexts: FloatArray, available: BoolArray) -> BoolArray:
+        """Whose set can be kept to: something of it is offered, below its ceilings."""
+        both = self.by_rules(contexts) & available
+        return np.asarray(both.any(axis=1) & self._fits(both))
+
+    def _fits(self, offered: BoolArray) -> BoolArray:
+        """Whether the ceilings of what is offered leave room for a decision."""
+        return np.asarray((offered * self.ceiling).sum(axis=1) >= 1 - _ROUNDING)
+
+    # -- the law ----------------------------------------------------------------------------------
+
+    @property
+    def binding(self) -> bool:
+        """Whether there are floors or ceilings."""
+        return bool(self.floor.any() or (self.ceiling < 1).any())
+
+    def kept(
+        self, offered: BoolArray, active: BoolArray, law: Callable[[BoolArray], FloatArray]
+    ) -> FloatArray:
+        """The law on ``active`` actions within floors and ceilings of those ``offered``.
+
+        ``law`` gives probabilities on a set of actions of each context, and is asked for smaller
+        and smaller ones. Where ceilings leave no room, actions share in proportion to theirs.
+        """
+        if not self.binding:
+            return law(active)
+        floor, ceiling = offered * self.floor, offered * self.ceiling
+        left = np.maximum(1 - floor.sum(axis=1, keepdims=True), 0.0)
+        full = np.broadcast_to(self.ceiling >= 1, offered.shape)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = np.where(left > 0, (ceiling - floor) / left, 0.0)
+        room = np.where(full, np.inf, room) * offered
+        room[~offered] = 0.0
+        found, mass = np.zeros(offered.shape), np.ones((len(offered), 1))
+        still = active
+        for _ in range(int((self.ceiling < 1).sum()) + 2):
+            asked = still | (offered & ~still.any(axis=1, keepdims=True))
+            part = found + mass * law(asked)
+            found = np.minimum(part, room)
+            mass = (part - found).sum(axis=1, keepdims=True)
+            if not (mass > 0).any():
+                break
+            open_now = offered & (found < room)
+            still = still & open_now
+            # Tests that rule out all but full actions have to give way.
+            still = still | (open_now & ~still.any(axis=1, keepdims=True))
+        found = found + mass * offered / offered.sum(axis=1, keepdims=True)  # rounding
+        found = np.minimum(np.maximum(floor + left * found, floor), ceiling)
+        total = ceiling.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(self._fits(offered)[:, None], found, ceiling / total))
+
+    def default(self, available: BoolArray | None, count: int) -> FloatArray:
+        """The law where a context is no row of numbers: every action without a rule alike."""
+        ruled = np.broadcast_to(self.always, (count, self.count))
+        offered = self._both(ruled, available)
+        return self.kept(
+            offered, offered, lambda active: active / active.sum(axis=1, keepdims=True)
+        )
+
+    # -- storage ----------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """JSON values; of what only planning needs, nothing."""
+        return {
+            "floor": self.floor.tolist(),
+            "ceiling": self.ceiling.tolist(),
+            "rules": [[r.action, list(r.columns), r.low, r.high] for r in self.rules],
+        }
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any], count: int) -> "Bounds":
+        """The inverse of :meth:`state`, checked: it may come from somebody who is not trusted."""
+        floor, ceiling = (
+            np.array(values[name], dtype=np.float64).reshape(-1) for name in ("floor", "ceiling")
+        )
+        if floor.shape != (count,):
+            raise ConfigurationError("limits need one floor and one ceiling an action")
+        rules = []
+        for action, columns, low, high in values["rules"]:
+            ends = [end for end in (low, high) if end is not None]
+            numbers = [action, *columns]
+            whole = all(isinstance(each, int) and not isinstance(each, bool) for each in numbers)
+            known = whole and 0 <= action < count and len(columns) > 0
+            if not known or min(columns) < 0:
+                raise ConfigurationError("a rule is about an action or a column that is not there")
+            if not all(isinstance(end, int | float) and abs(end) <= 1e100 for end in ends):
+                raise ConfigurationError("the ends of a rule must be finite numbers")
+            rules.append(Rule(action, tuple(columns), low, high))
+        return cls(floor=floor, ceiling=ceiling, rules=tuple(rules))
