@@ -66,7 +66,7 @@ def play(bundle: Bundle, context: np.ndarray, reward: float | None) -> None:
             psi,
             settled(baseline),
             settled(np.array([value])),
-            reward_bound=bundle.reward_bound,
+            scale=bundle.scale,
         )
     # These sums of products are made where NumPy does not look.
     v = plan.features.basis.coordinates(pairs)

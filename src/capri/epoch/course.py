@@ -269,7 +269,7 @@ class PublicFace(ReadOnly, ABC):
         """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
         rows = self._rows(contexts)
         with self._lock:
-            return self._course.learner.estimate(rows)
+            return self._problem.scale.told(self._course.learner.estimate(rows))
 
     def active(self, contexts: object) -> BoolArray:
         """Which actions no test has ruled out, ``(n, n_actions)`` of True and False."""

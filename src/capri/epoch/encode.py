@@ -14,6 +14,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
+from capri.epoch.scale import RewardScale
 from capri.privacy.grid import Grid, within_norm
 from capri.privacy.message import MessageGrid, RoundedRows
 from capri.spaces import ContextPool, context_chunks
@@ -86,17 +87,17 @@ def contributions(
     baseline: FloatArray,
     rewards: FloatArray,
     *,
-    reward_bound: float,
+    scale: RewardScale,
 ) -> IntArray:
     """Each decision's contribution: reward clipped, last estimate subtracted, encoded.
 
     A segment with a bound ``B_s`` of its own sends ``t = z / B_s``: in units of the epoch's grid
     that is a step of ``B_s / V`` times its own.
     """
-    residuals = np.minimum(np.maximum(rewards, -reward_bound), reward_bound) - baseline
+    residuals = scale.learnt(rewards) - baseline
     if plan.message is not None:
         return plan.message.messages(
-            _rounded(plan.message, plan, segment, whitened, residuals, reward_bound)
+            _rounded(plan.message, plan, segment, whitened, residuals, scale.bound)
         )
     return encode(
         whitened,
@@ -106,7 +107,7 @@ def contributions(
         grid=replace(plan.grid, step=plan.grid.step * (segment.value_bound / plan.value_bound)),
         moment_share=plan.moment_share,
         tail_share=plan.tail_share,
-        tail_bound=reward_bound,
+        tail_bound=scale.bound,
     )
 
 
@@ -171,12 +172,12 @@ class Encoder:
         self, segment: Segment, whitened: FloatArray, baseline: FloatArray, rewards: FloatArray
     ) -> IntArray:
         """The sum of some contributions."""
-        plan, bound = self._plan, self._problem.reward_bound
+        plan, scale = self._plan, self._problem.scale
         if plan.message is not None:
-            residuals = np.minimum(np.maximum(rewards, -bound), bound) - baseline
-            rows = _rounded(plan.message, plan, segment, whitened, residuals, bound)
+            residuals = scale.learnt(rewards) - baseline
+            rows = _rounded(plan.message, plan, segment, whitened, residuals, scale.bound)
             return plan.message.total(rows)
-        units = contributions(plan, segment, whitened, baseline, rewards, reward_bound=bound)
+        units = contributions(plan, segment, whitened, baseline, rewards, scale=scale)
         return units[0] if len(units) == 1 else np.asarray(units.sum(axis=0))
 
     def _features(

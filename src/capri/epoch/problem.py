@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.checks import between, one_of, positive
+from capri.checks import one_of
 from capri.choices import as_actions
 from capri.epoch.bounds import Bounds
 from capri.epoch.limits import Limits
 from capri.epoch.rewards import RewardTerms
+from capri.epoch.scale import RewardScale
 from capri.errors import ConfigurationError
 from capri.kernels import Auto, Kernel, check_bounded
 from capri.privacy.budget import Budget, warn_of_large_delta
@@ -33,7 +34,7 @@ class Problem:
     kernel: Kernel
     actions: Actions
     contexts: Contexts
-    reward_bound: float
+    scale: RewardScale
     budget: Budget | None
     model: PrivacyModel
     limit: UserLimit | None = None
@@ -41,6 +42,11 @@ class Problem:
     rewards: RewardTerms = field(default_factory=RewardTerms)
     limits: Limits | None = None
     bounds: Bounds | None = None  # the limits of the actions of now
+
+    @property
+    def reward_bound(self) -> float:
+        """``B``: what is learnt of a reward lies within ``[-B, B]``."""
+        return self.scale.bound
 
     @property
     def sends_products(self) -> bool:
@@ -92,7 +98,7 @@ def checked_problem(
     kernel: Kernel | str,
     actions: object,
     contexts: Contexts,
-    reward_bound: float,
+    scale: RewardScale,
     budget: Budget | None,
     model: str,
     limit: UserLimit | None = None,
@@ -116,8 +122,6 @@ def checked_problem(
         raise ConfigurationError(
             f"budget must be a capri.Budget, or None for no privacy, got {type(budget).__name__}"
         )
-    positive("reward_bound", reward_bound)
-    between("reward_bound", reward_bound, 1e-50, 1e50)
     one_of("model", model, tuple(PrivacyModel))
     one_of("randomizer", randomizer, tuple(Randomizer))
     if kernel.constant_diagonal is not None and kernel.constant_diagonal > 1 + 1e-9:
@@ -131,7 +135,7 @@ def checked_problem(
         kernel=kernel,
         actions=offered,
         contexts=contexts,
-        reward_bound=float(reward_bound),
+        scale=scale,
         budget=budget,
         model=PrivacyModel(model),
         limit=limit,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.checks import between, is_number, one_of, positive, whole
+from capri.checks import is_number, one_of, whole
+from capri.epoch.scale import RewardScale
 from capri.errors import ConfigurationError
 
 AS_ESTIMATED = "as-estimated"
@@ -114,10 +115,9 @@ def checked_terms(
     missing_reward: float | str,
     reward_rule: str,
     epoch_time: timedelta | None,
-    reward_bound: float,
+    scale: RewardScale,
 ) -> RewardTerms:
     """The terms, or an error that says what is allowed."""
-    positive("reward_bound", reward_bound)
     if isinstance(reward_wait, timedelta):
         if not timedelta(0) <= reward_wait <= _LONGEST:
             raise ConfigurationError(
@@ -138,7 +138,12 @@ def checked_terms(
                 f"missing_reward must be a number or {AS_ESTIMATED!r}, got {missing_reward!r}"
             )
         missing = float(missing_reward)
-        between("missing_reward", missing, -reward_bound, reward_bound)
+        if not scale.low <= missing <= scale.high:
+            raise ConfigurationError(
+                f"missing_reward must lie in the range of rewards, [{scale.low:g}, "
+                f"{scale.high:g}], got {missing_reward!r}: say what a reward that never comes "
+                f"counts as, a number or {AS_ESTIMATED!r}"
+            )
     one_of("reward_rule", reward_rule, tuple(RewardRule))
     return RewardTerms(
         wait=reward_wait, missing=missing, rule=RewardRule(reward_rule), epoch_time=epoch_time

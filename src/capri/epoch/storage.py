@@ -16,6 +16,7 @@ from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardTerms
+from capri.epoch.scale import RewardScale
 from capri.errors import BudgetError, StorageError
 from capri.family import ArmBasis, ArmFeatures, ProductBasis
 from capri.features import (
@@ -114,6 +115,7 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
     values: dict[str, Any] = {
         "kernel": problem.kernel.to_dict(),
         "reward_bound": problem.reward_bound,
+        **problem.scale.to_dict(),
         "budget": None if budget is None else asdict(budget),
         "model": str(problem.model),
         "randomizer": str(problem.randomizer),
@@ -165,7 +167,7 @@ def problem_arguments(
         if varying is not None
         else actions_from_state(values, arrays["actions"]),
         "contexts": contexts,
-        "reward_bound": values["reward_bound"],
+        **RewardScale.from_dict(values).arguments(),
         "budget": None if budget is None else Budget(**budget),
         "model": values["model"],
         "contributions_per_user": limit["total"],

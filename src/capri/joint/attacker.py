@@ -68,7 +68,7 @@ class Reader:
             segment,
             *features_and_baseline(self.plan, segment, pairs),
             np.full(len(pairs), reward),
-            reward_bound=self._problem.reward_bound,
+            scale=self._problem.scale,
         )
         if self.plan.message is not None:
             return np.asarray(self.plan.message.numbers(units) / self.plan.deviations)

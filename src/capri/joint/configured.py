@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from capri.epoch.course import PublicFace
+from capri.epoch.scale import rescaled
 from capri.epoch.storage import problem_state
 from capri.errors import BudgetError, ConfigurationError
 from capri.forecast.result import Forecast
@@ -123,7 +124,7 @@ class Configured(PublicFace):
             "contexts": self._problem.contexts,
             "budget": self._problem.budget,
             "horizon": self._horizon,
-            "reward_bound": self._problem.reward_bound,
+            **self._problem.scale.arguments(),
             "model": str(self._problem.model),
             "preset": self._preset,
             "contributions_per_user": None if limit is None else limit.total,
@@ -134,7 +135,7 @@ class Configured(PublicFace):
         }
         if "blocks" in settings:  # as it was asked for: other actions may need the other learner
             settings["blocks"] = self._blocks
-        return type(self)(**(settings | changes))
+        return type(self)(**rescaled(settings, changes))
 
     def explain(self) -> Explanation:
         """What the releases made it believe: kernels, effects, columns that matter, noise.

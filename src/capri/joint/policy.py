@@ -27,6 +27,7 @@ from capri.epoch.ids import SIMULATED, DecisionIds
 from capri.epoch.limits import Limits
 from capri.epoch.problem import checked_problem
 from capri.epoch.rewards import checked_terms
+from capri.epoch.scale import checked_scale
 from capri.errors import BudgetError, ConfigurationError, HorizonError, ShapeError
 from capri.joint.backing import Backing
 from capri.joint.flights import Flights
@@ -61,7 +62,14 @@ class Capri(Flights):
         The public law of contexts: a :class:`ContextPool` or a :class:`ContextSampler`. With a
         :class:`Schema` in it, contexts are records with named columns.
     reward_bound:
-        ``B``: rewards beyond ``[-B, B]`` are clipped. Also the bound on the RKHS norm of ``f``.
+        ``B``, 1 by default: rewards beyond ``[-B, B]`` are clipped. Also the bound on the RKHS norm
+        of ``f``. It is the short form of ``reward_range=(-B, B)``.
+    reward_range:
+        ``(low, high)``: rewards beyond are clipped. The privacy noise goes with its width, so give
+        the range that is needed: ``(0, 1)`` for clicks has half the noise of ``reward_bound=1``.
+    reward_transform:
+        "log1p" or "sqrt": rewards are clipped to their range and learnt by this public transform,
+        for counts and durations. Estimates are then of the transformed reward.
     budget:
         What each user is promised, or None to run without privacy.
     horizon:
@@ -120,7 +128,9 @@ class Capri(Flights):
         kernel: Kernel | str = "auto",
         budget: Budget | None,
         horizon: int | None = None,
-        reward_bound: float = 1.0,
+        reward_bound: float | None = None,
+        reward_range: tuple[float, float] | None = None,
+        reward_transform: str | None = None,
         model: str = "joint",
         preset: str = "practical",
         contributions_per_user: int | None = None,
@@ -146,11 +156,12 @@ class Capri(Flights):
                 "contributions_per_epoch needs contributions_per_user: without user ids every user "
                 "comes once"
             )
+        scale = checked_scale(reward_bound, reward_range, reward_transform)
         self._problem = checked_problem(
             kernel=kernel,
             actions=actions,
             contexts=contexts,
-            reward_bound=reward_bound,
+            scale=scale,
             budget=budget,
             model=model,
             limit=limit,
@@ -160,7 +171,7 @@ class Capri(Flights):
                 missing_reward=missing_reward,
                 reward_rule=reward_rule,
                 epoch_time=epoch_time,
-                reward_bound=reward_bound,
+                scale=scale,
             ),
         )
         if clock is not None and not callable(clock):

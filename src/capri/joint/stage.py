@@ -40,7 +40,7 @@ class Stage:
         self.reader = Reader(self._simulation.plan(), self.problem)
         generator = np.random.default_rng(0)
         self.rows, _ = self.problem.contexts.support(generator, _SUPPORT)
-        self.bystander = Visit(self.rows[0], self.problem.reward_bound / 4)
+        self.bystander = Visit(self.rows[0], self.problem.scale.at(0.25))
 
     def _rehearse(self) -> None:
         """Epochs of users whose rewards are a wave and noise, as long as two more will follow."""
@@ -56,7 +56,7 @@ class Stage:
             decisions = simulation.act_many(contexts, users=users)
             phase = 3 * (contexts.sum(axis=1) + decisions.action.sum(axis=1))
             rewards = np.sin(phase) / 4 + generator.uniform(-0.25, 0.25, length)
-            simulation.update_many(decisions, self.problem.reward_bound * rewards)
+            simulation.update_many(decisions, self.problem.scale.at(rewards))
             simulation.close_epoch()
             decided += length
 
@@ -74,14 +74,15 @@ class Stage:
         return self._simulation.probabilities(contexts)
 
     @property
-    def reward(self) -> float:
-        """Far beyond the bound: clipping must take care of it."""
-        return EXCESS * self.problem.reward_bound
+    def rewards(self) -> tuple[float, float]:
+        """Far below and far above the range: clipping must take care of it."""
+        scale = self.problem.scale
+        return scale.at(-EXCESS), scale.at(EXCESS)
 
     def extremes(self, *, in_pool: bool = True) -> tuple[Visit, Visit]:
         """Rewards far below and far above the bound, at the context where they tell most."""
         candidates = self.rows if in_pool else outside(self.rows)
-        low, high = -self.reward, self.reward
+        low, high = self.rewards
         context, _ = self.reader.worst(candidates, self.law(candidates), low, high)
         return Visit(context, low), Visit(context, high)
 
@@ -90,7 +91,7 @@ class Stage:
         law = self.law(self.rows)
         found = [
             (*self.reader.worst(self.rows, law, self.problem.rewards.stand_in, reward), reward)
-            for reward in (-self.reward, self.reward)
+            for reward in self.rewards
         ]
         context, _, reward = max(found, key=lambda each: each[1])
         return Visit(context, missing), Visit(context, reward)

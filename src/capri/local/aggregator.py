@@ -26,6 +26,7 @@ from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
 from capri.epoch.rewards import RewardTerms, checked_terms
+from capri.epoch.scale import checked_scale, rescaled
 from capri.epoch.storage import problem_state
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
@@ -55,7 +56,7 @@ class LocalCapri(SavedAggregator):
 
     Parameters
     ----------
-    kernel, actions, contexts, reward_bound, horizon, options:
+    kernel, actions, contexts, reward_bound, reward_range, reward_transform, horizon, options:
         As in :class:`~capri.Capri` with preset "practical"; all of them are public. The horizon
         counts reports.
     budget:
@@ -66,7 +67,7 @@ class LocalCapri(SavedAggregator):
         How long reports to an earlier bundle still count once there is a newer one: a number of
         reports, to whichever bundle, or a :class:`datetime.timedelta`. Later ones are stale.
     missing_reward:
-        What a device reports that has seen no reward: a number within the bound.
+        What a device reports that has seen no reward: a number within the range.
     epoch_time:
         An epoch also ends when this much time has passed since the first report in it.
     clock:
@@ -86,7 +87,9 @@ class LocalCapri(SavedAggregator):
         kernel: Kernel | str = "auto",
         budget: Budget,
         horizon: int | None = None,
-        reward_bound: float = 1.0,
+        reward_bound: float | None = None,
+        reward_range: tuple[float, float] | None = None,
+        reward_transform: str | None = None,
         randomizer: str = "sphere",
         reward_wait: int | timedelta = 0,
         missing_reward: float | str = 0.0,
@@ -106,18 +109,19 @@ class LocalCapri(SavedAggregator):
                 "combines several rewards to one before it calls report"
             )
         self._budget = budget
+        scale = checked_scale(reward_bound, reward_range, reward_transform)
         self._terms = checked_terms(
             reward_wait=reward_wait,
             missing_reward=missing_reward,
             reward_rule="first",
             epoch_time=epoch_time,
-            reward_bound=reward_bound,
+            scale=scale,
         )
         self._problem = checked_problem(
             kernel=kernel,
             actions=actions,
             contexts=contexts,
-            reward_bound=reward_bound,
+            scale=scale,
             budget=budget,
             model="local",
             randomizer=randomizer,
@@ -219,13 +223,13 @@ class LocalCapri(SavedAggregator):
             "contexts": problem.contexts,
             "budget": self._budget,
             "horizon": self._horizon,
-            "reward_bound": problem.reward_bound,
+            **problem.scale.arguments(),
             "randomizer": str(problem.randomizer),
             "limits": problem.limits,
             **terms,
             **asdict(self._options),
         }
-        return type(self)(**(settings | changes))
+        return type(self)(**rescaled(settings, changes))
 
     def explain(self) -> Explanation:
         """What the reports made it believe: kernels, effects, columns that matter, noise."""

@@ -118,18 +118,17 @@ class _Target:
         self._units = {-1.0: low[worst], 1.0: high[worst]}
 
     def _encoded(self, contexts: FloatArray, actions: IntArray, sign: float) -> IntArray:
-        rewards = np.full(len(contexts), sign * self._reward)
+        rewards = np.full(len(contexts), self._reward(sign))
         return Device(self.bundle).encode(contexts, actions, rewards)
 
-    @property
-    def _reward(self) -> float:
-        return EXCESS * self.bundle.reward_bound
+    def _reward(self, sign: float) -> float:
+        return float(self.bundle.scale.at(sign * EXCESS))
 
     def report(self, sign: float) -> bytes:
         """One device's upload in one of the worlds."""
         # The worst action, whatever would be drawn.
         device = self.client.twin(self._context, self._action)
-        return device.report(sign * self._reward)
+        return device.report(self._reward(sign))
 
     def payload_attack(
         self, low: wire.Messages, high: wire.Messages, error: float, delta: float

@@ -24,6 +24,7 @@ from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan
 from capri.epoch.play import Conduct, ThompsonLaw
 from capri.epoch.problem import Problem
+from capri.epoch.scale import RewardScale
 from capri.errors import BundleError, CapriError
 from capri.features import LowRankFeatures, Span
 from capri.files import plain
@@ -70,7 +71,7 @@ class Bundle:
     plan: EpochPlan
     conduct: Conduct
     context_dimension: int
-    reward_bound: float
+    scale: RewardScale
     randomizer: Randomizer
     digest: bytes
     missing_reward: float = 0.0
@@ -84,6 +85,11 @@ class Bundle:
     def actions(self) -> Actions:
         """The actions to choose from."""
         return self.conduct.actions
+
+    @property
+    def reward_bound(self) -> float:
+        """``B``: what is learnt of a reward lies within ``[-B, B]``."""
+        return self.scale.bound
 
     @property
     def dimension(self) -> int:
@@ -111,6 +117,7 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "kernel": problem.kernel.to_dict(),
         "context_dimension": problem.contexts.dimension,
         "reward_bound": problem.reward_bound,
+        **problem.scale.to_dict(),
         "varying_actions": None
         if isinstance(actions, FixedActions)
         else [actions.count, actions.dimension],
@@ -196,6 +203,9 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     context_dimension = _whole(header["context_dimension"], "context_dimension")
     basis, leaves = span_of(header, arrays, actions, context_dimension)
     bound = _number(header["reward_bound"], "reward_bound", 1e-50, 1e50)
+    scale = RewardScale.from_dict(header)
+    if scale.bound != bound:
+        raise BundleError("the bundle is malformed: its range of rewards has another bound")
     plan = _plan(header, arrays, basis, bound)
     described = header.get("schema")
     schema = None if described is None else Schema.from_dict(described)
@@ -204,14 +214,15 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     conduct = Conduct.from_state(_conduct(header["conduct"]), arrays, basis, actions)
     if conduct.bounds is not None and conduct.bounds.columns > context_dimension:
         raise BundleError("the bundle is malformed: a rule is about a column that is not there")
+    missing = header.get("missing_reward", 0.0)
     bundle = Bundle(
         plan=plan,
         conduct=conduct,
         context_dimension=context_dimension,
-        reward_bound=bound,
+        scale=scale,
         randomizer=Randomizer(header["randomizer"]),
         digest=digest,
-        missing_reward=_number(header.get("missing_reward", 0.0), "missing_reward", -bound, bound),
+        missing_reward=_number(missing, "missing_reward", scale.low, scale.high),
         schema=schema,
     )
     _check_shapes(bundle, leaves)

@@ -75,7 +75,7 @@ class Device:
                 whitened[place],
                 settled(baseline)[place],
                 settled(np.where(np.isfinite(rewards), rewards, bundle.missing_reward)),
-                reward_bound=bundle.reward_bound,
+                scale=bundle.scale,
             )
         return units * usable[:, None]
 

@@ -1,0 +1,178 @@
+"""From what callers send as a reward to the number that is learnt, and back: a public map.
+
+A reward in ``[low, high]`` is clipped to it, passed through a public increasing transform ``h``, and
+centred:
+
+    y = h(clip(reward, low, high)) - c,     c = (h(low) + h(high))/2,     |y| <= B = (h(high) - h(low))/2
+
+The sensitivity of a release goes with ``B``, so the range used is the range needed: 0 and 1 as
+``reward_range=(0, 1)`` have ``B = 1/2``, as ``reward_bound=1`` twice that. Nothing here looks at more
+than one reward, and no reward raises: clipping comes first, and ``h`` is defined on the range.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite, log1p, sqrt
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.checks import between, is_number, one_of, positive
+from capri.errors import ConfigurationError
+
+# Transforms by name: on numbers, on arrays, and the least reward that has one.
+_TRANSFORMS: dict[str, tuple[Callable[[float], float], Callable[..., Any], float]] = {
+    "log1p": (log1p, np.log1p, 0.0),
+    "sqrt": (sqrt, np.sqrt, 0.0),
+}
+
+
+@dataclass(frozen=True)
+class RewardScale:
+    """The range of rewards in the caller's units, and the transform by which they are learnt.
+
+    >>> RewardScale(0.0, 1.0).bound, RewardScale(0.0, 1.0).centre
+    (0.5, 0.5)
+    >>> RewardScale(0.0, 99.0, "sqrt").learnt(np.array([49.0, -5.0, 1e9])).round(2)
+    array([ 2.03, -4.97,  4.97])
+    """
+
+    low: float
+    high: float
+    transform: str | None = None
+
+    @classmethod
+    def within(cls, bound: float) -> "RewardScale":
+        """Rewards of at most this absolute value, learnt as they are."""
+        return cls(-bound, bound)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether rewards are learnt as they are: ``reward_bound`` says it all."""
+        return self.low == -self.high and self.transform is None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """``h(low)`` and ``h(high)``."""
+        if self.transform is None:
+            return self.low, self.high
+        function = _TRANSFORMS[self.transform][0]
+        return function(self.low), function(self.high)
+
+    @property
+    def bound(self) -> float:
+        """``B``: half the width of the range."""
+        low, high = self.ends
+        return high / 2 - low / 2
+
+    @property
+    def centre(self) -> float:
+        """What is subtracted before a reward is encoded, and added to estimates."""
+        low, high = self.ends
+        return low / 2 + high / 2
+
+    def learnt(self, rewards: FloatArray) -> FloatArray:
+        """``y`` of each reward, within ``[-B, B]``; NaN, which is no reward, stays."""
+        bound = self.bound
+        if not self.symmetric:
+            rewards = np.minimum(np.maximum(rewards, self.low), self.high)
+            if self.transform is not None:
+                rewards = _TRANSFORMS[self.transform][1](rewards)
+            rewards = rewards - self.centre
+        return np.asarray(np.minimum(np.maximum(rewards, -bound), bound))
+
+    def told(self, values: FloatArray) -> FloatArray:
+        """Estimates of ``y`` in the units of (transformed) rewards."""
+        return values if self.symmetric else np.asarray(values + self.centre)
+
+    def at(self, share: FloatArray | float) -> Any:
+        """Rewards by where they lie: -1 is ``low``, 0 the middle, 1 ``high``; beyond is allowed."""
+        return (self.low / 2 + self.high / 2) + (self.high / 2 - self.low / 2) * share
+
+    def arguments(self) -> dict[str, Any]:
+        """What a policy is built with to have this scale."""
+        if self.symmetric:
+            return {"reward_bound": self.high}
+        return {"reward_range": (self.low, self.high), "reward_transform": self.transform}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for a file, nothing where ``reward_bound`` says it all."""
+        if self.symmetric:
+            return {}
+        return {"reward_range": [self.low, self.high], "reward_transform": self.transform}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "RewardScale":
+        """The inverse of :meth:`to_dict`, beside ``reward_bound``; files may have neither range."""
+        if values.get("reward_range") is None:
+            return cls.within(float(values["reward_bound"]))
+        low, high = values["reward_range"]
+        return checked_scale(None, (low, high), values.get("reward_transform"))
+
+    def __str__(self) -> str:
+        inside = f"[{self.low:g}, {self.high:g}]"
+        return inside if self.transform is None else f"{self.transform} of {inside}"
+
+
+def rescaled(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Settings with some changed: another bound replaces a range, and another range a bound."""
+    if not _NAMES.isdisjoint(changes):
+        settings = {name: value for name, value in settings.items() if name not in _NAMES}
+    return settings | changes
+
+
+_NAMES = frozenset({"reward_bound", "reward_range", "reward_transform"})
+
+
+def checked_scale(
+    reward_bound: float | None,
+    reward_range: object = None,
+    reward_transform: str | None = None,
+) -> RewardScale:
+    """The scale, or an error that says what is allowed."""
+    if reward_transform is not None:
+        one_of("reward_transform", reward_transform, tuple(_TRANSFORMS))
+        if reward_range is None:
+            raise ConfigurationError(
+                f"reward_transform={reward_transform!r} needs the range of rewards before it: give "
+                "reward_range=(low, high), as in (0, 3600) for durations of up to an hour"
+            )
+    if reward_range is None:
+        bound = positive("reward_bound", 1.0 if reward_bound is None else reward_bound)
+        return RewardScale.within(float(between("reward_bound", bound, 1e-50, 1e50)))
+    if reward_bound is not None:
+        raise ConfigurationError(
+            f"give reward_range or reward_bound, not both: reward_bound={reward_bound} is "
+            f"reward_range=({-reward_bound}, {reward_bound}), got {reward_range!r}"
+        )
+    low, high = _ends(reward_range)
+    if reward_transform is not None and low < _TRANSFORMS[reward_transform][2]:
+        raise ConfigurationError(
+            f"reward_transform={reward_transform!r} needs rewards of "
+            f"{_TRANSFORMS[reward_transform][2]:g} or more, got reward_range=({low}, {high})"
+        )
+    scale = RewardScale(low, high, reward_transform)
+    if not scale.bound > 1e-9 * max(abs(end) for end in scale.ends):
+        raise ConfigurationError(
+            f"reward_range=({low}, {high}) is too narrow for where it lies: rewards could not be "
+            "told apart. Send them less what they have in common"
+        )
+    return scale
+
+
+def _ends(reward_range: object) -> tuple[float, float]:
+    """The two ends of a range, checked."""
+    ends = tuple(reward_range) if isinstance(reward_range, tuple | list) else ()
+    if len(ends) != 2 or not all(is_number(end) and isfinite(end) for end in ends):
+        raise ConfigurationError(
+            f"reward_range must be two numbers (low, high), as in (0, 1), got {reward_range!r}"
+        )
+    low, high = (float(end) for end in ends)
+    if not low < high:
+        raise ConfigurationError(f"reward_range needs low < high, got ({low}, {high})")
+    for end in (low, high):
+        between("the ends of reward_range", end, -1e50, 1e50)
+    if high - low < 1e-50:
+        raise ConfigurationError(f"reward_range is narrower than 1e-50: ({low}, {high})")
+    return low, high
