@@ -23,6 +23,8 @@ class VisitStatus(IntEnum):
     SERVED = 0
     INVALID = 1  # its context is no row of numbers: played by the default law, counts for nothing
     OVER_LIMIT = 2  # its user has contributed as often as allowed: counts for nothing
+    DEFAULT = 3  # mode "default": the named action was played, nothing is learnt
+    SHADOW = 4  # mode "shadow": another system decided, and counts in the shadow estimate alone
 
     def __str__(self) -> str:
         return self.name.lower().replace("_", " ")
@@ -251,7 +253,7 @@ class LawTable:
     """
 
     def __init__(self, law: FloatArray) -> None:
-        self._law = law
+        self.law = law
         cumulative = np.cumsum(law, axis=1)
         cumulative /= cumulative[:, -1:]
         self._cumulative = cumulative
@@ -263,16 +265,16 @@ class LawTable:
         """
         if len(rows) < 64:
             chosen = (self._cumulative[rows] <= uniform[:, None]).sum(axis=1)
-            return chosen, self._law[rows, chosen]
+            return chosen, self.law[rows, chosen]
         low = np.zeros(len(rows), dtype=np.int64)
-        high = np.full(len(rows), self._law.shape[1] - 1)
+        high = np.full(len(rows), self.law.shape[1] - 1)
         # Bisection of all rows at once, without a (rows x actions) matrix.
         while (low < high).any():
             middle = (low + high) // 2
             above = self._cumulative[rows, middle] > uniform
             high = np.where(above, middle, high)
             low = np.where(above, low, middle + 1)
-        return low, self._law[rows, low]
+        return low, self.law[rows, low]
 
 
 # The sampling law of a pool is kept as a table up to this many pairs, else computed when needed.
@@ -332,3 +334,20 @@ class Chooser:
             table = LawTable(law)
             actions[which], propensity[which] = table.draw(np.arange(len(which)), uniform[which])
         return place, actions, propensity
+
+    def probability(
+        self, rows: FloatArray, valid: BoolArray | None, place: IntArray, actions: IntArray
+    ) -> FloatArray:
+        """How probable given actions were under the law, 0 for an action that is none (-1)."""
+        count = self._problem.actions.count
+        law = np.empty((len(rows), count))
+        for part in context_chunks(len(rows), count):
+            with np.errstate(all="ignore"):
+                law[part] = self._probabilities(rows[part])
+                sound = np.abs(law[part].sum(axis=1) - 1) < _ROUNDING
+            law[part][~sound if valid is None else ~(sound & valid[part])] = 1 / count
+        if self._table is not None:
+            inside = place >= 0
+            law[inside] = self._table.law[place[inside]]
+        chosen = law[np.arange(len(rows)), np.maximum(actions, 0)]
+        return np.asarray(np.where(actions >= 0, chosen, 0.0))

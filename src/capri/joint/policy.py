@@ -17,14 +17,15 @@ from capri.epoch.decide import (
     Decision,
     Decisions,
     RewardStatus,
-    VisitStatus,
     decision_rewards,
     warn_of_ignored,
 )
 from capri.epoch.history import History
 from capri.epoch.ids import SIMULATED, DecisionIds
+from capri.epoch.modes import Logged, Mode, Operation, as_logged, serve
 from capri.epoch.problem import checked_problem
 from capri.epoch.rewards import checked_terms
+from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, HorizonError, ShapeError
 from capri.joint.backing import Backing
 from capri.joint.flights import Flights
@@ -39,9 +40,6 @@ from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId, UserLimit
 from capri.spaces import Contexts, as_visits, as_wanted
-
-# Plain numbers: looking up a member of an enumeration takes long.
-_, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
 
 
 class Capri(Flights):
@@ -99,6 +97,9 @@ class Capri(Flights):
         How long the decision of a key is kept; None for the wait plus 30 days.
     after:
         A certificate of this store: a copy of the store that is older is refused.
+    anchor:
+        Where, outside of the store, is noted how far it has come: a file, or the address of another
+        database. An older copy of the store is then refused by every process and machine.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -130,6 +131,7 @@ class Capri(Flights):
         store_key: bytes | None = None,
         key_retention: timedelta | None = None,
         after: Certificate | None = None,
+        anchor: str | None = None,
         **options: Any,
     ) -> None:
         limit = None
@@ -192,6 +194,8 @@ class Capri(Flights):
         self._waiting: list[OpenEpoch] = []
         self._chooser: Chooser | None = None
         self._played = 0  # releases behind the law that the open epoch plays
+        self._mode, self._operations = Mode(), list[Operation]()
+        self._shadows: list[ShadowRecord] = []
         # Servers call from many threads; a decision or a reward must be counted once.
         self._lock = RLock()
         self._process = os.getpid() if self.private or store is not None else None
@@ -199,9 +203,9 @@ class Capri(Flights):
         self._keys = KeyBook(self._retention)
         self._backing: Backing | None = None
         if store is not None:
-            self._attach(store, store_key, after)
-        elif store_key is not None or after is not None:
-            raise ConfigurationError("store_key and after are of use with a store only")
+            self._attach(store, store_key, after, anchor)
+        elif store_key is not None or after is not None or anchor is not None:
+            raise ConfigurationError("store_key, after and anchor are of use with a store only")
 
     def __repr__(self) -> str:
         return f"Capri({self.guarantee}; epoch {len(self._course.records) + 1})"
@@ -209,18 +213,29 @@ class Capri(Flights):
     # -- deciding ---------------------------------------------------------------------------------
 
     def act(
-        self, context: object, *, user: UserId | None = None, key: str | None = None
+        self,
+        context: object,
+        *,
+        user: UserId | None = None,
+        key: str | None = None,
+        chosen: str | int | None = None,
+        chosen_propensity: float | None = None,
     ) -> Decision:
         """Decide for one context: a row of numbers or, with a schema, a record by name.
 
         Any numbers are served: a context that is none (NaN, infinite, beyond 1e100) is played by
         the default law, every action alike, and counts for nothing, as its ``status`` says. The
         same ``key`` gets the same decision while it is kept, whatever the context is then.
+        ``chosen`` and ``chosen_propensity``: what another system did and how probable that was, of
+        use in mode "shadow" alone (:meth:`set_mode`).
         """
         contexts = self._problem.contexts
         visit = as_visits(contexts.encoded(context, single=True), contexts.dimension, single=True)
         users, keys = None if user is None else [user], None if key is None else [key]
-        return self._serve(*visit, users, keys)[0]
+        logged = None
+        if chosen is not None or chosen_propensity is not None:
+            logged = as_logged([chosen], [chosen_propensity], 1)
+        return self._serve(*visit, users, keys, logged)[0]
 
     def act_many(
         self,
@@ -228,11 +243,14 @@ class Capri(Flights):
         *,
         users: Sequence[UserId] | None = None,
         keys: Sequence[str] | None = None,
+        chosen: Sequence[str | int | None] | None = None,
+        chosen_propensities: Sequence[float | None] | None = None,
     ) -> Decisions:
         """Decide for at most :attr:`remaining` contexts, ``(n, d)``, whatever their values."""
         public = self._problem.contexts
         visits = as_visits(public.encoded(contexts), public.dimension)
-        return self._serve(*visits, users, keys)
+        logged = as_logged(chosen, chosen_propensities, len(visits[0]))
+        return self._serve(*visits, users, keys, logged)
 
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
         """Decide, and keep only the decisions for these actions: the others were never made.
@@ -247,10 +265,12 @@ class Capri(Flights):
                 "a private policy replays no log: who is kept would depend on other users' data. "
                 "Build it with simulation_seed"
             )
+        if not self.mode.active:
+            raise ConfigurationError('a log is replayed in mode "active" only')
         if self._backing is not None:
-            return self._serve_stored(rows, None, None, None, wanted)
+            return self._serve_stored(rows, None, None, None, None, wanted)
         with self._lock:
-            return self._decide(rows, None, None, wanted)
+            return self._decide(rows, None, None, None, wanted)
 
     def _check_process(self) -> None:
         """A private policy stays in its process: a forked copy would count users and data twice."""
@@ -265,6 +285,7 @@ class Capri(Flights):
         rows: FloatArray,
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
+        logged: Logged | None = None,
         wanted: IntArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
         self._check_process()
@@ -278,20 +299,23 @@ class Capri(Flights):
             self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
         if self._timed:  # before anything is reserved: a clock is code of the caller
             self._keep_time(epoch, len(rows))
-        status = np.zeros(len(rows), dtype=np.int64)
-        if self._participation is not None and users is not None:
-            status[~self._participation.take(users, epoch.plan.epoch)] = OVER_LIMIT
-        if valid is not None:
-            status[~valid] = INVALID_CONTEXT
+        mode, within = self._mode, None
+        if self._participation is not None and users is not None and mode.contributes:
+            within = self._participation.take(users, epoch.plan.epoch)
         uniform = self._streams.actions.random(len(rows))
-        place, actions, propensity = self._chooser.draw(rows, valid, uniform)
+        served = serve(mode, self._problem, self._chooser, rows, valid, within, uniform, logged)
+        place, actions, propensity = served.place, served.action, served.propensity
+        status = served.status
         kept = np.ones(len(rows), dtype=np.bool_) if wanted is None else actions == wanted
         if wanted is not None:
             rows, place, actions, propensity, status = (
                 rows[kept], place[kept], actions[kept], propensity[kept], status[kept]
             )  # fmt: skip
         pairs = self._problem.actions.chosen(rows, actions)
-        numbers = epoch.issue(pairs, place, actions, status)
+        if mode.active:
+            numbers = epoch.issue(pairs, place, actions, status)
+        else:
+            numbers = epoch.issue_apart(pairs, actions, status, served.weights)
         self._decided += len(rows)
         features = pairs[:, pairs.shape[1] - self._problem.actions.dimension :]
         names = self._problem.actions.names
