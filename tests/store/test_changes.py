@@ -217,7 +217,7 @@ def test_a_default_serves_everybody_and_teaches_nothing(build: Callable[..., Cap
     two.set_mode("active")
     assert one.act([0.0]).status is VisitStatus.SERVED
     assert [str(each).split(" ", 2)[2] for each in one.operations] == [
-        "mode mode='default', action='blue'",
+        "mode action='blue', mode='default'",
         "mode mode='active'",
     ]
 

@@ -120,7 +120,7 @@ class Operation:
         return cls(values["kind"], values["made"], record)
 
     def __str__(self) -> str:
-        said = ", ".join(f"{name}={value!r}" for name, value in self.record.items())
+        said = ", ".join(f"{name}={value!r}" for name, value in sorted(self.record.items()))
         return f"{self.time:%Y-%m-%d %H:%M:%S} {self.kind} {said}"
 
 
