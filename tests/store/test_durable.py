@@ -430,8 +430,3 @@ def test_everybody_is_told_of_a_release_once(build: Callable[..., Capri]) -> Non
     assert len(released) >= 2
     assert len(three.epochs) == len(released)
     assert told == {"one": released, "two": released, "three": released[1:]}
-
-
-def test_actions_stay_where_there_is_a_store(build: Callable[..., Capri]) -> None:
-    with pytest.raises(ConfigurationError, match="keeps the actions it was built with"):
-        build().replace_actions(np.linspace(0, 1, 3)[:, None])

@@ -38,8 +38,8 @@ def test_a_draft_is_the_same_wherever_it_is_made(tmp_path: Path) -> None:
     assert run._backing is not None
     keeper = run._backing._keeper
     task = Task(plan=(keeper.following(), 10))
-    here = drafted(run.problem, keeper.branch(), task, 1)
-    shop = Workshop(run.problem)
+    here = drafted(keeper.branch(), task, 1)
+    shop = Workshop()
     shop.apart = True
     there = shop.make(keeper.branch(), task, 1, Streams(None))
     assert shop._process is not None
@@ -117,7 +117,7 @@ def test_what_fails_elsewhere_is_made_here(tmp_path: Path, monkeypatch: pytest.M
     play(run, 10)
     assert run._backing is not None
     keeper = run._backing._keeper
-    shop = Workshop(run.problem)
+    shop = Workshop()
     shop.apart = True
     task = Task(plan=(keeper.following(), 10))
     with monkeypatch.context() as patched:

@@ -12,6 +12,7 @@ from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
+from capri.epoch.shadow import ShadowRecord, ShadowSum
 from capri.epoch.storage import Arrays, plan_state, segment_from_state, segment_state
 from capri.privacy.gate import Gate, MessageMechanism, SumMechanism
 from capri.privacy.promise import PrivacyModel
@@ -74,7 +75,11 @@ class OpenEpoch:
         self._encoder = Encoder(plan, problem)
         self.segments: list[Segment] = [plan.opening]
         self._starts = [0]
-        self._forsaken = [0]
+        self._forsaken = [0]  # decisions of each segment that teach nothing
+        self._apart = 0  # decisions that the policy did not take
+        # Of visits that another system decided for: their sum, and the weight of each.
+        self._shadow: ShadowSum | None = None
+        self._weights = np.empty(0)
 
     def __repr__(self) -> str:
         return f"OpenEpoch(epoch={self.plan.epoch}, length={self.plan.length})"
@@ -107,6 +112,59 @@ class OpenEpoch:
         made = zip(self._starts, ends, self._forsaken, strict=True)
         return tuple(end - start - lost for start, end, lost in made)
 
+    @property
+    def visited(self) -> bool:
+        """Whether anybody came, in whatever mode, whose visit was not lost."""
+        return self._apart > 0 or any(self.counts)
+
+    def issue_apart(
+        self,
+        pairs: FloatArray,
+        action_index: IntArray,
+        visit: IntArray,
+        weights: FloatArray | None,
+    ) -> IntArray:
+        """Note decisions that the policy did not take: they have slots, and teach nothing.
+
+        ``weights``: of visits in shadow mode, NaN where one counts for nothing.
+        """
+        first, count = self.issued, len(action_index)
+        numbers = self.issue(pairs, np.full(count, -1), action_index, visit)
+        self._forsaken[-1] += count
+        self._apart += count
+        if weights is not None:
+            self._await_shadows()
+            assert self._shadow is not None
+            self._shadow.visits += count
+            place = slice(first, first + count)
+            self._weights[place] = weights
+            self._status[place] = np.where(np.isnan(weights), UNCOUNTED, ACCEPTED)
+        return numbers
+
+    def _await_shadows(self) -> None:
+        """Make room for what another system decides."""
+        if self._shadow is None:
+            self._shadow = ShadowSum(self._problem, self.plan.epoch, self.plan.capacity)
+            self._weights = np.full(self.plan.length, np.nan)
+
+    def _without_shadows(self, place: IntArray, rewards: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Add rewards of shadow visits to their own sum; those that are left."""
+        if self._shadow is None:
+            return place, rewards
+        own = ~np.isnan(self._weights[place])
+        self._shadow.add(self._weights[place[own]], rewards[own])
+        self._status[place[own]] = DUPLICATE
+        return place[~own], rewards[~own]
+
+    def release_shadow(self) -> ShadowRecord | None:
+        """Pass the sum of the shadow visits through the gate, before :meth:`release`."""
+        if self._shadow is None or not self._shadow.visits:
+            return None
+        self._without_shadows(*self._missing())
+        record, _ = self._shadow.release(self._gate)
+        self._shadow = None  # once
+        return record
+
     def issue(
         self,
         pairs: FloatArray,
@@ -138,6 +196,9 @@ class OpenEpoch:
         if statuses.any():
             accepted = statuses == ACCEPTED
             numbers, rewards = numbers[accepted], rewards[accepted]
+        if self._shadow is not None:
+            own, rewards = self._without_shadows(numbers - self.first, rewards)
+            numbers = own + self.first
         if len(numbers):
             place: IntArray | slice = numbers - self.first
             if len(numbers) == 1:  # a slice is looked up several times faster than an index array
@@ -196,10 +257,7 @@ class OpenEpoch:
 
     def release(self) -> Release:
         """Pass the sum through the gate; a missing reward counts as the terms say."""
-        awaited = np.flatnonzero(self._status[: self.issued] == ACCEPTED)
-        combined = self._combined[awaited] if self._keyed else np.full(len(awaited), np.nan)
-        rewards = settled(combined, self._terms)
-        total = self._accumulator + self._total(awaited, rewards)
+        total = self._accumulator + self._total(*self._missing())
         plan, mechanism, counts = self.plan, self._mechanism, self.counts
         participants = sum(counts)
         if isinstance(mechanism, SumMechanism):
@@ -212,10 +270,17 @@ class OpenEpoch:
             plan=plan, vector=vector, event=event, segments=tuple(self.segments), counts=counts
         )
 
+    def _missing(self) -> tuple[IntArray, FloatArray]:
+        """Decisions whose message is still to be made, and what their rewards come to."""
+        awaited = np.flatnonzero(self._status[: self.issued] == ACCEPTED)
+        combined = self._combined[awaited] if self._keyed else np.full(len(awaited), np.nan)
+        return awaited, settled(combined, self._terms)
+
     def forsake(self, issued: int) -> None:
         """Give up the first ``issued`` decisions: they are unknown here and count for nothing."""
         self.issued = issued
         self._status[:issued] = LATE
+        self._shadow, self._apart = None, 0
         ends = [*self._starts[1:], issued]
         self._forsaken = [end - start for start, end in zip(self._starts, ends, strict=True)]
         self.began = self.filled = None  # its time begins with the first decision that counts
@@ -236,6 +301,8 @@ class OpenEpoch:
                 segment_values, segment_arrays = segment_state(segment)
                 values["segments"].append({"start": start, **segment_values})
                 arrays |= segment_arrays
+        if any(self._forsaken):
+            values["untaught"] = list(self._forsaken)
         times = {name: getattr(self, name) for name in _TIMES}
         values |= {name: time for name, time in times.items() if time is not None}
         return values, arrays
@@ -252,6 +319,8 @@ class OpenEpoch:
             ]
             self._starts = [int(segment["start"]) for segment in values["segments"]]
             self._forsaken = [0] * len(self.segments)
+        self._forsaken = list(values.get("untaught", self._forsaken))
+        self._apart = sum(self._forsaken)
 
     def state(self) -> Arrays:
         """Secret arrays of an open epoch. Only a simulation may store them."""
@@ -268,6 +337,9 @@ class OpenEpoch:
             seen = sorted(self._seen)
             arrays["seen.number"] = np.array([number for number, _ in seen], dtype=np.int64)
             arrays["seen.key"] = np.array([key for _, key in seen], dtype=np.str_)
+        if self._shadow is not None:
+            arrays["shadow.weights"] = self._weights[:issued]
+            arrays["shadow.sum"] = np.append(self._shadow.units, self._shadow.visits)
         return arrays
 
     def restore(self, arrays: Arrays) -> None:
@@ -287,3 +359,9 @@ class OpenEpoch:
             self._combined[:issued] = arrays["combined"]
             numbers, keys = arrays["seen.number"].tolist(), arrays["seen.key"].tolist()
             self._seen = set(zip(numbers, keys, strict=True))
+        if "shadow.sum" in arrays:
+            self._await_shadows()
+            assert self._shadow is not None
+            self._weights[:issued] = arrays["shadow.weights"]
+            *units, visits = arrays["shadow.sum"].tolist()
+            self._shadow.units, self._shadow.visits = np.array(units, dtype=np.int64), visits

@@ -25,6 +25,8 @@ class VisitStatus(IntEnum):
     INVALID = 1  # its context is no row of numbers: played by the default law, counts for nothing;
     # or nothing of its set of available actions can be offered
     OVER_LIMIT = 2  # its user has contributed as often as allowed: counts for nothing
+    DEFAULT = 3  # mode "default": the named action was played, nothing is learnt
+    SHADOW = 4  # mode "shadow": another system decided, and counts in the shadow estimate alone
 
     def __str__(self) -> str:
         return self.name.lower().replace("_", " ")
@@ -253,7 +255,7 @@ class LawTable:
     """
 
     def __init__(self, law: FloatArray) -> None:
-        self._law = law
+        self.law = law
         cumulative = np.cumsum(law, axis=1)
         cumulative /= cumulative[:, -1:]
         self._cumulative = cumulative
@@ -265,16 +267,16 @@ class LawTable:
         """
         if len(rows) < 64:
             chosen = (self._cumulative[rows] <= uniform[:, None]).sum(axis=1)
-            return chosen, self._law[rows, chosen]
+            return chosen, self.law[rows, chosen]
         low = np.zeros(len(rows), dtype=np.int64)
-        high = np.full(len(rows), self._law.shape[1] - 1)
+        high = np.full(len(rows), self.law.shape[1] - 1)
         # Bisection of all rows at once, without a (rows x actions) matrix.
         while (low < high).any():
             middle = (low + high) // 2
             above = self._cumulative[rows, middle] > uniform
             high = np.where(above, middle, high)
             low = np.where(above, low, middle + 1)
-        return low, self._law[rows, low]
+        return low, self.law[rows, low]
 
 
 # The sampling law of a pool is kept as a table up to this many pairs, else computed when needed.
@@ -351,7 +353,52 @@ class Chooser:
         own = None if available is None else available[which]
         return (bounds or Bounds.none(count)).default(own, len(which))
 
+    def named(
+        self,
+        action: int,
+        rows: FloatArray,
+        valid: BoolArray | None,
+        uniform: FloatArray,
+        available: BoolArray | None,
+    ) -> tuple[IntArray, FloatArray]:
+        """One action for everybody whom rules and their own sets offer it, else the default law."""
+        bounds, count = self._problem.bounds, self._problem.actions.count
+        chosen, propensity = np.full(len(rows), action), np.ones(len(rows))
+        if bounds is None and available is None:
+            return chosen, propensity
+        bounds = bounds or Bounds.none(count)
+        offered = bounds.offered(rows, available)[:, action]
+        if valid is not None:
+            offered &= valid | bounds.always[action]
+        table = LawTable(self._default(available, np.arange(len(rows))))
+        others, chance = table.draw(np.arange(len(rows)), uniform)
+        return np.where(offered, chosen, others), np.where(offered, propensity, chance)
+
     def unserved(self, rows: FloatArray, available: BoolArray) -> BoolArray:
         """Whose set cannot be kept to: such visits count for nothing."""
         bounds = self._problem.bounds or Bounds.none(self._problem.actions.count)
         return ~bounds.served(rows, available)
+
+    def probability(
+        self,
+        rows: FloatArray,
+        valid: BoolArray | None,
+        place: IntArray,
+        actions: IntArray,
+        available: BoolArray | None = None,
+    ) -> FloatArray:
+        """How probable given actions were under the law, 0 for an action that is none (-1)."""
+        count = self._problem.actions.count
+        law = np.empty((len(rows), count))
+        for part in context_chunks(len(rows), count):
+            own = () if available is None else (available[part],)
+            with np.errstate(all="ignore"):
+                law[part] = self._probabilities(rows[part], *own)
+                sound = np.abs(law[part].sum(axis=1) - 1) < _ROUNDING
+            odd = ~sound if valid is None else ~(sound & valid[part])
+            law[part][odd] = self._default(available, np.arange(len(rows))[part])[odd]
+        if self._table is not None and available is None:
+            inside = place >= 0
+            law[inside] = self._table.law[place[inside]]
+        chosen = law[np.arange(len(rows)), np.maximum(actions, 0)]
+        return np.asarray(np.where(actions >= 0, chosen, 0.0))

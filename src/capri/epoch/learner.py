@@ -1,8 +1,9 @@
 """What every learner offers. A learner sees plans, releases and public draws; never a user."""
 
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,6 +33,19 @@ class Lesson:
 
 class Learner(ABC):
     """Plans epochs and turns releases into a way to play. Everything it holds is public."""
+
+    _problem: Problem
+
+    @property
+    def problem(self) -> Problem:
+        """What it plays, with the actions of now."""
+        return self._problem
+
+    def on(self, problem: Problem) -> Self:
+        """A copy for a problem with other actions, to restore a state into that knew them."""
+        heir = copy(self)
+        heir._problem = problem
+        return heir
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -71,9 +85,7 @@ class Learner(ABC):
         """Take in what a closed epoch released."""
 
     @abstractmethod
-    def probabilities(
-        self, contexts: FloatArray, available: BoolArray | None = None
-    ) -> FloatArray:
+    def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
         """The sampling law of the open epoch: ``(n, n_actions)``, rows sum to 1.
 
         ``available``: sets of actions that it is to keep to, one row each.

@@ -9,7 +9,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.family.factor import Factor
 from capri.features import Function, Span, row_by_row
-from capri.spaces import Actions
+from capri.spaces import Actions, FixedActions
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,11 @@ class ProductBasis(Span):
         """Pairs ``(contexts[row], action)`` and their coordinates, the context's computed once."""
         pairs = actions.chosen(contexts[row], action)
         columns = self.context.columns
-        z = self.action(pairs[:, columns:]) if self.table is None else self.table[action]
+        if isinstance(actions, FixedActions):
+            # Not those of the table: an epoch may be read after its actions were replaced.
+            z = self.action(actions.rows)[action]
+        else:
+            z = self.action(pairs[:, columns:])
         return pairs, self._products(self._of_contexts(contexts[:, :columns])[row], z)
 
     def values(self, pairs: FloatArray, weights: FloatArray) -> FloatArray:

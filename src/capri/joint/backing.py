@@ -11,10 +11,13 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.course import Course
 from capri.epoch.decide import Decisions
 from capri.epoch.ids import SIMULATED, DecisionIds
+from capri.epoch.modes import Logged, Mode, Operation
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
+from capri.epoch.shadow import ShadowRecord
 from capri.errors import HorizonError, PrivacyLeakWarning, StorageError
+from capri.joint.changes import Changes
 from capri.joint.desk import Desk, Visits
 from capri.joint.planner import Planner
 from capri.joint.record import TURNS, OvertakenError
@@ -25,6 +28,7 @@ from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
 from capri.store.address import open_database
+from capri.store.anchor import open_anchor
 from capri.store.blobs import packed, unpacked
 from capri.store.lineage import Seen
 from capri.store.shelf import Shelf
@@ -43,6 +47,7 @@ class Backing:
         store_key: bytes | None,
         retention: float,
         after: Seen | None,
+        anchor: str | None,
         configuration: Configuration,
         problem: Problem,
         course: Course,
@@ -58,7 +63,9 @@ class Backing:
         self._horizon, self._adopt = horizon, adopt
         self._now = now
         self._lock = RLock()
-        self.shelf = Shelf(open_database(url), store_key)
+        held = open_anchor(anchor, url)
+        self.anchored = held is not None
+        self.shelf = Shelf(open_database(url), store_key, held)
         try:
             self._open(configuration, course, after)
             self._keeper = Rounds(
@@ -80,6 +87,7 @@ class Backing:
             retention=retention,
             now=self._now,
         )
+        self._changes = Changes(self._keeper, self._now)
         self._planner = Planner(self._step)
         self.closed = False
         if not streams.simulated:
@@ -116,9 +124,9 @@ class Backing:
     def _publish(self, course: Course, events: list[ReleaseEvent]) -> None:
         """What this process has read or learnt, committed by whoever it was."""
         if self._ledger is not None:
-            known = {event.epoch for event in self._ledger.events}
+            known = {(event.epoch, event.purpose) for event in self._ledger.events}
             for event in events:
-                if event.epoch not in known:
+                if (event.epoch, event.purpose) not in known:
                     self._ledger.record(event)
         self._adopt(course)
 
@@ -135,12 +143,13 @@ class Backing:
         valid: BoolArray | None,
         users: Sequence[str] | None,
         keys: Sequence[str] | None,
+        logged: Logged | None = None,
         wanted: IntArray | None = None,
         available: BoolArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
         """Decide for some visits; users are given as digests."""
         digests = None if keys is None else [self.shelf.digest("key", key) for key in keys]
-        visits = Visits(rows, valid, users, digests, wanted, available)
+        visits = Visits(rows, valid, users, digests, logged, wanted, available)
         if self._streams.simulated:
             with self._lock:
                 if keys is None and len(rows) > self.remaining:
@@ -175,6 +184,29 @@ class Backing:
     def refresh(self) -> None:
         """Read what others have published since."""
         self._keeper.refresh()
+
+    # -- operating --------------------------------------------------------------------------------
+
+    @property
+    def mode(self) -> Mode:
+        """Who decides, as this process last read it."""
+        return self._keeper.mode_of(self._keeper.look() if not self.closed else self._keeper.view)
+
+    def set_mode(self, mode: Mode) -> None:
+        """From the next decision on, in every process."""
+        self._repeat(lambda: self._changes.set_mode(mode))
+
+    def replace_actions(self, renewed: Callable[[Problem], Problem]) -> None:
+        """From the next epoch on that is not planned yet, in every process."""
+        self._repeat(lambda: self._changes.replace_actions(renewed))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What operators did."""
+        return self._changes.operations()
+
+    def shadows(self) -> tuple[ShadowRecord, ...]:
+        """What the policy would have been worth."""
+        return self._changes.shadows()
 
     # -- epochs -----------------------------------------------------------------------------------
 

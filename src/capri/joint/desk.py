@@ -25,20 +25,19 @@ from capri.epoch.decide import (
     UNCOUNTED,
     UNKNOWN,
     Decisions,
-    VisitStatus,
 )
 from capri.epoch.ids import DecisionIds
+from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
 from capri.joint.slots import FullError, SlotBook, Slots
 from capri.privacy.randomness import Streams
-from capri.store.records import Played, reward_blobs, status_of
+from capri.store.records import VOID, Played, is_counted, owned, reward_blobs
 from capri.store.shelf import Shelf
 from capri.store.transaction import Transaction
 from capri.store.view import View
 
-_, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
 Result = TypeVar("Result")
 
 # The last slot of an epoch whose end is open.
@@ -53,6 +52,7 @@ class Visits:
     valid: BoolArray | None
     users: Sequence[str] | None  # digests
     keys: Sequence[str] | None  # digests
+    logged: Logged | None = None
     wanted: IntArray | None = None
     available: BoolArray | None = None
 
@@ -145,14 +145,15 @@ class Desk:
         played, numbers, epoch, kept = self._play(transaction, view, visits, fresh, issued, leased)
         if visits.keys is None:
             assert played is not None
-            return self._decisions(numbers, epoch, played), kept, len(played)
+            return self._decisions(view, numbers, epoch, played), kept, len(played)
         fresh_keys = [visits.keys[place] for place in fresh.tolist()]
         if played is not None:
-            blobs = self._keyed(played).blobs()
+            owners = None if visits.users is None else _at(visits.users, fresh)
+            blobs = owned(self._keyed(view, epoch, played).blobs(), owners)
             self._write_keys(transaction, fresh_keys, numbers, epoch, blobs)
             for key, number, blob in zip(fresh_keys, numbers.tolist(), blobs, strict=True):
                 known[key] = (number, epoch, blob)
-        return self._remembered([known[key] for key in visits.keys]), kept, len(numbers)
+        return self._remembered(view, [known[key] for key in visits.keys]), kept, len(numbers)
 
     def _play(
         self,
@@ -176,30 +177,27 @@ class Desk:
         everybody = len(fresh) == len(visits)
         rows = visits.rows if everybody else visits.rows[fresh]
         valid = visits.valid if everybody or visits.valid is None else visits.valid[fresh]
-        status = np.zeros(len(rows), dtype=np.int64)
-        limit = self._problem.limit
-        if limit is not None and visits.users is not None:
-            users = [visits.users[place] for place in fresh.tolist()]
+        mode, limit, within = self._keeper.mode_of(view), self._problem.limit, None
+        users = None if visits.users is None else _at(visits.users, fresh)
+        if limit is not None and users is not None and mode.contributes:
             within = self._shelf.reserve(transaction, users, slots.epoch.number, limit)
-            status[~within] = OVER_LIMIT
+        problem = self._keeper.problem_of(view, slots.epoch.number)
+        logged = visits.logged if everybody or visits.logged is None else visits.logged[fresh]
+        uniform = self._streams.actions.random(len(rows))
         available = visits.available
-        if available is not None:
-            available = available if everybody else available[fresh]
-            status[chooser.unserved(rows, available)] = INVALID_CONTEXT
-        if valid is not None:
-            status[~valid] = INVALID_CONTEXT
-        place, actions, propensity = chooser.draw(
-            rows, valid, self._streams.actions.random(len(rows)), available
-        )
-        kept = np.ones(len(visits), dtype=np.bool_)
+        if available is not None and not everybody:
+            available = available[fresh]
+        served = serve(mode, problem, chooser, rows, valid, within, uniform, logged, available)
+        place, actions, propensity = served.place, served.action, served.propensity
+        status, kept = served.status, np.ones(len(visits), dtype=np.bool_)
         if visits.wanted is not None:
             kept = actions == visits.wanted
             rows, place, actions = rows[kept], place[kept], actions[kept]
             propensity, status = propensity[kept], status[kept]
-        pairs = self._problem.actions.chosen(rows, actions)
-        played = Played(status, place, actions, propensity, pairs)
+        played = Played(status, place, actions, propensity, problem.actions.chosen(rows, actions))
         numbers = np.array(slots.numbers[: len(rows)], dtype=np.int64)
-        self._shelf.write_decisions(transaction, numbers, played.blobs())
+        kept_rows = played if mode.active else _apart(played, served.weights)
+        self._shelf.write_decisions(transaction, numbers, owned(kept_rows.blobs(), users))
         if leased is None:
             self.slots.count(transaction, view, slots, len(rows))
         return played, numbers, slots.epoch.number, kept
@@ -240,17 +238,25 @@ class Desk:
         if transaction.insert_new("keys", sorted(rows)) < len(rows):
             raise OvertakenError  # that process was first: its decision is returned
 
-    def _keyed(self, played: Played) -> Played:
+    def _keyed(self, view: View, epoch: int, played: Played) -> Played:
         """What is kept for a key: without the context."""
-        rows = played.numbers[:, played.numbers.shape[1] - self._problem.actions.dimension :]
+        dimension = self._keeper.problem_of(view, epoch).actions.dimension
+        rows = played.numbers[:, played.numbers.shape[1] - dimension :]
         place = np.full(len(played), -1)
         return Played(played.status, place, played.action, played.propensity, rows)
 
-    def _remembered(self, found: Sequence[tuple[int, int, bytes]]) -> Decisions:
-        """Decisions as their keys have them."""
+    def _remembered(self, view: View, found: Sequence[tuple[int, int, bytes]]) -> Decisions:
+        """Decisions as their keys have them: each with the actions of its own epoch."""
         numbers = np.array([number for number, _, _ in found], dtype=np.int64)
         epochs = np.array([epoch for _, epoch, _ in found], dtype=np.int64)
         played = Played.read([blob for _, _, blob in found])
+        names = [self._keeper.problem_of(view, epoch).actions.names for _, epoch, _ in found]
+        called = None
+        if any(each is not names[0] for each in names):
+            called = tuple(
+                None if own is None else own[action]
+                for own, action in zip(names, played.action.tolist(), strict=True)
+            )
         return Decisions(
             numbers,
             int(epochs.max()),
@@ -259,20 +265,21 @@ class Desk:
             played.propensity,
             played.status,
             self._ids,
-            self._problem.actions.names,
+            names[0],
             epochs,
+            called,
         )
 
-    def _decisions(self, numbers: IntArray, epoch: int, played: Played) -> Decisions:
+    def _decisions(self, view: View, numbers: IntArray, epoch: int, played: Played) -> Decisions:
         return Decisions(
             numbers,
             epoch,
             played.action,
-            self._keyed(played).numbers,
+            self._keyed(view, epoch, played).numbers,
             played.propensity,
             played.status,
             self._ids,
-            self._problem.actions.names,
+            self._keeper.problem_of(view, epoch).actions.names,
         )
 
     # -- rewards ----------------------------------------------------------------------------------
@@ -342,7 +349,7 @@ class Desk:
             blob = decisions.get(row[0])
             if blob is None:
                 statuses.append(UNKNOWN)  # a slot that nobody filled
-            elif status_of(blob):
+            elif not is_counted(blob):
                 statuses.append(UNCOUNTED)
             elif keyed and not finite[place]:
                 statuses.append(INVALID)
@@ -366,6 +373,21 @@ class Desk:
         self._order = max(self._order + 1, time.time_ns())
         first, self._order = self._order, self._order + count
         return np.arange(first, first + count)
+
+
+def _at(values: Sequence[str], places: IntArray) -> list[str]:
+    """Some of the values."""
+    return [values[place] for place in places.tolist()]
+
+
+def _apart(played: Played, weights: FloatArray | None) -> Played:
+    """What is kept of visits that teach nothing: no pair; in shadow mode a weight, or "void"."""
+    nothing, nowhere = np.zeros((len(played), 0)), np.full(len(played), -1)
+    if weights is None:
+        return Played(played.status, nowhere, played.action, played.propensity, nothing)
+    void = np.isnan(weights)
+    status = np.where(void, VOID | played.status, played.status)
+    return Played(status, nowhere, played.action, np.where(void, 0.0, weights), nothing)
 
 
 def _first_of_each(keys: Sequence[str], seen: set[str]) -> list[int]:

@@ -21,13 +21,17 @@ class Task:
     """What to compute: learn from a release, turn the newest epoch, plan the next, in this order.
 
     ``learn`` is the number of an epoch; its ``release`` is None where none of its slots was used.
-    ``plan`` is the number of an epoch and the slot it begins at.
+    ``plan`` is the number of an epoch and the slot it begins at; ``renewed`` the problem with the
+    actions that it begins with, where these are new. ``catalogue`` is the version of the actions
+    that are known afterwards.
     """
 
     learn: int | None = None
     release: Release | None = None
     turn: bool = False
     plan: tuple[int, int] | None = None
+    renewed: Problem | None = None
+    catalogue: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +49,7 @@ class Draft:
     plan_blob: bytes = b""
 
 
-def drafted(problem: Problem, course: Course, task: Task, played: int) -> Draft:
+def drafted(course: Course, task: Task, played: int) -> Draft:
     """Carry a task out on a course that is ours to change."""
     segment = plan = None
     if task.release is not None:
@@ -54,6 +58,8 @@ def drafted(problem: Problem, course: Course, task: Task, played: int) -> Draft:
         course.learner.drop(task.learn)
     if task.turn:
         segment = course.turn()
+    if task.renewed is not None:
+        course.adopt(task.renewed)
     if task.plan is not None:
         plan = course.plan(*task.plan)
         segment = None if plan is None else plan.opening
@@ -63,9 +69,11 @@ def drafted(problem: Problem, course: Course, task: Task, played: int) -> Draft:
     if segment is not None:
         # Learners replace what they know piece by piece: a copy keeps the law of now.
         learner = copy(course.learner)
-        chooser = Chooser(problem, learner.probabilities, learner.pool_law())
+        chooser = Chooser(learner.problem, learner.probabilities, learner.pool_law())
     values, arrays = course.state()
     head = {"course": values, "plan_seconds": course.plan_seconds, "played": played}
+    if task.catalogue:
+        head["catalogue"] = task.catalogue
     law = packed(head, arrays)
     return Draft(
         course,

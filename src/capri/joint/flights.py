@@ -15,10 +15,10 @@ from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.decide import Chooser, RewardStatus
 from capri.epoch.plan import EpochPlan
 from capri.errors import HorizonError
-from capri.joint.stored import Stored
+from capri.joint.operated import Operated
 
 
-class Flights(Stored):
+class Flights(Operated):
     """The epochs of :class:`capri.Capri` that are not released yet."""
 
     _clock: Callable[[], datetime] | None
@@ -114,7 +114,7 @@ class Flights(Stored):
                     "closes on its number of decisions. Give early=True to end it now"
                 )
             self._course.learn()
-            if epoch is not None and any(epoch.counts):
+            if epoch is not None and epoch.visited:
                 self._end(epoch)
             while self._waiting:
                 self._close_oldest()
@@ -148,7 +148,7 @@ class Flights(Stored):
         if epoch.issued >= epoch.plan.length:
             return True
         limit = self._problem.rewards.epoch_time
-        if limit is None or epoch.began is None or not sum(epoch.counts):
+        if limit is None or epoch.began is None or not epoch.visited:
             return False
         return self._now() >= epoch.began + limit.total_seconds()
 
@@ -224,6 +224,8 @@ class Flights(Stored):
     def _close_oldest(self) -> None:
         """Release the oldest epoch, forget it, and learn from the release."""
         epoch = self._waiting[0]
+        if (shadow := epoch.release_shadow()) is not None:
+            self._shadows = [*self._shadows, shadow]
         if not sum(epoch.counts):  # all of its decisions were lost with another process
             self._waiting = self._waiting[1:]
             self._course.learner.drop(epoch.plan.epoch)

@@ -59,7 +59,7 @@ class Keeper(PublicRecord):
         """``publish`` is told what this process has learnt or read, after it is committed."""
         super().__init__(shelf, problem, course, streams, now, publish)
         self._gate = gate
-        self.workshop = Workshop(problem)
+        self.workshop = Workshop()
         self.unclean = False
 
     # -- steps ------------------------------------------------------------------------------------
@@ -155,7 +155,8 @@ class Keeper(PublicRecord):
             )
             for start in range(first, last, _CHUNK)
         )
-        settled = settled_sum(plan, segments, starts, self.problem, parts)
+        problem = self.problem_of(self.ground, number)
+        settled = settled_sum(plan, segments, starts, problem, parts)
         before = self._streams.state()
 
         def release(transaction: Transaction) -> None:
@@ -165,15 +166,8 @@ class Keeper(PublicRecord):
             found = transaction.row("SELECT state FROM epochs WHERE number = ?", (number,))
             if found != (CLOSED,):
                 return  # by another process
-            blob = None
-            if sum(settled.counts):
-                gate = self._gate.afresh(self._ledger(transaction))
-                vector, event = settled.release(gate)
-                values = {
-                    "counts": list(settled.counts),
-                    "event": None if event is None else event.to_dict(),
-                }
-                blob = packed(values, {"vector": vector})
+            gate = self._gate.afresh(self._ledger(transaction))
+            blob = settled.released(gate)
             _, generation = self.shelf.lock_counter(transaction)
             self._move(transaction, number, CLOSED, RELEASED)
             transaction.run(
@@ -236,8 +230,8 @@ class Keeper(PublicRecord):
         assert found is not None
 
         release = None
-        if found[0] is not None:  # else none of its slots was used
-            values, arrays = unpacked(found[0])
+        values, arrays = ({}, {}) if found[0] is None else unpacked(found[0])
+        if "vector" in arrays:  # else none of its slots was used by who teaches
             event = values["event"]
             release = Release(
                 plan=self.plan(number),
@@ -255,7 +249,8 @@ class Keeper(PublicRecord):
             if newest is not None:
                 self._write_turn(transaction, newest, draft, generation, issued)
 
-        self._advance(Task(learn=number, release=release, turn=turn), publish)
+        task = Task(learn=number, release=release, turn=turn, catalogue=self._catalogue)
+        self._advance(task, publish)
 
     def turn(self) -> None:
         """A new segment for the newest epoch, from a public slot on that nobody holds."""
@@ -265,7 +260,7 @@ class Keeper(PublicRecord):
         def publish(transaction: Transaction, draft: Draft, generation: int, issued: int) -> None:
             self._write_turn(transaction, newest, draft, generation, issued)
 
-        self._advance(Task(turn=True), publish)
+        self._advance(Task(turn=True, catalogue=self._catalogue), publish)
 
     def _write_turn(
         self, transaction: Transaction, epoch: EpochRow, draft: Draft, generation: int, issued: int
@@ -294,8 +289,15 @@ class Keeper(PublicRecord):
             row = (number, start, draft.plan.length, OPEN, *[None] * 5, draft.plan_blob)
             transaction.insert("epochs", [(*row, None, None)])
             self._insert_segment(transaction, number, draft, start, generation + 1)
+            if coming is not None:
+                transaction.run(
+                    "UPDATE catalogues SET epoch = ? WHERE version = ?", (number, coming)
+                )
 
-        self._advance(Task(plan=(number, first)), publish)
+        coming = self.ground.coming
+        renewed = None if coming is None else self._versions[coming]
+        version = self._catalogue if coming is None else coming
+        self._advance(Task(plan=(number, first), renewed=renewed, catalogue=version), publish)
         return True
 
     def _insert_segment(
@@ -332,6 +334,7 @@ class Keeper(PublicRecord):
                 self._streams.restore(before)
             raise
         self._course, self._law, self.played = draft.course, law, draft.played
+        self._catalogue = task.catalogue
         if draft.chooser is not None:
             self.keep_chooser(law, draft.chooser)
         self.refresh()

@@ -18,16 +18,17 @@ from capri.epoch.decide import (
     Decision,
     Decisions,
     RewardStatus,
-    VisitStatus,
     decision_rewards,
     warn_of_ignored,
 )
 from capri.epoch.history import History
 from capri.epoch.ids import SIMULATED, DecisionIds
 from capri.epoch.limits import Limits
+from capri.epoch.modes import Logged, Mode, Operation, as_logged, serve
 from capri.epoch.problem import checked_problem
 from capri.epoch.rewards import checked_terms
 from capri.epoch.scale import checked_scale
+from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, HorizonError, ShapeError
 from capri.joint.backing import Backing
 from capri.joint.flights import Flights
@@ -42,9 +43,6 @@ from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId, UserLimit
 from capri.spaces import Actions, Contexts, as_visits, as_wanted
-
-# Plain numbers: looking up a member of an enumeration takes long.
-_, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
 
 
 class Capri(Flights):
@@ -112,6 +110,9 @@ class Capri(Flights):
     limits:
         Public :class:`Limits` that every decision keeps: floors, ceilings and shares of actions,
         rules on who is offered them, and which sets of available actions are to be expected.
+    anchor:
+        Where, outside of the store, is noted how far it has come: a file, or the address of another
+        database. An older copy of the store is then refused by every process and machine.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -146,6 +147,7 @@ class Capri(Flights):
         key_retention: timedelta | None = None,
         after: Certificate | None = None,
         limits: Limits | None = None,
+        anchor: str | None = None,
         **options: Any,
     ) -> None:
         limit = None
@@ -210,6 +212,8 @@ class Capri(Flights):
         self._waiting: list[OpenEpoch] = []
         self._chooser: Chooser | None = None
         self._played = 0  # releases behind the law that the open epoch plays
+        self._mode, self._operations = Mode(), list[Operation]()
+        self._shadows: list[ShadowRecord] = []
         # Servers call from many threads; a decision or a reward must be counted once.
         self._lock = RLock()
         self._process = os.getpid() if self.private or store is not None else None
@@ -217,9 +221,9 @@ class Capri(Flights):
         self._keys = KeyBook(self._retention)
         self._backing: Backing | None = None
         if store is not None:
-            self._attach(store, store_key, after)
-        elif store_key is not None or after is not None:
-            raise ConfigurationError("store_key and after are of use with a store only")
+            self._attach(store, store_key, after, anchor)
+        elif store_key is not None or after is not None or anchor is not None:
+            raise ConfigurationError("store_key, after and anchor are of use with a store only")
 
     def __repr__(self) -> str:
         return f"Capri({self.guarantee}; epoch {len(self._course.records) + 1})"
@@ -233,6 +237,8 @@ class Capri(Flights):
         user: UserId | None = None,
         key: str | None = None,
         available: object = None,
+        chosen: str | int | None = None,
+        chosen_propensity: float | None = None,
     ) -> Decision:
         """Decide for one context: a row of numbers or, with a schema, a record by name.
 
@@ -243,11 +249,18 @@ class Capri(Flights):
         ``available``: the actions that this visit may get, by name or number, or one truth value
         for each; None for all. It belongs to the user and is never refused for what is in it: a set
         of which nothing can be offered is served as if there were none, and counts for nothing.
+
+        ``chosen`` and ``chosen_propensity``: what another system did and how probable that was, of
+        use in mode "shadow" alone (:meth:`set_mode`).
         """
         contexts = self._problem.contexts
         visit = as_visits(contexts.encoded(context, single=True), contexts.dimension, single=True)
         users, keys = None if user is None else [user], None if key is None else [key]
-        return self._serve(*visit, users, keys, self._sets(available, 1, single=True))[0]
+        logged = None
+        if chosen is not None or chosen_propensity is not None:
+            logged = as_logged([chosen], [chosen_propensity], 1)
+        sets = self._sets(available, 1, single=True)
+        return self._serve(*visit, users, keys, logged, sets)[0]
 
     def act_many(
         self,
@@ -256,6 +269,8 @@ class Capri(Flights):
         users: Sequence[UserId] | None = None,
         keys: Sequence[str] | None = None,
         available: object = None,
+        chosen: Sequence[str | int | None] | None = None,
+        chosen_propensities: Sequence[float | None] | None = None,
     ) -> Decisions:
         """Decide for at most :attr:`remaining` contexts, ``(n, d)``, whatever their values.
 
@@ -263,7 +278,8 @@ class Capri(Flights):
         """
         public = self._problem.contexts
         visits = as_visits(public.encoded(contexts), public.dimension)
-        return self._serve(*visits, users, keys, self._sets(available, len(visits[0])))
+        logged = as_logged(chosen, chosen_propensities, len(visits[0]))
+        return self._serve(*visits, users, keys, logged, self._sets(available, len(visits[0])))
 
     def _sets(self, available: object, count: int, *, single: bool = False) -> BoolArray | None:
         """Sets of available actions as truth values; None where none were given."""
@@ -296,10 +312,12 @@ class Capri(Flights):
                 "a private policy replays no log: who is kept would depend on other users' data. "
                 "Build it with simulation_seed"
             )
+        if not self.mode.active:
+            raise ConfigurationError('a log is replayed in mode "active" only')
         if self._backing is not None:
-            return self._serve_stored(rows, None, None, None, wanted)
+            return self._serve_stored(rows, None, None, None, None, wanted)
         with self._lock:
-            return self._decide(rows, None, None, wanted)
+            return self._decide(rows, None, None, None, wanted)
 
     def _check_process(self) -> None:
         """A private policy stays in its process: a forked copy would count users and data twice."""
@@ -314,6 +332,7 @@ class Capri(Flights):
         rows: FloatArray,
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
+        logged: Logged | None = None,
         wanted: IntArray | None = None,
         available: BoolArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
@@ -330,22 +349,25 @@ class Capri(Flights):
             self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
         if self._timed:  # before anything is reserved: a clock is code of the caller
             self._keep_time(epoch, len(rows))
-        status = np.zeros(len(rows), dtype=np.int64)
-        if self._participation is not None and users is not None:
-            status[~self._participation.take(users, epoch.plan.epoch)] = OVER_LIMIT
-        if available is not None:
-            status[self._chooser.unserved(rows, available)] = INVALID_CONTEXT
-        if valid is not None:
-            status[~valid] = INVALID_CONTEXT
+        mode, within = self._mode, None
+        if self._participation is not None and users is not None and mode.contributes:
+            within = self._participation.take(users, epoch.plan.epoch)
         uniform = self._streams.actions.random(len(rows))
-        place, actions, propensity = self._chooser.draw(rows, valid, uniform, available)
+        served = serve(
+            mode, self._problem, self._chooser, rows, valid, within, uniform, logged, available
+        )
+        place, actions, propensity = served.place, served.action, served.propensity
+        status = served.status
         kept = np.ones(len(rows), dtype=np.bool_) if wanted is None else actions == wanted
         if wanted is not None:
             rows, place, actions, propensity, status = (
                 rows[kept], place[kept], actions[kept], propensity[kept], status[kept]
             )  # fmt: skip
         pairs = self._problem.actions.chosen(rows, actions)
-        numbers = epoch.issue(pairs, place, actions, status)
+        if mode.active:
+            numbers = epoch.issue(pairs, place, actions, status)
+        else:
+            numbers = epoch.issue_apart(pairs, actions, status, served.weights)
         self._decided += len(rows)
         features = pairs[:, pairs.shape[1] - self._problem.actions.dimension :]
         names = self._problem.actions.names

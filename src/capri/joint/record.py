@@ -5,6 +5,7 @@ Nothing here changes the store; the steps that do are in :mod:`capri.joint.keepe
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from threading import RLock
 from typing import Any
 
@@ -12,25 +13,45 @@ from capri.arrays import FloatArray
 from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
 from capri.epoch.hooks import Hooks
+from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
-from capri.epoch.storage import plan_from_state, segment_from_state
+from capri.epoch.storage import (
+    actions_from_state,
+    actions_state,
+    plan_from_state,
+    segment_from_state,
+)
 from capri.errors import StorageError
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.store.blobs import unpacked
+from capri.spaces import FixedActions
+from capri.store.blobs import packed, unpacked
 from capri.store.shelf import Shelf
-from capri.store.transaction import Database, Transaction
+from capri.store.transaction import Database, Row, Transaction
 from capri.store.view import EpochRow, View, read_counter, read_digest, read_view
 
 # A change of law or epoch takes effect at a multiple of this share of an epoch: when exactly the
 # computation behind it was ready is nobody's business.
 _SHARE = 64
-
+_ACTIVE = Mode()
+_CATALOGUES = "SELECT version, actions FROM catalogues WHERE version"
 
 # How often in a row a call or a step may be overtaken: others at work account for a few times, and
 # a store that never agrees with what was read of it must not be asked for ever.
 TURNS = 1000
+
+
+def actions_blob(problem: Problem) -> bytes:
+    """A version of the actions in bytes."""
+    assert isinstance(problem.actions, FixedActions)
+    return packed(actions_state(problem.actions), {"rows": problem.actions.rows})
+
+
+def problem_with(problem: Problem, blob: bytes) -> Problem:
+    """The problem with another version of its actions: the inverse of :func:`actions_blob`."""
+    values, arrays = unpacked(blob)
+    return replace(problem, actions=actions_from_state(values, arrays["rows"]))
 
 
 class OvertakenError(Exception):
@@ -68,6 +89,10 @@ class PublicRecord:
         self._course, self._streams = course, streams
         self._now, self._tell = now, publish
         self._law = -1  # generation of the law that the course stands at
+        # Actions over time: the problem with each version of them, and that of the course.
+        self._mode: tuple[bytes | None, Mode] = (None, _ACTIVE)
+        self._versions = {0: problem}
+        self._catalogue = 0
         self.played = 0  # releases behind the law of the newest segment
         self._noted = -1
         self._choosers: dict[int, Chooser] = {}
@@ -104,18 +129,41 @@ class PublicRecord:
         history there, is a copy that was put in its place, and refused.
         """
         seen = self.view  # before reading: other threads may see more meanwhile
-        issued, view, digest = self.shelf.database.read(
-            lambda transaction: (
-                read_counter(transaction)[0],
-                read_view(transaction),
-                read_digest(transaction, seen.generation),
-            )
-        )
+
+        def read(transaction: Transaction) -> tuple[int, View, str | None, list[Row]]:
+            issued, view = read_counter(transaction)[0], read_view(transaction)
+            new = [version for version, _ in view.catalogues if version not in self._versions]
+            rows = transaction.among(_CATALOGUES, new) if new else []
+            return issued, view, read_digest(transaction, seen.generation), rows
+
+        issued, view, digest, catalogues = self.shelf.database.read(read)
         self.shelf.check(seen, view.generation, digest)
         with self._loading:
+            for version, blob in catalogues:
+                self._versions[int(version)] = problem_with(self.problem, blob)
             if view.generation > self.view.generation:
                 self.view = view
         return issued, view
+
+    def problem_of(self, view: View, epoch: int) -> Problem:
+        """What an epoch plays, with its own version of the actions."""
+        return self._versions[view.catalogue(epoch)]
+
+    def mode_of(self, view: View) -> Mode:
+        """Who decides at the time of a view."""
+        if view.mode is None:
+            return _ACTIVE
+        blob, mode = self._mode
+        if view.mode != blob:
+            mode = Mode.from_dict(unpacked(view.mode)[0])
+            self._mode = view.mode, mode
+        return mode
+
+    def problems(self, view: View) -> list[Problem]:
+        """With every version of the actions that is played, or about to be."""
+        played = {view.catalogue(epoch.number) for epoch in view.epochs} | {self._catalogue}
+        coming = {view.coming} if view.coming is not None else set[int]()
+        return [self._versions[version] for version in sorted(played | coming)]
 
     def refresh(self) -> None:
         """Read what others have published: epochs, laws, the ledger."""
@@ -140,7 +188,10 @@ class PublicRecord:
             self.shelf.note()
             if view.law != self._law:
                 values, arrays = found
-                course = self.branch()
+                course, version = self.branch(), int(values.get("catalogue", 0))
+                if version != self._catalogue:
+                    course.learner = course.learner.on(self._versions[version])
+                    self._catalogue = version
                 course.restore(values["course"], arrays, values["plan_seconds"])
                 self._course, self._law, self.played = course, view.law, values["played"]
             self._tell(self._course, self._events())
@@ -171,7 +222,10 @@ class PublicRecord:
         rows = transaction.rows(
             "SELECT release FROM epochs WHERE release IS NOT NULL ORDER BY released"
         )
-        events = [unpacked(row[0])[0]["event"] for row in rows]
+        events: list[dict[str, Any] | None] = []
+        for row in rows:
+            values, _ = unpacked(row[0])
+            events += [values.get("shadow_event"), values["event"]]
         return [ReleaseEvent(**event) for event in events if event is not None]
 
     def chooser(self, law: int) -> Chooser:
@@ -185,9 +239,10 @@ class PublicRecord:
                         raise OvertakenError
                     values, arrays = blob
                     # Learners replace what they know piece by piece: a copy goes its own way.
-                    learner = copy(self._course.learner)
+                    problem = self._versions[int(values.get("catalogue", 0))]
+                    learner = self._course.learner.on(problem)
                     learner.restore((values["course"]["learner"], arrays))
-                    chooser = Chooser(self.problem, learner.probabilities, learner.pool_law())
+                    chooser = Chooser(problem, learner.probabilities, learner.pool_law())
                     self._choosers = {**self._choosers, law: chooser}
                 found = self._choosers[law]
         return found

@@ -10,6 +10,8 @@ from typing import Any, Self
 
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.history import History, make_room, note_load
+from capri.epoch.modes import Mode, Operation, newest_mode
+from capri.epoch.shadow import ShadowRecord
 from capri.epoch.storage import (
     below,
     damage_as_storage_error,
@@ -38,6 +40,9 @@ class Saved(Configured):
     _played: int
     _open: OpenEpoch | None
     _waiting: list[OpenEpoch]
+    _mode: Mode
+    _operations: list[Operation]
+    _shadows: list[ShadowRecord]
 
     @abstractmethod
     def __init__(self, **settings: Any) -> None:
@@ -114,6 +119,11 @@ class Saved(Configured):
             "participation": None if self._participation is None else self._participation.state(),
             "open": None,
         }
+        # What few policies have is left out of the files of the others.
+        if self._operations:
+            values["operations"] = [each.to_dict() for each in self._operations]
+        if self._shadows:
+            values["shadows"] = [each.to_dict() for each in self._shadows]
         arrays: dict[str, Any] = course_arrays | problem_arrays
         if self._open is not None:
             values["open"], open_arrays = self._open.public_state()
@@ -145,6 +155,9 @@ class Saved(Configured):
         if self._ledger is not None:
             ledger_from_state(self._ledger, values["ledger"])
         self._next = next_from_state(values, arrays, self._problem)
+        self._operations = [Operation.from_dict(each) for each in values.get("operations", ())]
+        self._mode = newest_mode(self._operations)
+        self._shadows = [ShadowRecord(**each) for each in values.get("shadows", ())]
         self._decided = values["decided"]
         stored = values["open"]
         self._course.restore(values, arrays, 0.0 if stored is None else stored["plan_seconds"])

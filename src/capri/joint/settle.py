@@ -5,6 +5,7 @@ Sums are integers, so neither the order of the rows nor who wrote them changes t
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +15,12 @@ from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
+from capri.epoch.shadow import ShadowSum
 from capri.privacy.gate import Gate, SumMechanism
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
-from capri.store.records import Played, read_rewards
+from capri.store.blobs import packed
+from capri.store.records import DEFAULT, SHADOW, VOID, Played, read_rewards
 
 EpochData = tuple[IntArray, list[bytes], IntArray, list[bytes]]
 
@@ -30,6 +33,20 @@ class SettledSum:
     model: PrivacyModel
     total: IntArray
     counts: tuple[int, ...]
+    shadow: ShadowSum
+
+    def released(self, gate: Gate) -> bytes | None:
+        """What the epoch publishes, in bytes; None where nobody came who is in a release."""
+        values: dict[str, Any] = {"counts": list(self.counts), "event": None}
+        arrays: dict[str, FloatArray] = {}
+        if self.shadow.visits:
+            record, event = self.shadow.release(gate)
+            values["shadow"] = record.to_dict()
+            values["shadow_event"] = None if event is None else event.to_dict()
+        if sum(self.counts):
+            arrays["vector"], event = self.release(gate)
+            values["event"] = None if event is None else event.to_dict()
+        return packed(values, arrays) if sum(self.counts) or self.shadow.visits else None
 
     def release(self, gate: Gate) -> tuple[FloatArray, ReleaseEvent | None]:
         """Pass the gate."""
@@ -55,20 +72,27 @@ def settled_sum(
     total = np.zeros(plan.dimension, dtype=np.int64)
     counts = np.zeros(len(segments), dtype=np.int64)
     encoder = Encoder(plan, problem)
+    shadow = ShadowSum(problem, plan.epoch, plan.capacity)
     for numbers, decisions, rewarded, rewards in parts:
         if len(numbers) == 0:
             continue
         # Of segments that begin at the same slot only the last one has decisions.
         which = np.searchsorted(np.asarray(starts), numbers, side="right") - 1
-        counts += np.bincount(which, minlength=len(segments))
         played = Played.read(decisions)
+        # By the mode, which is public. A visit that is void for another reason is counted.
+        apart = (played.status == SHADOW) | (played.status >= VOID)
+        teaching = ~apart & (played.status != DEFAULT)
+        counts += np.bincount(which[teaching], minlength=len(segments))
         values = settled(_combined(numbers, rewarded, rewards, problem), problem.rewards)
+        shadow.visits += int(np.count_nonzero(apart))
+        chosen = played.status == SHADOW
+        shadow.add(played.propensity[chosen], values[chosen])
         for place, segment in enumerate(segments):
             mine = np.flatnonzero((which == place) & (played.status == 0))
             total += encoder.total(
                 segment, played.numbers[mine], played.place[mine], played.action[mine], values[mine]
             )
-    return SettledSum(plan, problem.model, total, tuple(counts.tolist()))
+    return SettledSum(plan, problem.model, total, tuple(counts.tolist()), shadow)
 
 
 def _combined(

@@ -15,6 +15,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.course import Course
 from capri.epoch.decide import Decisions
 from capri.epoch.ids import DecisionIds
+from capri.epoch.modes import Logged
 from capri.epoch.plan import Epochs
 from capri.epoch.storage import problem_arguments
 from capri.errors import BudgetError, ConfigurationError, StorageError
@@ -67,6 +68,7 @@ class Stored(Saved):
         store_key: bytes | None = None,
         key_retention: timedelta | None = None,
         after: Certificate | None = None,
+        anchor: str | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> Self:
         """The policy that lives in a store. A sampler and a clock are code: give them again."""
@@ -87,11 +89,18 @@ class Stored(Saved):
             store_key=store_key,
             key_retention=key_retention,
             after=after,
+            anchor=anchor,
             clock=clock,
             **values["options"],
         )
 
-    def _attach(self, url: str, store_key: bytes | None, after: Certificate | None) -> None:
+    def _attach(
+        self,
+        url: str,
+        store_key: bytes | None,
+        after: Certificate | None,
+        anchor: str | None,
+    ) -> None:
         """Open the store, and serve from it."""
         adopt = weakref.WeakMethod(self._adopt)
 
@@ -105,6 +114,7 @@ class Stored(Saved):
             store_key=store_key,
             retention=self._retention,
             after=None if after is None else _seen(after),
+            anchor=anchor,
             configuration=self._configuration(),
             problem=self._problem,
             course=self._course,
@@ -139,6 +149,7 @@ class Stored(Saved):
         rows: FloatArray,
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
+        logged: Logged | None = None,
         wanted: IntArray | None = None,
         available: BoolArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
@@ -152,18 +163,10 @@ class Stored(Saved):
         """Go on with what was learnt by whoever was first; tell of what is new."""
         with self._lock:
             course.hooks, self._course = self._course.hooks, course
+            self._problem = course.learner.problem  # its actions may be new
         if self._backing is None:
             course.hooks.skip(len(course.records))  # of before this process came
         course.hooks.tell(course.records)
-
-    def replace_actions(self, actions: object) -> None:
-        """Offer other actions from the next epoch on; refused on a store, whose actions stay."""
-        if self._backing is not None:
-            raise ConfigurationError(
-                "a policy on a store keeps the actions it was built with: begin a new store for "
-                "another catalogue"
-            )
-        super().replace_actions(actions)
 
     def close(self) -> None:
         """Release the connections to the store and stop planning; without a store, nothing."""
@@ -184,17 +187,18 @@ class Stored(Saved):
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
         keys: Sequence[str] | None,
+        logged: Logged | None,
         available: BoolArray | None = None,
     ) -> Decisions:
         """Decide for visits that may have keys, in memory or in the store."""
         keys = checked_keys(keys, len(rows))
         if self._backing is not None:
-            return self._serve_stored(rows, valid, users, keys, available=available)[0]
+            return self._serve_stored(rows, valid, users, keys, logged, available=available)[0]
         with self._lock:
             if keys is None or len(rows) == 0:
-                return self._decide(rows, valid, users, available=available)[0]
+                return self._decide(rows, valid, users, logged, available=available)[0]
             self._check_users(users, len(rows))
-            return self._decide_keyed(rows, valid, users, keys, available)
+            return self._decide_keyed(rows, valid, users, keys, logged, available)
 
     def _serve_stored(
         self,
@@ -202,6 +206,7 @@ class Stored(Saved):
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
         keys: Sequence[str] | None,
+        logged: Logged | None,
         wanted: IntArray | None = None,
         available: BoolArray | None = None,
     ) -> tuple[Decisions, BoolArray]:
@@ -213,7 +218,7 @@ class Stored(Saved):
         digests = None
         if users is not None and isinstance(self._participation, StoredParticipation):
             digests = self._participation.digests(users)
-        return self._backing.decide(rows, valid, digests, keys, wanted, available)
+        return self._backing.decide(rows, valid, digests, keys, logged, wanted, available)
 
     def _decide_keyed(
         self,
@@ -221,6 +226,7 @@ class Stored(Saved):
         valid: BoolArray | None,
         users: Sequence[UserId] | None,
         keys: Sequence[str],
+        logged: Logged | None,
         available: BoolArray | None,
     ) -> Decisions:
         """Decide where a key is new; else its first decision stands and nothing is learnt."""
@@ -232,6 +238,7 @@ class Stored(Saved):
                 rows[fresh],
                 None if valid is None else valid[fresh],
                 None if users is None else [users[place] for place in fresh],
+                None if logged is None else logged[np.array(fresh)],
                 available=None if available is None else available[fresh],
             )
             self._keys.note([digests[place] for place in fresh], made, now)
@@ -283,8 +290,9 @@ class Stored(Saved):
         """How far the store has come, for the certificate."""
         if self._backing is None:
             return None
-        seen = self._backing.seen
-        return {"line": seen.line, "generation": seen.generation, "digest": seen.digest}
+        seen, anchored = self._backing.seen, self._backing.anchored
+        standing = {"line": seen.line, "generation": seen.generation, "digest": seen.digest}
+        return standing | {"anchored": anchored}
 
 
 def _seen(certificate: Certificate) -> Seen:

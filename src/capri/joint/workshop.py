@@ -36,8 +36,7 @@ _COMMAND = "__import__('capri.joint.workshop', fromlist=['main']).main()"
 class Workshop:
     """Makes drafts, here or there."""
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+    def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self.apart = False  # whether drafts are worth a process
@@ -48,11 +47,11 @@ class Workshop:
         if self.apart and self._portable and not streams.simulated:
             found = self._made_apart(course, task, played)
             if found is not None:
-                return _at_home(found, self._problem, streams)
+                return _at_home(found, task.renewed or course.learner.problem, streams)
             if self._stopped:
                 raise StorageError("the policy was closed while it planned")
         started = perf_counter()
-        draft = drafted(self._problem, course, task, played)
+        draft = drafted(course, task, played)
         self.apart |= perf_counter() - started > LONG
         return draft
 
@@ -60,7 +59,7 @@ class Workshop:
         """The same by the other process; None where that cannot be."""
         own, course._draws = course._draws, Streams(None)  # our own draws stay here
         try:
-            order = pickle.dumps((self._problem, course, task, played))
+            order = pickle.dumps((course, task, played))
         except Exception:  # whatever a sampler of contexts is made of
             self._portable = False
             return None

@@ -20,7 +20,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.calibration import NOISE_UNITS
 from capri.privacy.directions import Words
 from capri.privacy.grid import Grid
-from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.ledger import LEARNING, Ledger, ReleaseEvent
 from capri.privacy.message import MessageGrid
 from capri.privacy.moments import MomentGrid
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
@@ -74,6 +74,7 @@ class SumMechanism(Mechanism[IntArray, FloatArray]):
     model: PrivacyModel
     calibration: str
     noises: int = 1
+    purpose: str = LEARNING
 
     @property
     def narrowest(self) -> float:
@@ -90,6 +91,7 @@ class SumMechanism(Mechanism[IntArray, FloatArray]):
             rank=self.rank,
             sensitivity=self.grid.sensitivity * self.grid.step,
             noise_scale=self.grid.noise_units * self.grid.step,
+            purpose=self.purpose,
         )
 
     def noised(self, units: IntArray, source: NoiseSource) -> IntArray:

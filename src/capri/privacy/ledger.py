@@ -1,7 +1,7 @@
 """What was spent, by whom, under which model. Releases are immutable events."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil, inf, isfinite, sqrt
 from typing import Any
 
@@ -14,6 +14,8 @@ from capri.privacy.users import Participation, UserId
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
 _TOLERANCE = 1e-9
 _MECHANISMS = ("gaussian", "sphere")
+# What a release is for. An epoch has at most one for each purpose, over disjoint visits.
+LEARNING = "learning"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,9 @@ class ReleaseEvent:
     ``mechanism`` "gaussian": discrete Gaussian noise on integers, once on a sum or on each report.
     ``sensitivity`` and ``noise_scale`` are those of one contribution and of the noise that hides
     it, in the same unit; ``mu`` is their ratio. "sphere": a report of pure ``epsilon``.
-    ``participants`` is the number of decisions, reports or rows, which is public.
+    ``participants`` is the number of decisions, reports or rows, which is public. ``purpose``: what
+    the release is for. Every visit is in the release of one purpose; which one was public before
+    it came.
     """
 
     epoch: int
@@ -35,6 +39,7 @@ class ReleaseEvent:
     noise_scale: float
     mechanism: str = "gaussian"
     epsilon: float | None = None
+    purpose: str = LEARNING
 
     def __post_init__(self) -> None:
         numbers = (self.sensitivity, self.noise_scale)
@@ -63,7 +68,7 @@ class ReleaseEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; what only other mechanisms have is left out."""
-        own = {"mechanism": "gaussian", "epsilon": None}
+        own = {"mechanism": "gaussian", "epsilon": None, "purpose": LEARNING}
         return {name: value for name, value in asdict(self).items() if own.get(name, ...) != value}
 
 
@@ -131,7 +136,8 @@ class Ledger:
                 f"releases by {self._events[0].mechanism} and by {event.mechanism} need accounts "
                 "of their own: nothing was released"
             )
-        if any(event.epoch == past.epoch for past in self._events):
+        released = ((past.epoch, past.purpose) for past in self._events)
+        if (event.epoch, event.purpose) in released:
             raise BudgetError(
                 f"epoch {event.epoch} was released before: its budget is spent, and a second "
                 "release of the same data would spend it twice"
@@ -187,9 +193,18 @@ class Ledger:
         return self._composed(self._participation.epochs_of(user))
 
     def _composed(self, contributions: Mapping[int, int]) -> Spending:
-        """``mu^2 = sum over releases``: group privacy within an epoch, composition across."""
+        """``mu^2 = sum over releases``: group privacy within an epoch, composition across.
+
+        An epoch with releases for two purposes has disjoint visits in them: however ``c`` visits
+        of a user are split, ``m^2 mu_1^2 + s^2 mu_2^2 <= c^2 max(mu)^2``, so the dearer counts.
+        """
         squared, coordinates, pure = 0.0, 0, 0.0
+        dearest: dict[int, ReleaseEvent] = {}
         for event in self._events:
+            known = dearest.get(event.epoch, event)
+            worse = event if event.mu > known.mu else known
+            dearest[event.epoch] = replace(worse, rank=max(event.rank, known.rank))
+        for event in dearest.values():
             count = contributions.get(event.epoch, 0)
             if event.epsilon is not None:
                 pure += count * event.epsilon

@@ -1,16 +1,25 @@
 """What users did, as bytes for the secret columns.
 
-decision    status (1) | pool place (8) | action (8) | propensity (8) | pair (8 each)
+decision    status (1) | pool place (8) | action (8) | propensity (8) | pair (8 each) [| owner (17)]
 keyed       the same, with the row of the action in place of the pair
 reward      value (8) | when it came, to order those of one decision (8)
+
+The owner is the digest of the user, where users have ids: what they did can be found and deleted
+while it is here. It is 1 + 16 bytes, so that the length of a value tells whether it has one. A
+visit in mode "shadow" has its weight where others have the propensity, and no pair.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import StorageError
+
+# What the policy did not decide: it teaches nothing. A void one is in shadow mode and not counted.
+DEFAULT, SHADOW, VOID = 3, 4, 16
+_OWNER = 17
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +50,12 @@ class Played:
 
     @classmethod
     def read(cls, blobs: list[bytes]) -> "Played":
-        """The inverse of :meth:`blobs`; all rows have as many numbers."""
-        width = len(blobs[0]) if blobs else _HEAD
-        if width < _HEAD or (width - _HEAD) % 8 or any(len(blob) != width for blob in blobs):
+        """The inverse of :meth:`blobs`; where actions were replaced, short rows end in zeros."""
+        blobs = [_without_owner(blob) for blob in blobs]
+        width = max((len(blob) for blob in blobs), default=_HEAD)
+        if any((len(blob) - _HEAD) % 8 for blob in blobs):
             raise StorageError("a decision of the store is damaged: restore the newest copy")
+        blobs = [blob.ljust(width, b"\0") for blob in blobs]
         table = np.frombuffer(b"".join(blobs), dtype=_layout((width - _HEAD) // 8))
         return cls(
             table["status"].astype(np.int64),
@@ -55,9 +66,38 @@ class Played:
         )
 
 
-def status_of(blob: bytes) -> int:
-    """How the visit was served, without reading the rest."""
-    return blob[0]
+def is_counted(blob: bytes) -> bool:
+    """Whether a reward for this decision counts, without reading the rest."""
+    return blob[0] in (0, SHADOW)
+
+
+def owned(blobs: list[bytes], owners: Sequence[str] | None) -> list[bytes]:
+    """Values with the digests of their users behind them."""
+    if owners is None:
+        return blobs
+    return [blob + b"u" + bytes.fromhex(owner) for blob, owner in zip(blobs, owners, strict=True)]
+
+
+def owner_of(blob: bytes) -> str | None:
+    """The digest of the user; None where a value has none."""
+    return blob[-16:].hex() if (len(blob) - _HEAD) % 8 == 1 else None
+
+
+def _without_owner(blob: bytes) -> bytes:
+    return blob[:-_OWNER] if (len(blob) - _HEAD) % 8 == 1 else blob
+
+
+def blank(blob: bytes) -> bytes:
+    """A visit of which nothing is left: it keeps its slot and counts for nothing.
+
+    In the modes in which visits do not teach it stays one of those, since their number is public.
+    """
+    status = blob[0]
+    if status == SHADOW or status & VOID:
+        status = VOID | 1
+    elif status != DEFAULT:
+        status = 1
+    return bytes([status]) + bytes(len(_without_owner(blob)) - 1)
 
 
 _NAMES = ("status", "place", "action", "propensity", "numbers")

@@ -15,6 +15,7 @@ import numpy as np
 from capri.arrays import BoolArray, IntArray
 from capri.errors import StorageError
 from capri.privacy.users import UserLimit
+from capri.store.anchor import Anchor
 from capri.store.blobs import packed, unpacked
 from capri.store.lineage import (
     Seen,
@@ -41,8 +42,10 @@ _SECRET_BYTES = 32
 class Shelf:
     """One policy's rows in one database."""
 
-    def __init__(self, database: Database, store_key: bytes | None) -> None:
-        self.database = database
+    def __init__(
+        self, database: Database, store_key: bytes | None, anchor: Anchor | None = None
+    ) -> None:
+        self.database, self.anchor = database, anchor
         self._store_key = store_key
         self.line = ""
         self.seal = Seal(None, "")
@@ -114,9 +117,12 @@ class Shelf:
     def note(self, *seen: Seen | None) -> Seen:
         """Remember how far this store has come, after checking that it is the newest seen."""
         known = recalled(self.line)
+        anchored = None if self.anchor is None else self.anchor.read(self.line)
         now, digests = self.database.read(self._standing)
-        check_newest(repr(self.database), now, digests.get, known, *seen)
+        check_newest(repr(self.database), now, digests.get, known, anchored, *seen)
         remember(now)
+        if self.anchor is not None and now != anchored:
+            self.anchor.write(now)
         if self._path is not None:
             write_beside(self._path, now)
         return now
@@ -150,6 +156,19 @@ class Shelf:
         assert found is not None
         transaction.insert("history", [(generation + 1, next_digest(found[0], what))])
         transaction.run("UPDATE counter SET generation = ? WHERE id = 1", (generation + 1,))
+
+    def note_operation(
+        self,
+        transaction: Transaction,
+        generation: int,
+        kind: str,
+        record: dict[str, Any],
+        made: float,
+    ) -> None:
+        """One line in the history of operations, published with the generation that follows."""
+        blob = packed(record)
+        transaction.insert("operations", [(generation + 1, made, kind, blob)])
+        self.publish(transaction, generation, kind.encode() + b" " + blob)
 
     def write_streams(self, transaction: Transaction, state: bytes) -> None:
         """Where a simulation's generators stand, with what they drew."""

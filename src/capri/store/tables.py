@@ -36,6 +36,10 @@ TABLES = {
     "counter": Table({"id": _NUMBER, "issued": _NUMBER, "generation": _NUMBER}, ("id",)),
     "history": Table({"generation": _NUMBER, "digest": _TEXT}, ("generation",)),
     "laws": Table({"generation": _NUMBER, "state": _BYTES}, ("generation",)),
+    "catalogues": Table({"version": _NUMBER, "epoch": _NUMBER, "actions": _BYTES}, ("version",)),
+    "operations": Table(
+        {"generation": _NUMBER, "made": _TIME, "kind": _TEXT, "record": _BYTES}, ("generation",)
+    ),
     "epochs": Table(
         {
             "number": _NUMBER,

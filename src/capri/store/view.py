@@ -76,6 +76,9 @@ class View:
     law: int  # the newest one
     epochs: tuple[EpochRow, ...]
     digest: str = ""  # of all that was published, up to this generation
+    # Versions of the catalogue with the first epoch of each; None: of the next that is planned.
+    catalogues: tuple[tuple[int, int | None], ...] = ()
+    mode: bytes | None = None  # as it was last set, packed; None while nobody has set any
 
     @property
     def newest(self) -> EpochRow | None:
@@ -87,6 +90,18 @@ class View:
         """The epoch of a slot; None if it was learnt from, or is not planned yet."""
         return next((epoch for epoch in self.epochs if epoch.holds(slot)), None)
 
+    def catalogue(self, epoch: int) -> int:
+        """The version of the catalogue that an epoch plays."""
+        begun = (
+            version for version, first in self.catalogues if first is not None and first <= epoch
+        )
+        return max(begun, default=0)
+
+    @property
+    def coming(self) -> int | None:
+        """The version that the next epoch to be planned begins with, where it is a new one."""
+        return next((version for version, first in self.catalogues if first is None), None)
+
     @property
     def waiting(self) -> tuple[EpochRow, ...]:
         """Epochs that wait for rewards, oldest first."""
@@ -97,6 +112,8 @@ _EPOCHS = (
     "SELECT number, first, length, state, last, began, filled, closes, closes_at, released "
     "FROM epochs WHERE state <> 'learnt' ORDER BY number"
 )
+_CATALOGUES = "SELECT version, epoch FROM catalogues ORDER BY version"
+_MODE = "SELECT record FROM operations WHERE kind = 'mode' ORDER BY generation DESC LIMIT 1"
 _SEGMENTS = "SELECT epoch, number, first, law FROM segments WHERE epoch >= ? ORDER BY epoch, number"
 
 
@@ -124,7 +141,15 @@ def read_view(transaction: Transaction) -> View:
             if epoch in stretches:
                 stretches[epoch].append(Stretch(number, first, played))
     epochs = tuple(_epoch(row, stretches[row[0]]) for row in rows)
-    return View(generation, int(law), epochs, read_digest(transaction, generation) or "")
+    mode = transaction.row(_MODE)
+    return View(
+        generation,
+        int(law),
+        epochs,
+        read_digest(transaction, generation) or "",
+        tuple((int(version), first) for version, first in transaction.rows(_CATALOGUES)),
+        None if mode is None else bytes(mode[0]),
+    )
 
 
 def _epoch(row: Row, stretches: list[Stretch]) -> EpochRow:

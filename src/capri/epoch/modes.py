@@ -1,0 +1,224 @@
+"""Who decides: the policy, another system, or nobody but a default. And what operators did.
+
+The mode is public and so is since when. In all of them a visit takes a slot, gets an id and counts
+towards the length of its epoch; only in mode "active" does it teach the learner:
+
+    active     the policy decides and learns
+    shadow     another system decides; visits count in the estimate of what the policy would be
+               worth, and nowhere else (:mod:`capri.epoch.shadow`): how they were chosen is not
+               known, so no design tells what they would teach
+    default    a named action for everybody, with propensity 1; visits count for nothing. Rules and
+               users' own sets still hold: who may not have it gets the default law. Floors and
+               ceilings rest
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.checks import is_whole, one_of
+from capri.epoch.decide import Chooser, VisitStatus
+from capri.epoch.problem import Problem
+from capri.epoch.shadow import WEIGHT_BOUND
+from capri.errors import ConfigurationError, ShapeError
+from capri.privacy.promise import PrivacyModel
+from capri.spaces import Actions, FixedActions, as_numbers
+
+MODES = ("active", "shadow", "default")
+# Plain numbers: looking up a member of an enumeration takes long.
+_, INVALID_CONTEXT, OVER_LIMIT, DEFAULT, SHADOW = (int(status) for status in VisitStatus)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Who decides; ``action`` is the name (or the number) of the default."""
+
+    name: str = "active"
+    action: str | int | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the policy decides and learns."""
+        return self.name == "active"
+
+    @property
+    def contributes(self) -> bool:
+        """Whether visits are in a release, so that users' limits are used up."""
+        return self.name != "default"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"mode": self.name} | ({} if self.action is None else {"action": self.action})
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Mode":
+        """The inverse of :meth:`to_dict`."""
+        return cls(values["mode"], values.get("action"))
+
+    def check(self, actions: Actions) -> None:
+        """Refuse a default that is none of these actions."""
+        if self.name == "default":
+            self.place(actions)
+
+    def place(self, actions: Actions) -> int:
+        """The number of the default action."""
+        names = actions.names
+        if isinstance(self.action, str) and names is not None and self.action in names:
+            return names.index(self.action)
+        if is_whole(self.action) and 0 <= int(self.action or 0) < actions.count:
+            return int(self.action or 0)
+        known = f"0 to {actions.count - 1}" if names is None else ", ".join(names[:20])
+        raise ConfigurationError(
+            f"action {self.action!r} is none of the actions that are played, or about to be: give "
+            f"one of {known}"
+        )
+
+
+def checked_mode(name: object, action: object, problem: Problem) -> Mode:
+    """A mode that this problem can be in."""
+    one_of("mode", name, MODES)
+    if (name == "default") != (action is not None):
+        raise ConfigurationError(
+            'mode "default" needs an action, and the others take none: '
+            'set_mode("default", action="name")'
+        )
+    if name == "shadow" and problem.model is not PrivacyModel.JOINT:
+        raise ConfigurationError(
+            'mode "shadow" needs model="joint": a report made private by itself has no room for '
+            "what another system chose"
+        )
+    if name == "default" and not isinstance(problem.actions, FixedActions):
+        raise ConfigurationError('mode "default" needs fixed actions: contexts bring their own')
+    if action is not None and not isinstance(action, str) and not is_whole(action):
+        raise ConfigurationError(f"action must be a name or a number, got {type(action).__name__}")
+    return Mode(str(name), action if isinstance(action, str | None) else int(str(action)))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One line of the history of operations."""
+
+    kind: str
+    made: float  # seconds on the public clock
+    record: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def time(self) -> datetime:
+        """When it was made."""
+        return datetime.fromtimestamp(self.made, UTC)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"kind": self.kind, "made": self.made, **self.record}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Operation":
+        """The inverse of :meth:`to_dict`."""
+        record = {name: each for name, each in values.items() if name not in ("kind", "made")}
+        return cls(values["kind"], values["made"], record)
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name}={value!r}" for name, value in sorted(self.record.items()))
+        return f"{self.time:%Y-%m-%d %H:%M:%S} {self.kind} {said}"
+
+
+def newest_mode(operations: Sequence[Operation]) -> Mode:
+    """The mode that was set last; "active" where none was."""
+    set_to = [each.record for each in operations if each.kind == "mode"]
+    return Mode.from_dict(set_to[-1]) if set_to else Mode()
+
+
+@dataclass(frozen=True, eq=False)
+class Logged:
+    """What another system chose, and how probable it was: private values, whatever they are."""
+
+    chosen: Sequence[object]
+    propensity: FloatArray
+
+    def __getitem__(self, rows: IntArray) -> "Logged":
+        return Logged([self.chosen[row] for row in rows.tolist()], self.propensity[rows])
+
+    def actions(self, actions: Actions) -> IntArray:
+        """The number of each action, -1 for what is none."""
+        names = {} if actions.names is None else {name: at for at, name in enumerate(actions.names)}
+        found = np.full(len(self.chosen), -1, dtype=np.int64)
+        for place, each in enumerate(self.chosen):
+            if isinstance(each, str):
+                found[place] = names.get(each, -1)
+            elif is_whole(each) and 0 <= int(str(each)) < actions.count:
+                found[place] = int(str(each))
+        return found
+
+    def weights(self, law: FloatArray) -> FloatArray:
+        """``min(pi / p, W)``, NaN where ``p`` is no probability above 0."""
+        sound = (self.propensity > 0) & (self.propensity <= 1)
+        with np.errstate(all="ignore"):
+            ratio = np.minimum(law / np.where(sound, self.propensity, 1.0), WEIGHT_BOUND)
+        return np.where(sound, ratio, np.nan)
+
+
+def as_logged(chosen: object, propensities: object, count: int) -> Logged | None:
+    """What a caller says of another system. Only shapes are checked: the rest is private."""
+    if chosen is None and propensities is None:
+        return None
+    if chosen is None or propensities is None:
+        raise ConfigurationError("chosen and its propensity come together, one of each a visit")
+    values = as_numbers(propensities, "a propensity must be a number")
+    if isinstance(chosen, str) or not hasattr(chosen, "__len__"):
+        raise ShapeError(f"one chosen action per context is needed, {count} in all")
+    listed = chosen.tolist() if isinstance(chosen, np.ndarray) else list(chosen)  # type: ignore[call-overload]
+    if len(listed) != count or values.shape != (count,):
+        raise ShapeError(f"one chosen action and one propensity per context: {count} in all")
+    return Logged(listed, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """Decisions as they are drawn. ``weights``: in shadow mode, NaN where a visit is void."""
+
+    status: IntArray
+    place: IntArray
+    action: IntArray
+    propensity: FloatArray
+    weights: FloatArray | None = None
+
+
+def serve(
+    mode: Mode,
+    problem: Problem,
+    chooser: Chooser,
+    rows: FloatArray,
+    valid: BoolArray | None,
+    within: BoolArray | None,
+    uniform: FloatArray,
+    logged: Logged | None,
+    available: BoolArray | None = None,
+) -> Served:
+    """Decide for some visits in a mode; ``within``: whose users are within their limit."""
+    count = len(rows)
+    if mode.name == "default":
+        named = mode.place(problem.actions)
+        action, propensity = chooser.named(named, rows, valid, uniform, available)
+        return Served(np.full(count, DEFAULT), np.full(count, -1), action, propensity)
+    status = np.zeros(count, dtype=np.int64)
+    if within is not None:
+        status[~within] = OVER_LIMIT
+    if available is not None:
+        status[chooser.unserved(rows, available)] = INVALID_CONTEXT
+    if valid is not None:
+        status[~valid] = INVALID_CONTEXT
+    place, action, propensity = chooser.draw(rows, valid, uniform, available)
+    if mode.active:
+        return Served(status, place, action, propensity)
+    weights = np.full(count, np.nan)
+    if logged is not None:
+        chosen = logged.actions(problem.actions)
+        weights = logged.weights(chooser.probability(rows, valid, place, chosen, available))
+        weights[chosen < 0] = np.nan
+    weights[status != 0] = np.nan
+    status = np.where(status == 0, SHADOW, status)
+    return Served(status, place, action, propensity, weights)

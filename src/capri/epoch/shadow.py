@@ -1,0 +1,111 @@
+"""What the policy would be worth while another system decides: one bounded message a visit.
+
+The other system plays ``a`` with probability ``p``; the policy would have with ``pi(a | c)``. With
+``w = min(pi(a | c) / p, W)`` the mean of ``w y`` estimates what the policy would earn (inverse
+propensity scores, clipped at the public bound ``W``: never above what it is worth for rewards of
+0 or more). A visit with reward ``y``, clipped to ``[-B, B]``, sends
+
+    [ w y / (W B),  w / W,  y / B ] / sqrt(3)
+
+whose norm is at most 1 whatever the values are. The sum over the visits of an epoch passes the gate
+by itself, with the whole budget: a visit is in this sum or in that of the learner, never in both.
+"""
+
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
+from capri.epoch.problem import Problem
+from capri.privacy.gate import Gate, SumMechanism
+from capri.privacy.grid import Grid, make_grid, within_norm
+from capri.privacy.ledger import ReleaseEvent
+from capri.privacy.promise import PrivacyModel
+
+# The public bound W on a weight.
+WEIGHT_BOUND = 10.0
+_COORDINATES = 3
+PURPOSE = "shadow"
+
+
+@dataclass(frozen=True)
+class ShadowRecord:
+    """What an epoch released of its shadow visits. All of it is public.
+
+    ``worth``: what the policy would have earned a visit, by clipped inverse propensity scores;
+    ``earned``: what the other system did. ``weight``: the mean weight, near 1 where little is
+    clipped and propensities are right. Each with the deviation of the noise that it carries.
+    """
+
+    epoch: int
+    visits: int
+    worth: float
+    worth_noise: float
+    earned: float
+    earned_noise: float
+    weight: float
+    weight_noise: float
+    weight_bound: float = WEIGHT_BOUND
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return asdict(self)
+
+
+class ShadowSum:
+    """The secret sum of an epoch's shadow visits, on its way to the gate."""
+
+    def __init__(self, problem: Problem, epoch: int, capacity: int) -> None:
+        """``capacity``: the most visits that an epoch may have."""
+        self._epoch, self._bound = epoch, problem.reward_bound
+        self._grid: Grid = make_grid(
+            bound=1.0,
+            rank=_COORDINATES,
+            length=capacity,
+            budget=problem.budget,
+            composition=problem.composition,
+        )
+        self.visits = 0
+        self.units = np.zeros(_COORDINATES, dtype=np.int64)
+
+    def __repr__(self) -> str:
+        return f"ShadowSum(epoch={self._epoch})"
+
+    def add(self, weights: FloatArray, rewards: FloatArray) -> None:
+        """Messages of visits that count; one without a reward sends its weight alone."""
+        self.units += self._messages(weights, rewards).sum(axis=0)
+
+    def _messages(self, weights: FloatArray, rewards: FloatArray) -> IntArray:
+        share = np.clip(weights, 0.0, WEIGHT_BOUND) / WEIGHT_BOUND
+        reward = np.clip(np.nan_to_num(rewards, nan=0.0), -self._bound, self._bound) / self._bound
+        message = np.stack([share * reward, share, reward], axis=1) / sqrt(_COORDINATES)
+        return within_norm(np.rint(message / self._grid.step), self._grid.norm_limit)
+
+    def release(self, gate: Gate) -> tuple[ShadowRecord, ReleaseEvent | None]:
+        """Pass the gate."""
+        mechanism = SumMechanism(
+            grid=self._grid,
+            rank=_COORDINATES,
+            model=PrivacyModel.JOINT,
+            calibration="analytic",
+            purpose=PURPOSE,
+        )
+        sums, event = gate.release(
+            mechanism, self.units, epoch=self._epoch, participants=self.visits
+        )
+        scale = sqrt(_COORDINATES) / self.visits
+        noise = self._grid.noise_units * self._grid.step * scale
+        worth, weight, earned = (float(each) * scale for each in sums)
+        largest, bound = WEIGHT_BOUND, self._bound
+        return ShadowRecord(
+            epoch=self._epoch,
+            visits=self.visits,
+            worth=worth * largest * bound,
+            worth_noise=noise * largest * bound,
+            earned=earned * bound,
+            earned_noise=noise * bound,
+            weight=weight * largest,
+            weight_noise=noise * largest,
+        ), event

@@ -1,0 +1,131 @@
+"""Shadow mode: what the policy would be worth, through the gate alone; and what modes cost users."""
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capri
+from capri import Budget, Capri, ConfigurationError, ContextPool, RewardStatus, VisitStatus
+from capri.epoch.problem import checked_problem
+from capri.epoch.shadow import PURPOSE, WEIGHT_BOUND, ShadowSum
+from capri.errors import BudgetError, ShapeError
+
+POOL = np.linspace(0, 1, 4)[:, None]
+BUDGET = Budget(epsilon=1.0, delta=1e-5)
+
+
+def policy(**changes: Any) -> Capri:
+    settings: dict[str, Any] = {
+        "actions": ["red", "green"],
+        "contexts": ContextPool(POOL),
+        "budget": BUDGET,
+        "first_epoch": 40,
+        "simulation_seed": 3002,
+    }
+    return Capri(**(settings | changes))
+
+
+@pytest.mark.parametrize("budget", [BUDGET, None], ids=["private", "exact"])
+def test_no_message_is_longer_than_what_is_accounted_for(budget: Budget | None) -> None:
+    problem = checked_problem(
+        kernel="auto", actions=2, contexts=ContextPool(POOL), reward_bound=0.5, budget=budget,
+        model="joint",
+    )  # fmt: skip
+    shadow = ShadowSum(problem, 1, 1000)
+    odd = [0.0, 5e-324, 1.0, WEIGHT_BOUND, 1e9, float("inf")]
+    rewards = [-0.5, 0.0, 0.5, 1e9, -1e300, float("inf"), float("-inf"), float("nan")]
+    weights, values = (each.ravel() for each in np.meshgrid(odd, rewards))
+    messages = shadow._messages(weights, values).astype(object)
+    longest = max(int(sum(row * row)) for row in messages)
+    assert longest <= shadow._grid.norm_limit**2
+    if budget is not None:
+        assert longest > 0.98 * shadow._grid.norm_limit**2  # and the bound is reached
+
+
+def test_the_estimate_is_the_clipped_one() -> None:
+    """Without a budget nothing is added: the figures are those of the formula."""
+    run = policy(budget=None)
+    run.set_mode("shadow")
+    rng, rows = np.random.default_rng(3003), []
+    law = {tuple(row): run.probabilities([row])[0] for row in POOL}
+    for _ in range(40):
+        context = POOL[rng.integers(4)]
+        action, p = int(rng.integers(2)), float(rng.choice([0.5, 0.03, 1.0]))
+        reward = float(rng.uniform(-1.5, 1.5))
+        decision = run.act(context, chosen=("red", "green")[action], chosen_propensity=p)
+        assert decision.status is VisitStatus.SHADOW
+        assert decision.propensity == pytest.approx(law[tuple(context)][decision.action_index])
+        weight = min(law[tuple(context)][action] / p, WEIGHT_BOUND)
+        told = rng.random() < 0.8
+        if told:
+            assert run.update(decision.id, reward) is RewardStatus.ACCEPTED
+        rows.append((weight, float(np.clip(reward, -1, 1)) if told else 0.0))
+    run.close_epoch()
+    (record,) = run.shadow
+    weights, rewards = np.array(rows).T
+    assert record.visits == 40
+    assert record.worth == pytest.approx((weights * rewards).mean(), abs=1e-6)
+    assert record.weight == pytest.approx(weights.mean(), abs=1e-6)
+    assert record.earned == pytest.approx(rewards.mean(), abs=1e-6)
+    assert not run.epochs  # nothing was learnt
+
+
+def test_an_epoch_of_both_kinds_has_two_events_and_costs_a_user_one() -> None:
+    run = policy(contributions_per_user=2, contributions_per_epoch=2)
+    for place in range(40):
+        if place == 20:
+            run.set_mode("shadow")
+        run.act([0.0], user=f"{place % 20}", chosen="red", chosen_propensity=0.5)
+    run.close_epoch()
+    learning, shadow = sorted(run.ledger.events, key=lambda event: event.purpose)
+    assert (learning.participants, shadow.participants) == (20, 20)
+    assert (learning.epoch, shadow.epoch, shadow.purpose) == (1, 1, PURPOSE)
+    # One visit in each of two releases, accounted as two in the dearer one.
+    both = run.ledger.spent_by("3")
+    assert both.epsilon <= BUDGET.epsilon * (1 + 1e-9)
+    assert sqrt(learning.mu**2 + shadow.mu**2) <= (both.mu or 0.0)
+    with pytest.raises(BudgetError, match="was released before"):
+        run.ledger.record(shadow)
+    assert run.epochs[0].length == 20
+
+
+@pytest.mark.filterwarnings("ignore::capri.errors.RewardIgnoredWarning")
+def test_visits_over_the_limit_and_without_a_context_send_nothing() -> None:
+    run = policy(budget=None, contributions_per_user=1, first_epoch=12)
+    run.set_mode("shadow")
+    odd: list[Any] = [
+        {"context": [float("nan")], "user": "a", "chosen": "red", "chosen_propensity": 0.5},
+        {"context": [0.0], "user": "b", "chosen": "pink", "chosen_propensity": 0.5},
+        {"context": [0.0], "user": "c", "chosen": "red", "chosen_propensity": 7.0},
+        {"context": [0.0], "user": "d"},
+        {"context": [0.0], "user": "e", "chosen": 1, "chosen_propensity": 0.5},
+        {"context": [0.0], "user": "e", "chosen": 1, "chosen_propensity": 0.5},
+    ]
+    statuses = [run.update(run.act(**visit), 1.0) for visit in odd]
+    assert [status is RewardStatus.ACCEPTED for status in statuses] == [False] * 4 + [True, False]
+    for place in range(6):
+        run.act([0.0], user=f"late {place}")
+    run.close_epoch()
+    (record,) = run.shadow
+    assert record.visits == 12
+    assert record.earned == pytest.approx(1 / 12)
+
+
+def test_shapes_are_public_and_checked() -> None:
+    run = policy()
+    with pytest.raises(ConfigurationError, match="come together"):
+        run.act_many(POOL, chosen=["red"] * 4)
+    with pytest.raises(ShapeError):
+        run.act_many(POOL, chosen=["red"], chosen_propensities=[0.5])
+    with pytest.raises(ConfigurationError, match="joint"):
+        policy(model="local").set_mode("shadow")
+
+
+def test_names_of_the_other_system_matter_in_shadow_mode_alone() -> None:
+    one, two = policy(), policy()
+    first = one.act([0.0], chosen="pink", chosen_propensity=0.1)
+    assert first.action_index == two.act([0.0]).action_index
+    assert first.status is VisitStatus.SERVED
+    assert capri.VisitStatus.SHADOW != first.status
