@@ -1,0 +1,1 @@
+def document(limits): return {}
