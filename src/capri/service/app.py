@@ -10,14 +10,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from capri.errors import CapriError
 from capri.joint.policy import Capri
 from capri.service.admin import Admin
 from capri.service.clerk import Clerk
 from capri.service.desk import Desk
-from capri.service.door import Answer, Call, Door, Guard, Handler
+from capri.service.door import Answer, Call, Door, Guard, Handler, Receive, Scope, Send
 from capri.service.facts import Facts, metrics
 from capri.service.keys import ADMIN, DECIDE, OPERATOR, READ, REWARD, KeyRing
 from capri.service.limits import Limits
@@ -37,6 +36,22 @@ _PAGES = {
 }
 
 
+class Service:
+    """The application: doors are found by their path, and Starlette keeps its life.
+
+    Starlette's router tries one route after the other and wraps each request three times, which
+    takes as long as deciding.
+    """
+
+    def __init__(self, doors: dict[str, Door], starlette: Starlette) -> None:
+        self._doors, self._starlette = doors, starlette
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        door = self._doors.get(scope.get("path", "")) if scope["type"] == "http" else None
+        await (self._starlette if door is None else door)(scope, receive, send)
+
+
 def application(
     policy: Capri,
     *,
@@ -44,21 +59,20 @@ def application(
     keys: KeyRing | None,
     hosts: tuple[str, ...] = (),
     limits: Limits | None = None,
-) -> Starlette:
+) -> Service:
     """The service of an open policy; it is closed with the service.
 
     Without ``keys`` whoever reaches it may do everything: for this machine alone.
     """
     guard = Guard(keys, hosts, limits or Limits())
     facts, live = Facts(policy, name), Live()
-    routes: list[Route] = []
+    doors: dict[str, Door] = {}
 
     def post(path: str, handler: Handler, role: str) -> None:
-        door = Door(guard, handler, role, reads_body=True)
-        routes.append(Route(path, door, methods=["POST"]))
+        doors[path] = Door(guard, handler, role, reads_body=True)
 
     def get(path: str, handler: Handler, role: str | None) -> None:
-        routes.append(Route(path, Door(guard, handler, role), methods=["GET"]))
+        doors[path] = Door(guard, handler, role)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -94,10 +108,8 @@ def application(
     for path, (file, kind) in _PAGES.items():
         body = files("capri.service").joinpath("page", file).read_bytes()
         get(path, _fixed(Answer(body, kind=kind, policy=_SELF)), None)
-    return Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        exception_handlers={HTTPException: _unknown},
+    return Service(
+        doors, Starlette(lifespan=lifespan, exception_handlers={HTTPException: _unknown})
     )
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.schema import Boolean, Categorical, Schema
+from capri.cells import number_or_missing
+from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column
 
 NO_RECORD = "no record"
@@ -22,6 +23,7 @@ UNKNOWN_LEVEL = "unknown level"
 UNKNOWN_COLUMN = "unknown column"
 MARKS = (NO_RECORD, ABSENT, UNREADABLE, UNKNOWN_LEVEL, UNKNOWN_COLUMN)
 Marks = tuple[str, ...]
+_FEW = 6  # below it a row at a time is faster
 
 
 class ContextReader:
@@ -29,6 +31,8 @@ class ContextReader:
 
     def __init__(self, schema: Schema) -> None:
         self._columns = [(column.name, column, _check(column)) for column in schema.columns]
+        self._checks = {name: check for name, _, check in self._columns}
+        self._names = dict.fromkeys(schema.names).keys()
         self._dimension = schema.dimension
 
     def row(self, context: Any) -> tuple[list[float], Marks]:
@@ -52,7 +56,39 @@ class ContextReader:
         return numbers, tuple(dict.fromkeys(marks)) if marks else ()
 
     def rows(self, contexts: list[Any]) -> tuple[FloatArray, list[Marks]]:
-        """The rows of several contexts."""
+        """The rows of several contexts: those that are as declared column by column."""
+        if len(contexts) < _FEW:
+            return self._one_by_one(contexts)
+        sound = [
+            place
+            for place, context in enumerate(contexts)
+            if type(context) is dict and context.keys() == self._names
+        ]
+        parts: list[FloatArray] = []
+        for name, column, _ in self._columns:
+            cells = [contexts[place][name] for place in sound]
+            if isinstance(column, Numeric):
+                if not set(map(type, cells)) <= {float, int}:
+                    return self._one_by_one(contexts)
+                numbers = np.array([number_or_missing(cell) for cell in cells], dtype=np.float64)
+                if not np.isfinite(numbers).all():
+                    return self._one_by_one(contexts)
+                parts.append(column.encode(numbers))
+            elif any(self._checks[name](cell) is not None for cell in cells):
+                return self._one_by_one(contexts)
+            else:
+                parts.append(column.encode(cells))
+        together = np.concatenate(parts, axis=1)
+        if len(sound) == len(contexts):
+            return together, [()] * len(contexts)
+        others = sorted(set(range(len(contexts))) - set(sound))
+        rows, marks = np.empty((len(contexts), self._dimension)), [()] * len(contexts)
+        rows[sound] = together
+        for place in others:
+            rows[place], marks[place] = self.row(contexts[place])
+        return rows, marks
+
+    def _one_by_one(self, contexts: list[Any]) -> tuple[FloatArray, list[Marks]]:
         rows, marks = np.empty((len(contexts), self._dimension)), []
         for place, context in enumerate(contexts):
             rows[place], mark = self.row(context)

@@ -4,12 +4,12 @@ Whatever goes wrong behind a door becomes an answer that quotes nothing of the r
 expected is told to the log by the name of its type alone.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from capri.errors import (
     BudgetError,
@@ -36,13 +36,11 @@ _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip
 _SAFE = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
 ]
 _NOTHING = b"default-src 'none'; frame-ancestors 'none'"
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct):
     """A request that was let in."""
 
     holder: Holder
@@ -50,8 +48,7 @@ class Call:
     query: bytes
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct):
     """What goes back; JSON unless it says otherwise."""
 
     body: bytes
@@ -121,9 +118,14 @@ class Door:
     ) -> None:
         self._guard, self._handler, self._role = guard, handler, role
         self._reads_body = reads_body
+        self.method = "POST" if reads_body else "GET"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, and its answer out."""
+        if scope["method"] != self.method:
+            answer = answer_to(RefusalError(405, "this method is not offered here", "method"))
+            await reply(answer, send, close=True)
+            return
         unread = self._reads_body
         try:
             headers: Headers = dict(scope["headers"])
@@ -154,20 +156,16 @@ class Door:
             raise RefusalError(413, f"must not be larger than {largest} bytes", "body")
         parts: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self._guard.limits.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise RefusalError(400, "the connection ended before the body", "body")
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > largest:
-                        raise RefusalError(413, f"must not be larger than {largest} bytes", "body")
-                    if not message.get("more_body", False):
-                        return parts[0] if len(parts) == 1 else b"".join(parts)
-        except TimeoutError:
-            raise RefusalError(408, "the body came too slowly", "body") from None
+        while True:  # a body that comes too slowly ends with its connection: see protocol
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RefusalError(400, "the connection ended before the body", "body")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > largest:
+                raise RefusalError(413, f"must not be larger than {largest} bytes", "body")
+            if not message.get("more_body", False):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def answer_to(problem: BaseException) -> Answer:

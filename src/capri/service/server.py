@@ -44,6 +44,8 @@ class Start:
         sys.setswitchinterval(_SWITCH)
         _log_plainly()
         settings = load_settings(self.file)
+        PatientProtocol.header_seconds = settings.limits.header_seconds
+        PatientProtocol.body_seconds = settings.limits.body_seconds
         policy = open_policy(settings, self.store)
         return application(
             policy,
@@ -97,13 +99,12 @@ def serve(start: Start, *, host: str, port: int, workers: int) -> None:
         start.ring()
     # Filled and found sound before a worker starts; also tells of a store that is another's.
     open_policy(settings, start.store).close()
-    PatientProtocol.header_seconds = settings.limits.header_seconds
     config = uvicorn.Config(
         start,
         factory=True,
         host=host,
         port=port,
-        http=_protocol(settings.limits.header_seconds),
+        http=PatientProtocol,
         ws="none",
         lifespan="on",
         workers=workers,
@@ -124,12 +125,6 @@ def serve(start: Start, *, host: str, port: int, workers: int) -> None:
         uvicorn.Server(config).run(sockets=[listening])
         return
     Multiprocess(config, target=uvicorn.Server(config).run, sockets=[listening]).run()
-
-
-def _protocol(seconds: float) -> type[PatientProtocol]:
-    """The protocol with this patience; a class of its own would not reach a spawned worker."""
-    PatientProtocol.header_seconds = seconds
-    return PatientProtocol
 
 
 def _listen(host: str, port: int) -> socket.socket:
