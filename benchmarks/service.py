@@ -286,14 +286,14 @@ def singles(seconds: float, turns: int) -> dict[str, Any]:
                 answers, _ = measured("decisions", process, 8117, path, key, contexts(turn), *many)
                 path = "/v1/rewards"
                 measured("rewards", process, 8117, path, key, rewards(answers), *many)
-                few, path = (seconds, 4), "/v1/decisions:batch"
+                path = "/v1/decisions:batch"
                 answers, rate = measured(
-                    "batches", process, 8117, path, key, contexts(turn, BATCH), *few
+                    "batches", process, 8117, path, key, contexts(turn, BATCH), *many
                 )
                 figures.setdefault("batched decisions a second", []).append(rate * BATCH)
                 path = "/v1/rewards"
                 _, rate = measured(
-                    "reward lists", process, 8117, path, key, rewards(answers, BATCH), *few
+                    "reward lists", process, 8117, path, key, rewards(answers, BATCH), *many
                 )
                 figures.setdefault("batched rewards a second", []).append(rate * BATCH)
     found = {name: median(values) for name, values in figures.items()}

@@ -25,7 +25,7 @@ _MEANS = {OPERATOR: (READ,), ADMIN: (DECIDE, REWARD, READ, OPERATOR)}
 ENVIRONMENT = "CAPRI_KEYS"
 _PREFIX = "capri_"
 _DIGEST = "sha256:"
-_EVERY = 1.0  # seconds after which a file may be looked at again
+_EVERY = 0.5  # seconds after which a file may be looked at again
 
 _log = logging.getLogger("capri.service")
 

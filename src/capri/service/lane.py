@@ -14,7 +14,7 @@ from capri.service.messages import RefusalError
 
 Work = Callable[[list[Any]], list[Any]]
 # Items of one call: a transaction holds up others while it runs.
-_MOST = 512
+_MOST = 2048
 
 
 class Lane:

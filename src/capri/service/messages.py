@@ -1,12 +1,16 @@
 """What goes over the wire, as types: requests, answers, refusals."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 LONGEST_KEY: Final = 200
 LONGEST_ID: Final = 64
+
+Key = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
+UserId = Key | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
 
 
 class Visit(Struct, forbid_unknown_fields=True):
@@ -16,8 +20,8 @@ class Visit(Struct, forbid_unknown_fields=True):
     """
 
     context: Any = None
-    key: str | None = None
-    user: str | int | None = None
+    key: Key | None = None
+    user: UserId | None = None
     actions: Any = UNSET
     chosen: Any = UNSET
     chosen_propensity: Any = UNSET
@@ -27,9 +31,9 @@ class Visit(Struct, forbid_unknown_fields=True):
 class RewardItem(Struct, forbid_unknown_fields=True):
     """The reward of a decision. ``reward`` is private: one that is no number counts as missing."""
 
-    id: str
+    id: Id
     reward: Any = None
-    key: str | None = None
+    key: Key | None = None
 
 
 class Decided(Struct, omit_defaults=True):
