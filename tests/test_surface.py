@@ -19,6 +19,7 @@ PUBLIC = {
     "CapriError",
     "Categorical",
     "Certificate",
+    "Client",
     "ConfigurationError",
     "ContextPool",
     "ContextSampler",
@@ -58,6 +59,7 @@ PUBLIC = {
     "RewardIgnoredWarning",
     "RewardStatus",
     "Schema",
+    "ServiceError",
     "ShapeError",
     "SimulationResult",
     "Spending",
@@ -155,6 +157,7 @@ def test_version_is_the_distributions() -> None:
 def test_import_is_light() -> None:
     """Plots, shells, accountants and samplers load when they are used."""
     heavy = ("matplotlib", "opendp", "dp_accounting", "sklearn", "typer", "rich", "pandas", "dask")
+    heavy += ("starlette", "uvicorn", "msgspec", "http.client")
     code = f"import sys, capri; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

@@ -24,6 +24,8 @@ if typing.TYPE_CHECKING:
     from capri import experiments as experiments
     from capri import kernels as kernels
     from capri import rivals as rivals
+    from capri.client import Client as Client
+    from capri.client import ServiceError as ServiceError
     from capri.epoch.decide import Decision as Decision
     from capri.epoch.decide import Decisions as Decisions
     from capri.epoch.decide import RewardStatus as RewardStatus
@@ -90,6 +92,7 @@ moved.install()
 # loads NumPy and a few small files.
 _NAMES = {
     "capri": ("datasets", "environments", "experiments", "kernels", "rivals"),
+    "capri.client": ("Client", "ServiceError"),
     "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
     "capri.epoch.limits": ("Limits",),
     "capri.epoch.notice": ("Notice",),

@@ -12,6 +12,7 @@ from capri.cli.forecast import forecast
 from capri.cli.noise import noise
 from capri.cli.report import report
 from capri.cli.run import run
+from capri.cli.serve import init, key, serve
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate
 from capri.version import VERSION
@@ -22,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-for command in (demo, simulate, arena, run, report, forecast, audit, noise):
+for command in (demo, simulate, arena, run, report, forecast, audit, noise, init, key, serve):
     app.command()(command)
 app.add_typer(certificate, name="certificate")
 

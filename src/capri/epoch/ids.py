@@ -11,7 +11,8 @@ public, hence the number may be read.
 """
 
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
+from binascii import b2a_base64
 from hashlib import blake2b
 from typing import Any
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from capri.arrays import IntArray
 
 _NUMBER, _TAG, _LENGTH = 6, 9, 20
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 # What an id that was not made here stands for: no decision has this number.
 NOBODY = -1
 
@@ -34,7 +36,8 @@ class DecisionIds:
     """
 
     def __init__(self, key: bytes | None = None) -> None:
-        self._key = secrets.token_bytes(32) if key is None else key
+        key = secrets.token_bytes(32) if key is None else key
+        self._keyed = blake2b(key=key, digest_size=_TAG)
 
     def __repr__(self) -> str:
         return "DecisionIds()"
@@ -48,8 +51,9 @@ class DecisionIds:
     def text(self, number: int) -> str:
         """The id of a decision."""
         head = number.to_bytes(_NUMBER)
-        tag = blake2b(head, key=self._key, digest_size=_TAG).digest()
-        return urlsafe_b64encode(head + tag).decode()
+        tag = self._keyed.copy()
+        tag.update(head)
+        return b2a_base64(head + tag.digest(), newline=False).translate(_URL_SAFE).decode()
 
     def texts(self, numbers: IntArray) -> NDArray[np.str_]:
         """The ids of several decisions."""

@@ -20,6 +20,7 @@ from capri.errors import HorizonError, PrivacyLeakWarning, StorageError
 from capri.joint.changes import Changes
 from capri.joint.desk import Desk, Visits
 from capri.joint.planner import Planner
+from capri.joint.progress import Progress, UnderWay
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
 from capri.privacy.certificate.digests import digest_of
@@ -242,6 +243,28 @@ class Backing:
     def remaining(self) -> int:
         """Decisions that one call may ask for."""
         return self._keeper.remaining(self._horizon)
+
+    def progress(self) -> Progress:
+        """How far all processes of this store have come."""
+        issued, view = self._keeper.survey_only()
+        newest = max((epoch.number for epoch in view.epochs), default=0)
+        released = view.epochs[0].number - 1 if view.epochs else len(self._keeper.course.records)
+        return Progress(
+            decided=issued,
+            released=released,
+            under_way=tuple(
+                UnderWay(
+                    epoch=epoch.number,
+                    length=epoch.length,
+                    taken=max(0, min(issued, epoch.last or issued) - epoch.first),
+                    open=epoch.number == newest and epoch.last is None,
+                    closes=epoch.closes,
+                    closes_at=epoch.closes_at,
+                )
+                for epoch in view.epochs
+                if epoch.accepts and epoch.first <= issued
+            ),
+        )
 
     def plan(self) -> EpochPlan:
         """The plan of the epoch under way, planned now where there is none."""

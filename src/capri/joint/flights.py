@@ -16,6 +16,7 @@ from capri.epoch.decide import Chooser, RewardStatus
 from capri.epoch.plan import EpochPlan
 from capri.errors import HorizonError
 from capri.joint.operated import Operated
+from capri.joint.progress import Progress, UnderWay
 
 
 class Flights(Operated):
@@ -37,6 +38,28 @@ class Flights(Operated):
     def _flights(self) -> list[OpenEpoch]:
         """Every epoch that is not released yet, oldest first."""
         return [*self._waiting, self._open] if self._open is not None else self._waiting
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has come; all of it is public."""
+        if self._backing is not None:
+            return self._backing.progress()
+        with self._lock:
+            return Progress(
+                decided=self._decided,
+                released=self._course.closed,
+                under_way=tuple(
+                    UnderWay(
+                        epoch=epoch.plan.epoch,
+                        length=epoch.plan.length,
+                        taken=epoch.issued,
+                        open=epoch is self._open,
+                        closes=epoch.closes,
+                        closes_at=epoch.deadline,
+                    )
+                    for epoch in self._flights
+                ),
+            )
 
     def plan(self) -> EpochPlan:
         """The public plan of the epoch under way; opens one where there is none, closes none."""

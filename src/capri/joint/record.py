@@ -122,6 +122,10 @@ class PublicRecord:
         self.issued, self.ground = self._read()
         return self.ground
 
+    def survey_only(self) -> tuple[int, View]:
+        """Slots handed out and the view of now, for who only wants to know."""
+        return self._read()
+
     def _read(self) -> tuple[int, View]:
         """Slots handed out and the view of now.
 

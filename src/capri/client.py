@@ -1,0 +1,277 @@
+"""A client of the service: the same calls and types as the policy itself, from any process.
+
+Only the standard library is needed. A connection is kept and used again; what may be sent again
+without harm is: decisions with a key, and every reward. The client follows no redirect, so its key
+goes to the address it was given for and nowhere else.
+"""
+
+import http.client
+import json
+import random
+import secrets
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from threading import local
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from capri.epoch.decide import Decision, RewardStatus, VisitStatus
+from capri.errors import CapriError, ConfigurationError, HorizonError, StorageError
+
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+# Answers after which the same request may be sent again.
+_AGAIN = (429, 502, 503, 504)
+_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class ServiceError(CapriError, RuntimeError):
+    """A service refused a request; ``status`` is that of HTTP, ``field`` what it was about."""
+
+    def __init__(self, status: int, problem: str, field: str = "") -> None:
+        super().__init__(f"{field}: {problem}" if field else problem)
+        self.status, self.field = status, field
+
+
+class Client:
+    """Decisions and rewards of a service.
+
+    Parameters
+    ----------
+    url:
+        Where it is, such as "https://bandit.example.org" or "http://127.0.0.1:8017".
+    key:
+        A key of the service; None for one that runs with --insecure-local.
+    timeout:
+        Seconds for one attempt.
+    retries:
+        How often a request is sent again when the service is away or busy.
+    """
+
+    def __init__(
+        self, url: str, key: str | None = None, *, timeout: float = 10.0, retries: int = 5
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigurationError("url must begin with http:// or https:// and name a host")
+        if parts.username is not None or parts.query or parts.fragment:
+            raise ConfigurationError("url must hold neither a password nor a query: give a key")
+        if key is not None and parts.scheme == "http" and parts.hostname not in _LOCAL:
+            raise ConfigurationError("a key goes over https only, or to this very machine")
+        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        self._path = parts.path.rstrip("/")
+        self._key, self._timeout, self._retries = key, timeout, retries
+        self._mine = local()  # a connection for each thread
+
+    def __repr__(self) -> str:
+        return f"Client({self._host!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give this thread's connection back."""
+        connection = getattr(self._mine, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._mine.connection = None
+
+    # -- decisions and rewards --------------------------------------------------------------------
+
+    def act(
+        self,
+        context: Mapping[str, Any],
+        *,
+        user: str | int | None = None,
+        key: str | None = None,
+        actions: Sequence[str] | None = None,
+    ) -> Decision:
+        """Decide for one context. Without a key one is made, so that an attempt may be repeated."""
+        visit = _visit(context, user, key or secrets.token_urlsafe(18), actions)
+        return _decision(self._post("/v1/decisions", visit))
+
+    def act_many(
+        self,
+        contexts: Sequence[Mapping[str, Any]],
+        *,
+        users: Sequence[str | int] | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> list[Decision]:
+        """Decide for many; an item that is refused raises, after the others were served."""
+        visits = [
+            _visit(
+                context,
+                None if users is None else users[place],
+                secrets.token_urlsafe(18) if keys is None else keys[place],
+                None,
+            )
+            for place, context in enumerate(contexts)
+        ]
+        return [_decision(item) for item in self._post("/v1/decisions:batch", visits)]
+
+    def update(
+        self, decision: Decision | str, reward: float | None, *, key: str | None = None
+    ) -> RewardStatus:
+        """Bring the reward of a decision, given as such or by its id. Late and unknown are one."""
+        return _status(self._post("/v1/rewards", _reward(decision, reward, key)))
+
+    def update_many(
+        self,
+        decisions: Sequence[Decision | str],
+        rewards: Sequence[float | None],
+        *,
+        keys: Sequence[str] | None = None,
+    ) -> list[RewardStatus]:
+        """Bring many rewards, each judged by itself."""
+        items = [
+            _reward(decision, reward, None if keys is None else keys[place])
+            for place, (decision, reward) in enumerate(zip(decisions, rewards, strict=True))
+        ]
+        return [_status(item) for item in self._post("/v1/rewards", items)]
+
+    # -- figures ----------------------------------------------------------------------------------
+
+    def policy(self) -> dict[str, Any]:
+        """What the policy is, and how far it has come."""
+        return dict(self._ask("GET", "/v1/policy"))
+
+    def epochs(self) -> list[dict[str, Any]]:
+        """The records of closed epochs."""
+        return list(self._ask("GET", "/v1/epochs"))
+
+    def estimate(self) -> dict[str, Any]:
+        """Estimated reward by action, over the public contexts."""
+        return dict(self._ask("GET", "/v1/estimate"))
+
+    def ledger(self) -> dict[str, Any]:
+        """What was promised and spent."""
+        return dict(self._ask("GET", "/v1/ledger"))
+
+    def certificate(self) -> dict[str, Any]:
+        """The certificate, as JSON has it."""
+        return dict(self._ask("GET", "/v1/certificate"))
+
+    # -- the wire ---------------------------------------------------------------------------------
+
+    def _post(self, path: str, body: Any) -> Any:
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+        headers = {"Accept": "application/json", "User-Agent": "capri"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        for attempt in range(self._retries + 1):
+            last = attempt == self._retries
+            try:
+                connection = self._connection()
+                connection.request(method, self._path + path, body, headers)
+                response = connection.getresponse()
+                said, wait = response.read(), response.headers.get("Retry-After", "")
+            except (OSError, http.client.HTTPException) as problem:
+                self.close()
+                if last:
+                    raise StorageError(
+                        f"{self._host} does not answer ({type(problem).__name__}): what was not "
+                        "acknowledged may be sent again, with the same key"
+                    ) from None
+            else:
+                if response.status == 200:
+                    return json.loads(said)
+                if response.status not in _AGAIN or last:
+                    raise _refusal(response.status, said)
+                if wait.isdigit():
+                    time.sleep(min(int(wait), _LONGEST_PAUSE))
+                    continue
+            # Doubled each time, and never the same for two clients.
+            time.sleep(min(_PAUSE * 2**attempt, _LONGEST_PAUSE) * random.uniform(0.5, 1.0))
+        raise AssertionError("unreachable")
+
+    def _connection(self) -> http.client.HTTPConnection:
+        connection: http.client.HTTPConnection | None = getattr(self._mine, "connection", None)
+        if connection is None:
+            if self._secure:
+                connection = http.client.HTTPSConnection(
+                    self._host,
+                    self._port,
+                    timeout=self._timeout,
+                    context=ssl.create_default_context(),
+                )
+            else:
+                connection = http.client.HTTPConnection(
+                    self._host, self._port, timeout=self._timeout
+                )
+            self._mine.connection = connection
+        return connection
+
+
+def _visit(
+    context: Mapping[str, Any],
+    user: str | int | None,
+    key: str,
+    actions: Sequence[str] | None,
+) -> dict[str, Any]:
+    visit: dict[str, Any] = {"context": dict(context), "key": key, "detail": True}
+    if user is not None:
+        visit["user"] = user
+    if actions is not None:
+        visit["actions"] = list(actions)
+    return visit
+
+
+def _reward(decision: Decision | str, reward: float | None, key: str | None) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "id": decision.id if isinstance(decision, Decision) else decision,
+        "reward": None if reward is None or reward != reward else float(reward),
+    }
+    return item if key is None else item | {"key": key}
+
+
+_VISITS = {str(status): status for status in VisitStatus}
+_REWARDS = {str(status): status for status in RewardStatus}
+
+
+def _decision(item: dict[str, Any]) -> Decision:
+    _raise_refused(item)
+    return Decision(
+        item["id"],
+        item["epoch"],
+        item["index"],
+        np.array(item["features"]),
+        item["propensity"],
+        _VISITS[item["status"]],
+        action_name=item["action"],
+    )
+
+
+def _status(item: dict[str, Any]) -> RewardStatus:
+    _raise_refused(item)
+    return _REWARDS[item["status"]]
+
+
+def _raise_refused(item: dict[str, Any]) -> None:
+    if "error" in item:
+        raise ServiceError(422, item["error"]["problem"], item["error"].get("field", ""))
+
+
+def _refusal(status: int, body: bytes) -> CapriError:
+    try:
+        error = json.loads(body)["error"]
+        problem, field = str(error["problem"]), str(error.get("field", ""))
+    except (ValueError, LookupError, TypeError):
+        problem, field = f"the service answered with status {status}", ""
+    if status == 409:
+        return HorizonError(problem)
+    if status in _AGAIN:
+        return StorageError(problem)
+    return ServiceError(status, problem, field)

@@ -1,0 +1,33 @@
+"""How far a policy has come, as anybody may know it: decisions taken, epochs under way."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderWay:
+    """An epoch that is not released yet.
+
+    ``taken`` of about ``length`` decisions; ``open`` while it takes more, then it waits for
+    rewards until decision ``closes`` or the time ``closes_at`` (seconds since 1970).
+    """
+
+    epoch: int
+    length: int
+    taken: int
+    open: bool
+    closes: int | None = None
+    closes_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Decisions taken so far, releases, and the epochs under way, oldest first."""
+
+    decided: int
+    released: int
+    under_way: tuple[UnderWay, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self) | {"under_way": [asdict(epoch) for epoch in self.under_way]}

@@ -1,0 +1,1 @@
+"""A policy behind HTTP: its file, the interface, keys, the page. Nothing the library needs."""

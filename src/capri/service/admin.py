@@ -1,0 +1,57 @@
+"""Endpoints that change what is public: the catalogue, who decides, and closing an epoch."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from capri.errors import ConfigurationError
+from capri.joint.policy import Capri
+from capri.service.door import Answer, Call
+from capri.service.envelope import read_as
+from capri.service.facts import Facts
+from capri.service.messages import Catalogue, Close, Mode, RefusalError, encode
+from capri.service.settings import actions_from
+
+_DEEPEST = 16
+
+
+class Admin:
+    """Calls of the role ``admin``; their bodies are public, and refusals may quote them."""
+
+    def __init__(self, policy: Capri, facts: Facts) -> None:
+        self._policy, self._facts = policy, facts
+
+    def operations(self) -> Any:
+        """What was done to the policy, one line each."""
+        return [
+            operation.to_dict() for operation in getattr(self._policy, "operations", ())
+        ]
+
+    async def catalogue(self, call: Call) -> Answer:
+        """``POST /v1/admin/catalogue``: other actions, from the next epoch on."""
+        given = read_as(call.body, Catalogue, _DEEPEST)
+        try:
+            actions = actions_from(given.actions, Path())
+            await asyncio.to_thread(self._policy.replace_actions, actions)
+        except ConfigurationError as problem:
+            raise RefusalError(422, str(problem), "actions") from None
+        return Answer(encode({"status": "accepted", "effective": "from the next epoch on"}))
+
+    async def mode(self, call: Call) -> Answer:
+        """``POST /v1/admin/mode``: who decides from now on."""
+        given = read_as(call.body, Mode, _DEEPEST)
+        change = getattr(self._policy, "set_mode", None)
+        if change is None:
+            raise RefusalError(501, "this policy has the mode 'active' alone", "mode")
+        try:
+            await asyncio.to_thread(change, given.mode, action=given.action)
+        except ConfigurationError as problem:
+            raise RefusalError(422, str(problem), "mode") from None
+        self._facts.forget()
+        return Answer(encode({"status": "accepted", "mode": given.mode}))
+
+    async def close(self, call: Call) -> Answer:
+        """``POST /v1/admin/close``: release what is due, and what is under way where asked."""
+        given = read_as(call.body, Close, _DEEPEST)
+        await asyncio.to_thread(self._policy.close_epoch, early=given.early)
+        return Answer(encode({"status": "closed", "releases": len(self._policy.epochs)}))

@@ -1,0 +1,131 @@
+"""The policy at work: many visits or rewards in one call, each with an outcome of its own.
+
+Runs in the threads of lanes. What is asked of the policy here was checked before; should one item
+fail all the same, the others are done by themselves.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from capri.cells import number_or_missing
+from capri.epoch.decide import Decisions, RewardStatus, VisitStatus
+from capri.errors import CapriError, ConfigurationError, HorizonError
+from capri.joint.policy import Capri
+from capri.service.contexts import ContextReader, Marks
+from capri.service.messages import Decided, RewardItem, Rewarded, Visit
+
+# An id that was never given and a reward that is late meet the same answer.
+_REWARDS = [str(status).replace("unknown", "late") for status in RewardStatus]
+_VISITS = [str(status) for status in VisitStatus]
+REWARD_STATUSES = tuple(dict.fromkeys(_REWARDS))
+VISIT_STATUSES = tuple(_VISITS)
+
+
+class Clerk:
+    """Serves visits and rewards of one policy."""
+
+    def __init__(self, policy: Capri) -> None:
+        schema = policy.contexts.schema
+        if schema is None or policy.actions.names is None:
+            raise ConfigurationError(
+                "a service needs a policy whose contexts have a schema and whose actions have names"
+            )
+        self._policy, self._reader = policy, ContextReader(schema)
+
+    # -- deciding ---------------------------------------------------------------------------------
+
+    def decide(self, visits: list[Visit]) -> list[Any]:
+        """A decision for each: all of them with a key, or none."""
+        rows, marks = self._reader.rows([visit.context for visit in visits])
+        users = None if visits[0].user is None else [visit.user for visit in visits]
+        keys = None if visits[0].key is None else [visit.key for visit in visits]
+        return self._decided(visits, rows, users, keys, marks)
+
+    def _decided(
+        self,
+        visits: Sequence[Visit],
+        rows: Any,
+        users: list[Any] | None,
+        keys: list[Any] | None,
+        marks: Sequence[Marks],
+    ) -> list[Any]:
+        """In one transaction where that is possible, else in halves.
+
+        Only so many fit before a public boundary such as the end of an epoch.
+        """
+        try:
+            made = self._policy.act_many(rows, users=users, keys=keys)
+        except (HorizonError, ConfigurationError) as problem:
+            if len(visits) == 1:
+                return [problem]
+            middle = len(visits) // 2
+            return [
+                outcome
+                for part in (slice(None, middle), slice(middle, None))
+                for outcome in self._decided(
+                    visits[part],
+                    rows[part],
+                    None if users is None else users[part],
+                    None if keys is None else keys[part],
+                    marks[part],
+                )
+            ]
+        return _answers(made, visits, marks)
+
+    # -- rewards ----------------------------------------------------------------------------------
+
+    def reward(self, items: list[RewardItem]) -> list[Any]:
+        """What became of each reward."""
+        keyed = self._policy.problem.rewards.rule.keyed
+        statuses = self._policy.update_many(
+            [item.id for item in items],
+            [number_or_missing(item.reward) for item in items],
+            keys=[item.key or "" for item in items] if keyed else None,
+        )
+        return [_REWARDED[status] for status in statuses.tolist()]
+
+    @property
+    def reward_needs(self) -> tuple[str, ...]:
+        """Fields that every reward must have."""
+        return ("key",) if self._policy.problem.rewards.rule.keyed else ()
+
+    @property
+    def visit_needs(self) -> tuple[str, ...]:
+        """Fields that every visit must have."""
+        return () if self._policy.problem.limit is None else ("user",)
+
+
+_REWARDED = [Rewarded(name) for name in _REWARDS]
+
+
+def _answers(made: Decisions, visits: Sequence[Visit], marks: Sequence[Marks]) -> list[Decided]:
+    """Decisions by names."""
+    epochs = [made.epoch] * len(made) if made.epochs is None else made.epochs.tolist()
+    names = made.names if made.called is None else None
+    indices = made.action_index.tolist()
+    answers = []
+    for place, (number, index, propensity, status, epoch, visit, mark) in enumerate(
+        zip(
+            made.number.tolist(),
+            indices,
+            made.propensity.tolist(),
+            made.status.tolist(),
+            epochs,
+            visits,
+            marks,
+            strict=True,
+        )
+    ):
+        name = made.name_of(place) if names is None else names[index]
+        answer = Decided(
+            made.ids.text(number), name or str(index), propensity, epoch, _VISITS[status], mark
+        )
+        if visit.detail:
+            answer.index, answer.features = index, made.action[place].tolist()
+        answers.append(answer)
+    return answers
+
+
+def is_expected(problem: BaseException) -> bool:
+    """Whether a problem is one that this package tells of in its own words, without values."""
+    return isinstance(problem, CapriError)

@@ -1,0 +1,172 @@
+"""Reading bodies: only the envelope may be refused, field by field, and never by a private value.
+
+The usual body is read in one pass by its type. Whatever that does not take is read again with
+Python's own parser, which also knows numbers that no double holds (a private number must not refuse
+its user), and judged field by field.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, TypeVar
+
+import msgspec
+
+from capri.service.messages import LONGEST_ID, LONGEST_KEY, RefusalError, RewardItem, Visit
+
+Item = TypeVar("Item")
+
+_KEY = f"must be a text of 1 to {LONGEST_KEY} characters"
+_USER = f"must be a text of 1 to {LONGEST_KEY} characters, or a whole number below 2^63"
+
+
+def _is_text(value: object, longest: int) -> bool:
+    if not isinstance(value, str) or not 0 < len(value) <= longest:
+        return False
+    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _is_user(value: object) -> bool:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return -(2**63) <= value < 2**63
+    return _is_text(value, LONGEST_KEY)
+
+
+# Of each field that may be refused: whether it is sound, and what is allowed, in words.
+_Check = tuple[Callable[[Any], bool], str]
+_VISIT: dict[str, _Check] = {
+    "key": (lambda value: value is None or _is_text(value, LONGEST_KEY), _KEY),
+    "user": (lambda value: value is None or _is_user(value), _USER),
+    "detail": (lambda value: isinstance(value, bool), "must be true or false"),
+}
+_REWARD: dict[str, _Check] = {
+    "id": (
+        lambda value: _is_text(value, LONGEST_ID),
+        "must be the id of a decision, as POST /v1/decisions gave it",
+    ),
+    "key": _VISIT["key"],
+}
+_RULES: dict[type, dict[str, _Check]] = {Visit: _VISIT, RewardItem: _REWARD}
+_DECODERS: dict[type, tuple[Any, Any]] = {
+    kind: (msgspec.json.Decoder(kind), msgspec.json.Decoder(list[kind]))  # type: ignore[valid-type]
+    for kind in (Visit, RewardItem)
+}
+
+
+def read_one(body: bytes, kind: type[Item], deepest: int) -> Item:
+    """One item."""
+    check_depth(body, deepest)
+    try:
+        item = _DECODERS[kind][0].decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return _judged(_parsed(body), kind)
+    _check(item, kind)
+    return item  # type: ignore[no-any-return]
+
+
+def read_many(
+    body: bytes, kind: type[Item], deepest: int, most: int
+) -> list[Item | RefusalError]:
+    """A list of items, each judged by itself."""
+    check_depth(body, deepest)
+    try:
+        items = _DECODERS[kind][1].decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        items = _parsed(body)
+    if not isinstance(items, list):
+        raise RefusalError(422, "must be a list of objects", "body")
+    if len(items) > most:
+        raise RefusalError(413, f"at most {most} items may come at once", "body")
+    return [_one_of_many(item, kind) for item in items]
+
+
+def _one_of_many(item: Any, kind: type[Item]) -> Item | RefusalError:
+    try:
+        if not isinstance(item, kind):
+            return _judged(item, kind)
+        _check(item, kind)
+    except RefusalError as refusal:
+        return refusal
+    return item
+
+
+def read_as(body: bytes, kind: type[Item], deepest: int) -> Item:
+    """The body of an operator's call, all of it public."""
+    check_depth(body, deepest)
+    fields = [field.name for field in msgspec.structs.fields(kind)]
+    allowed = f"must be an object with the fields {', '.join(fields)}"
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        raise RefusalError(422, f"{allowed}, as /v1/openapi.json has them", "body") from None
+
+
+def _check(item: Any, kind: type) -> None:
+    for field, (sound, allowed) in _RULES[kind].items():
+        if not sound(getattr(item, field)):
+            raise RefusalError(422, allowed, field)
+
+
+def _judged(value: Any, kind: type[Item]) -> Item:
+    """An item from what Python's parser has made of it."""
+    fields = kind.__struct_fields__  # type: ignore[attr-defined]
+    if not isinstance(value, dict):
+        raise RefusalError(422, f"must be an object with the fields {', '.join(fields)}", "body")
+    if any(field not in fields for field in value):
+        raise RefusalError(422, f"has an unknown field; allowed: {', '.join(fields)}", "body")
+    for field, (sound, allowed) in _RULES[kind].items():
+        given = value.get(field, getattr(_defaults(kind), field, None))
+        if not sound(given):
+            raise RefusalError(422, allowed, field)
+    return kind(**value)
+
+
+def _defaults(kind: type) -> Any:
+    return Visit() if kind is Visit else None
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_int=_whole)
+    except (ValueError, RecursionError):
+        raise RefusalError(400, "must be JSON in UTF-8", "body") from None
+
+
+def _whole(digits: str) -> int | float:
+    """Numbers of any length: Python refuses to convert very long ones."""
+    if len(digits) < 400:
+        return int(digits)
+    return -inf if digits.startswith("-") else inf
+
+
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_STRINGS = re.compile(rb'"[^"]*"')
+_BRACKETS = b"[]{}"
+_OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
+
+
+def check_depth(body: bytes, deepest: int) -> None:
+    """Refuse what is nested deeper than that, before anything recurses into it.
+
+    >>> check_depth(b'{"context": {"name": "[[["}}', 2)
+    >>> check_depth(b"[[[]]]", 2)
+    Traceback (most recent call last):
+    capri.service.messages.RefusalError: must not be nested deeper than 2 levels
+    """
+    if body.count(b"[") + body.count(b"{") <= deepest:
+        return
+    if b"\\" in body:
+        body = _ESCAPED.sub(b"", body)
+    depth = 0
+    for letter in _STRINGS.sub(b"", body.translate(None, _OTHERS)):
+        depth += 1 if letter in b"[{" else -1
+        if depth > deepest:
+            raise RefusalError(400, f"must not be nested deeper than {deepest} levels", "body")
+
+
+def needed(fields: Sequence[str], item: Any) -> None:
+    """Refuse an item that lacks a field which the policy asks for."""
+    for field in fields:
+        if getattr(item, field) is None:
+            raise RefusalError(422, f"is needed by this policy and {_VISIT[field][1]}", field)

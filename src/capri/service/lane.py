@@ -1,0 +1,78 @@
+"""Concurrent requests become one call: whatever waits is taken together, by one thread.
+
+A commit waits for the disk. Requests that come meanwhile gather, and share the next one: under load
+the number of items per commit grows by itself, and alone a request waits for nobody.
+"""
+
+import asyncio
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from capri.service.messages import RefusalError
+
+Work = Callable[[list[Any]], list[Any]]
+# Items of one call: a transaction holds up others while it runs.
+_MOST = 2048
+
+
+class Lane:
+    """One thread that works on lists of items; each item's outcome is a value or an exception."""
+
+    def __init__(self, name: str, work: Work, waiting: int) -> None:
+        self._work, self._limit = work, waiting
+        self._queue: SimpleQueue[tuple[asyncio.Future[list[Any]], list[Any]] | None] = SimpleQueue()
+        self._waiting = 0
+        self._loop = asyncio.get_running_loop()
+        self._thread = Thread(target=self._run, name=f"capri-{name}", daemon=True)
+        self._thread.start()
+
+    async def do(self, items: list[Any]) -> list[Any]:
+        """The outcome of each item."""
+        if self._waiting + len(items) > self._limit and self._waiting:
+            raise RefusalError(503, "too much is waiting: try again", wait=1)
+        self._waiting += len(items)
+        future: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._queue.put((future, items))
+        try:
+            return await future
+        finally:
+            self._waiting -= len(items)
+
+    def stop(self) -> None:
+        """End after what waits."""
+        self._queue.put(None)
+        self._thread.join(30.0)
+
+    def _run(self) -> None:
+        while (first := self._queue.get()) is not None:
+            taken, count, ended = [first], len(first[1]), False
+            while count < _MOST and not ended:
+                try:
+                    more = self._queue.get_nowait()
+                except Empty:
+                    break
+                if more is None:
+                    ended = True
+                else:
+                    taken.append(more)
+                    count += len(more[1])
+            results = self._results([item for _, items in taken for item in items])
+            self._loop.call_soon_threadsafe(_deliver, taken, results)
+            if ended:
+                return
+
+    def _results(self, items: list[Any]) -> list[Any]:
+        try:
+            return self._work(items)
+        except BaseException as problem:  # the thread is needed by those who come next
+            return [problem] * len(items)
+
+
+def _deliver(taken: list[tuple[asyncio.Future[list[Any]], list[Any]]], results: list[Any]) -> None:
+    start = 0
+    for future, items in taken:
+        if not future.done():  # else who asked has gone
+            future.set_result(results[start : start + len(items)])
+        start += len(items)

@@ -1,0 +1,161 @@
+"""Running the service: one process, or several that share a socket and a store."""
+
+import base64
+import logging
+import os
+import socket
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from capri.errors import ConfigurationError, KernelWarning, StorageError
+from capri.service.keys import ENVIRONMENT, KeyRing
+from capri.service.protocol import PatientProtocol
+from capri.service.settings import Settings, load_settings
+
+STORE_KEY = "CAPRI_STORE_KEY"
+# Seconds for requests under way when the service is told to stop.
+_PARTING = 10
+# A thread that has waited for the disk goes on within this many seconds.
+_SWITCH = 0.0005
+
+
+@dataclass(frozen=True)
+class Start:
+    """All that a worker needs to know; no key and no password is shown."""
+
+    file: Path
+    store: str | None
+    keys: Path | None
+    insecure_local: bool
+
+    def __repr__(self) -> str:
+        return f"Start({str(self.file)!r})"
+
+    def __call__(self) -> Any:
+        """The application of a worker, in its own process."""
+        from capri.service.app import application
+
+        sys.setswitchinterval(_SWITCH)
+        _log_plainly()
+        settings = load_settings(self.file)
+        PatientProtocol.header_seconds = settings.limits.header_seconds
+        PatientProtocol.body_seconds = settings.limits.body_seconds
+        policy = open_policy(settings, self.store)
+        return application(
+            policy,
+            name=settings.name,
+            keys=None if self.insecure_local else self.ring(),
+            hosts=settings.hosts,
+            limits=settings.limits,
+        )
+
+    def ring(self) -> KeyRing:
+        """The keys; none at all is an error."""
+        ring = KeyRing(self.keys)
+        if not len(ring):
+            raise ConfigurationError(
+                f"there is no key in {self.keys} or in {ENVIRONMENT}: make one by "
+                f"`capri key shop --roles decide,reward --file {self.keys}`, or give "
+                "--insecure-local to try things out on this machine without keys"
+            )
+        return ring
+
+
+def open_policy(settings: Settings, store: str | None) -> Any:
+    """The policy in its store, filled where it is empty."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
+        return settings.policy(store=store or settings.default_store, store_key=store_key())
+
+
+def store_key() -> bytes | None:
+    """The key that seals the store, from the environment: 32 bytes in base64 or hexadecimal."""
+    text = os.environ.get(STORE_KEY)
+    if not text:
+        return None
+    try:
+        key = bytes.fromhex(text) if len(text) == 64 else base64.b64decode(text, validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise ConfigurationError(f"{STORE_KEY} must be 32 bytes, in base64 or hexadecimal")
+    return key
+
+
+def serve(start: Start, *, host: str, port: int, workers: int) -> None:
+    """Serve until told to stop."""
+    settings = load_settings(start.file)
+    if start.insecure_local and host not in ("127.0.0.1", "localhost", "::1"):
+        raise ConfigurationError(
+            f"--insecure-local answers on this machine alone: --host must be 127.0.0.1, got {host}"
+        )
+    if not start.insecure_local:
+        start.ring()
+    # Filled and found sound before a worker starts; also tells of a store that is another's.
+    open_policy(settings, start.store).close()
+    config = uvicorn.Config(
+        start,
+        factory=True,
+        host=host,
+        port=port,
+        http=PatientProtocol,
+        ws="none",
+        lifespan="on",
+        workers=workers,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=int(settings.limits.idle_seconds),
+        timeout_graceful_shutdown=_PARTING,
+    )
+    _log_plainly()
+    listening = _listen(host, port)
+    address = listening.getsockname()
+    shown = f"[{host}]" if ":" in host else host
+    print(f"capri: {settings.name} at http://{shown}:{address[1]}/", flush=True)
+    if workers == 1:
+        uvicorn.Server(config).run(sockets=[listening])
+        return
+    Multiprocess(config, target=uvicorn.Server(config).run, sockets=[listening]).run()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as problem:
+        listening.close()
+        raise StorageError(
+            f"{host}:{port} cannot be listened at: {problem.strerror}. Give another --port"
+        ) from None
+    listening.listen(2048)
+    listening.set_inheritable(True)
+    return listening
+
+
+def _log_plainly() -> None:
+    """Lines of ours and of the server's to standard error; neither quotes a request."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    for name in ("capri", "uvicorn.error"):
+        log = logging.getLogger(name)
+        log.handlers[:] = [handler]
+        log.propagate = False
+        log.setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_without_traceback)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """A traceback may quote what a request held: the kind of a failure is enough."""
+    record.exc_info = record.exc_text = None
+    return True

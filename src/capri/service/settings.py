@@ -1,0 +1,336 @@
+"""``policy.toml``: what a policy is, checked where each value is taken; errors name its line."""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capri.checks import is_number
+from capri.choices import as_actions
+from capri.epoch.rewards import AS_ESTIMATED, RewardRule
+from capri.errors import CapriError, ConfigurationError
+from capri.experiments.toml import Given, Source, is_whole
+from capri.joint.policy import Capri
+from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
+from capri.privacy.budget import Budget
+from capri.privacy.promise import PrivacyModel
+from capri.schema import Boolean, Categorical, Numeric, Schema
+from capri.schema.columns import Column
+from capri.service.limits import Limits
+from capri.service.sheets import declared, guessed, read_sheet
+from capri.service.spread import spread_rows
+from capri.spaces import ContextPool, FixedActions
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
+_PUBLIC_ROWS = 200  # where no file of public rows is given
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A policy file that was read and found sound."""
+
+    path: Path
+    name: str
+    arguments: Mapping[str, Any]
+    hosts: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+
+    def policy(self, *, store: str | None, store_key: bytes | None = None) -> Capri:
+        """The policy, in its store."""
+        return Capri(**self.arguments, store=store, store_key=store_key)
+
+    @property
+    def default_store(self) -> str:
+        """A file beside this one."""
+        return f"sqlite:///{self.path.resolve().with_suffix('.db')}"
+
+
+def load_settings(path: Path) -> Settings:
+    """Read a policy file, or say which line of it is not as it must be."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is no UTF-8 text"
+        raise ConfigurationError(f"{path} cannot be read: {reason}") from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise ConfigurationError(f"{path}: {problem}") from None
+    return _settings(Given(table, Source(str(path), text)), path)
+
+
+def _settings(given: Given, path: Path) -> Settings:
+    given.only(
+        ("name", "model", "kernel", "lengthscale", "horizon", "public", "actions", "context")
+        + ("budget", "reward", "users", "epoch", "options", "service")
+    )
+    name = given.text("name", path.stem)
+    columns = [_column(each) for each in given.tables("context")]
+    with given.at("context"):
+        schema = Schema(columns)
+    arguments: dict[str, Any] = {
+        "contexts": _contexts(given, schema, path.parent),
+        "actions": _actions(given, path.parent),
+        "kernel": _kernel(given),
+        "model": given.word("model", [str(each) for each in PrivacyModel], "joint"),
+        "budget": _budget(given),
+        "horizon": _horizon(given),
+        **_reward(given),
+        **_users(given),
+        **_epoch(given),
+    }
+    hosts, limits = _service(given)
+    options = given.take("options", {})
+    inner = given.inner(options, "options")
+    arguments |= {key: inner.take(key) for key in options}
+    settings = Settings(path, name, arguments, hosts, limits)
+    if given.source.thorough:
+        _try(settings, given, options)
+    return settings
+
+
+def _try(settings: Settings, given: Given, options: Mapping[str, Any]) -> None:
+    """Build it in memory: what does not fit together is found before the first user."""
+    try:
+        settings.policy(store=None)
+    except CapriError as problem:
+        said = str(problem)
+        blamed: tuple[str | int, ...] = next(
+            (("options", key) for key in options if key in said),
+            next((path for word, path in _BLAMED.items() if word in said), ()),
+        )
+        raise given.error(said, *blamed) from None
+
+
+_BLAMED: dict[str, tuple[str | int, ...]] = {
+    "contributions_per_epoch": ("users", "contributions_per_epoch"),
+    "per_epoch": ("users", "contributions_per_epoch"),
+    "contributions": ("users", "contributions"),
+    "epsilon": ("budget", "epsilon"),
+    "delta": ("budget", "delta"),
+    "missing_reward": ("reward", "missing"),
+    "reward_wait": ("reward", "wait"),
+    "kernel": ("kernel",),
+    "action": ("actions",),
+    "horizon": ("horizon",),
+}
+
+
+# -- contexts ---------------------------------------------------------------------------------------
+
+
+def _column(given: Given) -> Column:
+    name = given.text("name")
+    kind = given.word("kind", ("numeric", "categorical", "boolean"))
+    missing = given.take("missing")
+    own = {"numeric": ("low", "high"), "categorical": ("levels",), "boolean": ()}[kind]
+    given.only(("name", "kind", "missing", *own))
+    for key in own:
+        if not given.has(key):
+            raise given.error(f"{key} is missing: a {kind} column needs {' and '.join(own)}")
+    values = [given.take(key) for key in own]
+    with given.at("missing" if missing is not None else "name", "levels", "low", "high"):
+        if kind == "numeric":
+            return Numeric(name, *values, missing)
+        if kind == "boolean":
+            return Boolean(name, missing)
+        return Categorical(name, *values, missing)
+
+
+def _contexts(given: Given, schema: Schema, folder: Path) -> ContextPool:
+    """The public law of who comes: rows of a file, or rows spread over the declared ranges."""
+    file = given.take("public")
+    if file is None:
+        return ContextPool(spread_rows(schema, _PUBLIC_ROWS), schema=schema)
+    with given.at("public"):
+        if not isinstance(file, str):
+            raise ConfigurationError(f"public must name a CSV file, got {file!r}")
+        sheet = read_sheet(folder / file)
+        absent = [name for name in schema.names if name not in sheet]
+        if absent:
+            raise ConfigurationError(
+                f"{file} has no column {absent[0]!r}; its columns: {', '.join(sheet)}"
+            )
+        table = {each.name: declared(each, sheet[each.name]) for each in schema.columns}
+        weights = None
+        if "weight" in sheet and "weight" not in schema.names:
+            weights = np.array([float(cell) for cell in sheet["weight"]])
+            weights = weights / weights.sum()
+        return ContextPool(table, weights, schema)  # type: ignore[arg-type]
+
+
+# -- actions and kernel -----------------------------------------------------------------------------
+
+
+def actions_from(rows: object, folder: Path) -> object:
+    """What a list of names, a list of tables with a name each, or a CSV file says of actions."""
+    if isinstance(rows, str):
+        sheet = read_sheet(folder / rows)
+        if "name" not in sheet:
+            raise ConfigurationError(f"{rows} needs a column 'name': what each action is called")
+        cells = {key: guessed(column) for key, column in sheet.items() if key != "name"}
+        rows = [
+            {"name": name, **{key: column[place] for key, column in cells.items()}}
+            for place, name in enumerate(sheet["name"])
+        ]
+    if not isinstance(rows, list) or len(rows) < 2:
+        raise ConfigurationError(
+            "actions must be at least two: a list of names, a list of tables that have a name and "
+            "the same feature columns, or the name of a CSV file"
+        )
+    if all(isinstance(row, str) and row for row in rows):
+        return rows
+    if not all(isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows):
+        raise ConfigurationError("every action needs a name, which is a text")
+    columns = set(rows[0])
+    if any(set(row) != columns for row in rows):
+        raise ConfigurationError(
+            f"every action needs the same columns as the first: {', '.join(rows[0])}"
+        )
+    return rows
+
+
+def _actions(given: Given, folder: Path) -> FixedActions:
+    if not given.has("actions"):
+        raise given.error("actions is missing: give a list of names, or the name of a CSV file")
+    with given.at("actions"):
+        actions = as_actions(actions_from(given.take("actions"), folder))
+        assert isinstance(actions, FixedActions)
+        return actions
+
+
+def _kernel(given: Given) -> Any:
+    kernel = given.take("kernel", "auto")
+    lengthscale = given.take("lengthscale")
+    if kernel == "auto":
+        if lengthscale is not None:
+            raise given.error("lengthscale is of use with a named kernel only", "lengthscale")
+        return "auto"
+    with given.at("kernel", "lengthscale"):
+        if isinstance(kernel, dict):
+            return from_dict(kernel)
+        if kernel not in KERNEL_NAMES:
+            raise ConfigurationError(
+                f"kernel must be 'auto', one of {', '.join(KERNEL_NAMES)}, or a table with a "
+                f"type, got {kernel!r}"
+            )
+        return kernel_by_name(kernel, 0.5 if lengthscale is None else lengthscale)
+
+
+# -- promises and rewards ---------------------------------------------------------------------------
+
+
+def _table(given: Given, key: str, allowed: tuple[str, ...]) -> Given:
+    inner = given.inner(given.take(key, {}), key)
+    inner.only(allowed)
+    return inner
+
+
+def _budget(given: Given) -> Budget:
+    if not given.has("budget"):
+        raise given.error("budget is missing: give a table [budget] with epsilon and delta")
+    inner = _table(given, "budget", ("epsilon", "delta"))
+    epsilon = inner.number("epsilon", None, lambda value: 0 < value < np.inf, "a positive number")
+    delta = inner.number("delta", None, lambda value: 0 < value < 1, "between 0 and 1")
+    with inner.at("epsilon", "delta"):
+        return Budget(epsilon=epsilon, delta=delta)
+
+
+def _horizon(given: Given) -> int | None:
+    if not given.has("horizon"):
+        return None
+    return int(given.number("horizon", None, is_whole(1), "a whole number of 1 or more"))
+
+
+def _reward(given: Given) -> dict[str, Any]:
+    inner = _table(given, "reward", ("range", "wait", "missing", "rule"))
+    ends = inner.take("range", [-1.0, 1.0])
+    sound = isinstance(ends, list) and len(ends) == 2 and all(is_number(end) for end in ends)
+    if not sound or not -np.inf < ends[0] < ends[1] < np.inf:
+        raise inner.error(
+            f"range must be two numbers, the lower first, such as [0, 1], got {ends!r}", "range"
+        )
+    bound = float(max(abs(ends[0]), abs(ends[1])))
+    missing = inner.take("missing", 0.0)
+    if missing != AS_ESTIMATED and not (is_number(missing) and -bound <= missing <= bound):
+        raise inner.error(
+            f"missing must be a number of the range or {AS_ESTIMATED!r}, got {missing!r}", "missing"
+        )
+    return {
+        "reward_bound": bound,
+        "reward_wait": _wait(inner),
+        "missing_reward": missing,
+        "reward_rule": inner.word("rule", [str(each) for each in RewardRule], "first"),
+    }
+
+
+def _wait(inner: Given) -> int | timedelta:
+    wait = inner.take("wait", 0)
+    if isinstance(wait, str):
+        return _duration(inner, "wait", wait)
+    if not is_number(wait) or not is_whole(0)(wait):
+        raise inner.error(
+            f"wait must be a number of decisions, or a time such as '2 hours', got {wait!r}", "wait"
+        )
+    return int(wait)
+
+
+def _duration(inner: Given, key: str, text: object) -> timedelta:
+    """A time such as "90 seconds" or "1.5 days"."""
+    found = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise inner.error(
+            f"{key} must be a time: a number and one of {', '.join(_SECONDS)}, such as '2 hours', "
+            f"got {text!r}",
+            key,
+        )
+    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+
+
+def _users(given: Given) -> dict[str, Any]:
+    inner = _table(given, "users", ("contributions", "contributions_per_epoch"))
+    found: dict[str, Any] = {}
+    for key, argument in (
+        ("contributions", "contributions_per_user"),
+        ("contributions_per_epoch", "contributions_per_epoch"),
+    ):
+        if inner.has(key):
+            number = inner.number(key, None, is_whole(1), "a whole number of 1 or more")
+            found[argument] = int(number)
+    return found
+
+
+def _epoch(given: Given) -> dict[str, Any]:
+    inner = _table(given, "epoch", ("time",))
+    if not inner.has("time"):
+        return {}
+    return {"epoch_time": _duration(inner, "time", inner.take("time"))}
+
+
+# -- the service ------------------------------------------------------------------------------------
+
+
+def _service(given: Given) -> tuple[tuple[str, ...], Limits]:
+    inner = _table(given, "service", ("hosts", *Limits.__dataclass_fields__))
+    hosts = inner.take("hosts", [])
+    if not isinstance(hosts, list) or not all(isinstance(host, str) and host for host in hosts):
+        raise inner.error(
+            "hosts must be a list of names that requests may ask for, such as "
+            f"['bandit.example.org'], got {hosts!r}",
+            "hosts",
+        )
+    found: dict[str, Any] = {}
+    for key, default in Limits.defaults().items():
+        if inner.has(key):
+            check: Callable[[float], bool] = is_whole(1)
+            allowed = "a whole number of 1 or more"
+            if isinstance(default, float):
+                check, allowed = (lambda value: 0 < value < np.inf), "a positive number"
+            found[key] = type(default)(inner.number(key, None, check, allowed))
+    return tuple(host.lower() for host in hosts), Limits(**found)

@@ -1,0 +1,200 @@
+"""Who may ask for what, and what nobody is told."""
+
+import socket
+import threading
+import time
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import capri
+from capri.errors import ConfigurationError
+from capri.service.keys import KeyRing, add_key, digest_of, read_keys
+from capri.service.server import Start, serve
+from service_process import SOMEBODY, Running, service
+
+VISIT = {"context": SOMEBODY}
+
+
+def refused(shop: Running, path: str, **more: Any) -> tuple[int, str]:
+    status, said = shop.ask("POST", path, VISIT, **more)
+    return status, said["error"].get("field", "")
+
+
+def test_every_door_asks_for_its_role(shop: Running) -> None:
+    keys = {
+        role: add_key(shop.folder / "policy.keys", role, [role])
+        for role in ("decide", "reward", "read", "operator")
+    }
+    time.sleep(0.6)  # a file of keys is looked at twice a second
+    calls = {
+        "/v1/decisions": ("POST", VISIT, {"decide"}),
+        "/v1/rewards": ("POST", {"id": "x", "reward": 1}, {"reward"}),
+        "/v1/ledger": ("GET", None, {"read", "operator"}),
+        "/metrics": ("GET", None, {"read", "operator"}),
+        "/v1/live": ("GET", None, {"operator"}),
+        "/v1/admin/close": ("POST", {}, set()),
+        "/healthz": ("GET", None, set(keys)),
+        "/": ("GET", None, set(keys)),
+    }
+    for path, (method, body, allowed) in calls.items():
+        for role, key in keys.items():
+            expected = 200 if role in allowed else 403
+            assert shop.ask(method, path, body, key=key)[0] == expected, (path, role)
+    assert refused(shop, "/v1/decisions", key=None) == (401, "Authorization")
+    assert refused(shop, "/v1/decisions", key="capri_wrong") == (401, "Authorization")
+    basic = {"Authorization": f"Basic {shop.key}"}
+    assert refused(shop, "/v1/decisions", key=None, headers=basic)[0] == 401
+
+
+def test_a_key_is_changed_without_a_restart(shop: Running) -> None:
+    file = shop.folder / "policy.keys"
+    old = add_key(file, "rotated", ["decide"])
+    new = add_key(file, "rotated", ["decide"])
+    time.sleep(0.6)
+    assert shop.ask("POST", "/v1/decisions", VISIT, key=old)[0] == 200
+    assert shop.ask("POST", "/v1/decisions", VISIT, key=new)[0] == 200
+    lines = [line for line in file.read_text().splitlines() if digest_of(old) not in line]
+    file.write_text("\n".join(lines) + "\n")
+    time.sleep(0.6)
+    assert shop.ask("POST", "/v1/decisions", VISIT, key=old)[0] == 401
+    assert shop.ask("POST", "/v1/decisions", VISIT, key=new)[0] == 200
+    file.write_text("not a key\n" + file.read_text())  # damaged: the keys stay as they were
+    time.sleep(0.6)
+    assert shop.ask("POST", "/v1/decisions", VISIT, key=new)[0] == 200
+    file.write_text("\n".join(lines) + "\n")
+
+
+def test_keys_are_kept_as_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "policy.keys"
+    key = add_key(file, "ann", ["decide", "reward"])
+    assert key not in file.read_text()
+    assert file.stat().st_mode & 0o77 == 0
+    holder = KeyRing(file).holder(key.encode())
+    assert holder is not None
+    assert holder.roles == {"decide", "reward"}
+    monkeypatch.setenv("CAPRI_KEYS", f"bob admin {digest_of('capri_b')};")
+    assert KeyRing(None).holder(b"capri_b").roles >= {"admin", "operator", "read"}  # type: ignore[union-attr]
+    assert KeyRing(None).holder(key.encode()) is None
+    for text, said in (("ann decide", "line 1"), (f"a cook {digest_of('k')}", "unknown role 'cook'")):
+        with pytest.raises(ConfigurationError, match=said):
+            read_keys(text, "file")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "field"),
+    [
+        ({"Host": "evil.example"}, 421, "Host"),
+        ({"Content-Type": "text/plain"}, 415, "Content-Type"),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415, "Content-Type"),
+        ({"Content-Encoding": "gzip"}, 415, "Content-Encoding"),
+    ],
+)
+def test_envelopes_that_are_refused(
+    shop: Running, headers: dict[str, str], status: int, field: str
+) -> None:
+    assert refused(shop, "/v1/decisions", headers=headers) == (status, field)
+
+
+def test_sizes_and_depths_are_limited(shop: Running) -> None:
+    big = b'{"context": "' + b"x" * (1 << 20) + b'"}'
+    assert shop.ask("POST", "/v1/decisions", big)[0] in (0, 413)  # hung up on, or told
+    deep = b'{"context": ' + b"[" * 40 + b"]" * 40 + b"}"
+    assert shop.ask("POST", "/v1/decisions", deep)[0] == 400
+    assert shop.ask("POST", "/v1/decisions:batch", [{}] * 1001)[0] == 413
+    assert shop.ask("POST", "/v1/decisions", b"{")[0] == 400
+    assert shop.ask("POST", "/v1/decisions", b'"\xff"')[0] == 400
+    status, said = shop.ask("GET", "/v1/decisions")
+    assert (status, said["error"]["field"]) == (405, "method")
+    assert shop.ask("GET", "/v2")[0] == 404
+    assert shop.ask("GET", "/..%2f..%2fetc/passwd")[0] == 404
+
+
+def test_no_other_site_may_read(shop: Running) -> None:
+    """No CORS header, no cookie; pages load from here alone, answers from nowhere."""
+    import urllib.request
+
+    for path, policy in (("/", "script-src 'self'"), ("/healthz", "default-src 'none'")):
+        request = urllib.request.Request(shop.url + path, headers={"Origin": "https://evil.example"})
+        with urllib.request.urlopen(request) as response:
+            names = {name.lower() for name in response.headers}
+            assert policy in response.headers["Content-Security-Policy"]
+            assert "unsafe" not in response.headers["Content-Security-Policy"]
+        assert not any(name.startswith("access-control") for name in names)
+        assert "set-cookie" not in names
+        assert "server" not in names
+
+
+def test_without_keys_only_this_machine_is_answered(folder: Path) -> None:
+    with service(folder, "--insecure-local") as local:
+        assert local.ask("POST", "/v1/decisions", VISIT)[0] == 200
+        for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"):
+            assert local.ask("POST", "/v1/decisions", VISIT, headers={header: "1.2.3.4"})[0] == 403
+        site = {"Sec-Fetch-Site": "cross-site"}
+        assert local.ask("POST", "/v1/decisions", VISIT, headers=site)[0] == 403
+    start = Start(folder / "policy.toml", None, folder / "none.keys", insecure_local=True)
+    with pytest.raises(ConfigurationError, match="this machine alone"):
+        serve(start, host="0.0.0.0", port=0, workers=1)
+    with pytest.raises(ConfigurationError, match="there is no key"):
+        serve(replace(start, insecure_local=False), host="127.0.0.1", port=0, workers=1)
+
+
+def test_slow_and_endless_requests_are_hung_up_on(folder: Path) -> None:
+    limits = "[service]\nheader_seconds = 0.5\nbody_seconds = 0.5\nrate = 5"
+    with service(folder, more=limits) as shop:
+        head = f"POST /v1/decisions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {shop.key}\r\n"
+        body = "Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
+        endless = "GET / HTTP/1.1\r\nHost: localhost\r\nX: " + "y" * 70_000
+        sockets = [socket.create_connection(("127.0.0.1", shop.port)) for _ in range(4)]
+        for each, sent in zip(sockets, ("", head, head + body, endless), strict=True):
+            each.sendall(sent.encode())
+        for each in sockets:
+            each.settimeout(5)
+            try:
+                assert each.recv(1000) == b""
+            except ConnectionResetError:
+                pass  # hung up on while more was sent
+            each.close()
+        answers = [shop.ask("POST", "/v1/decisions", VISIT)[0] for _ in range(12)]
+        assert answers[:4] == [200] * 4
+        assert 429 in answers
+
+
+class Redirects(BaseHTTPRequestHandler):
+    """Sends everybody elsewhere, and notes who came with a key."""
+
+    seen: list[str] = []
+
+    def do_POST(self) -> None:
+        self.seen.append(self.path)
+        self.send_response(307)
+        self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_client_takes_its_key_nowhere_else() -> None:
+    server = HTTPServer(("127.0.0.1", 0), Redirects)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with capri.Client(f"http://127.0.0.1:{server.server_port}", "capri_k") as client:
+        with pytest.raises(capri.ServiceError, match="307"):
+            client.act(SOMEBODY)
+    assert Redirects.seen == ["/v1/decisions"]
+    server.shutdown()
+    server.server_close()
+    for url in ("http://bandit.example", "ftp://x", "https://user:word@x", "https://x?key=1"):
+        with pytest.raises(ConfigurationError):
+            capri.Client(url, "capri_k")
+    assert "capri_k" not in repr(capri.Client("https://x", "capri_k"))
+
+
+def test_the_client_tries_again_and_says_when_nobody_answers() -> None:
+    client = capri.Client("http://127.0.0.1:9", retries=1, timeout=1)
+    with pytest.raises(capri.StorageError, match="does not answer"):
+        client.act(SOMEBODY)
