@@ -34,7 +34,16 @@ class StorageError(CapriError, ValueError):
 
 
 class BundleError(CapriError, ValueError):
-    """A bundle is damaged, of another version, malformed, or weaker than the device allows."""
+    """A bundle is damaged, of another version, malformed, or weaker than the device allows.
+
+    ``reason`` is its class, the same word in every client: ``not-a-bundle``, ``too-large``,
+    ``version``, ``damaged``, ``other-bundle``, ``malformed``, ``too-much-work``, ``randomizer``,
+    ``too-costly`` or ``older``.
+    """
+
+    def __init__(self, message: str, reason: str = "malformed") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class RewardIgnoredWarning(UserWarning):

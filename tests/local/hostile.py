@@ -298,7 +298,7 @@ def built(case: Case) -> bytes:
         near = max(1, case.directions // 16)
         odds = 54.0 * near / (case.directions - near)
         chance = int(COIN * (odds / (1 + odds)))
-        header["sphere"] = [case.whitened + case.shares, case.directions, near, chance]
+        header["sphere"] = [case.whitened + case.shares, case.directions, near, str(chance)]
         plan["value_bound"], plan["clip_norm"] = 1.0, 1.0
         header["grid"] = [1.0 / (case.limit * case.fill), case.limit, 0.0]
     return put_together(header, arrays)

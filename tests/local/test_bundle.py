@@ -143,6 +143,7 @@ def test_every_kind_of_damage_has_its_message() -> None:
     flipped = bytearray(data)
     flipped[200] ^= 1
     later = _HEAD.pack(MAGIC, VERSION + 1, _HEAD.unpack_from(data)[2]) + data[_HEAD.size : -32]
+    earlier = _HEAD.pack(MAGIC, 1, _HEAD.unpack_from(data)[2]) + data[_HEAD.size : -32]
     for bad, text in (
         (b"", "not a capri bundle"),
         (data[:40], "not a capri bundle"),
@@ -150,7 +151,8 @@ def test_every_kind_of_damage_has_its_message() -> None:
         (bytes(flipped), "digest does not match"),
         (data[:-1], "digest does not match"),
         (data + b"\0", "digest does not match"),
-        (signed(later), f"version {VERSION + 1}"),
+        (signed(later), f"version {VERSION + 1}, perhaps of a later release"),
+        (signed(earlier), "version 1, of an earlier release, whose reports name other directions"),
         (bytes((1 << 26) + 1), "at most"),
     ):
         with pytest.raises(BundleError, match=text):
@@ -187,10 +189,10 @@ def test_sphere_bundle_weaker_than_the_budget(data: bytes) -> None:
     generous.report(1.0)
 
     def one_more(header: dict[str, Any]) -> None:
-        header["sphere"][3] += 1
+        header["sphere"][3] = str(int(header["sphere"][3]) + 1)
 
     def surely(header: dict[str, Any]) -> None:
-        header["sphere"][3] = COIN - 1
+        header["sphere"][3] = str(COIN - 1)
 
     def fewer_near(header: dict[str, Any]) -> None:
         header["sphere"][2] -= 1
@@ -290,7 +292,7 @@ def hostile(kind: str) -> bytes:
     width = 2 + sum(header["plan"][name] > 0 for name in ("moment_share", "tail_share"))
     single = Sphere(dimension=width, candidates=2, near=1, chance=sphere(4.0, width).chance)
     odds = Sphere(dimension=width, candidates=2, near=1, chance=int(COIN * 0.98))
-    header["sphere"] = [width, 2, 1, odds.chance]
+    header["sphere"] = [width, 2, 1, str(odds.chance)]
     header["conduct"] = {"law": {"kind": "uniform"}, "tests": []}
     arrays = {
         "pivots": np.zeros((2, 2)),
@@ -313,7 +315,7 @@ def hostile(kind: str) -> bytes:
         header["conduct"]["law"] = {"kind": "thompson"}
     elif kind == "many directions":
         arrays["whitening"] = np.ones((2, (1 << 16) - width + 2))
-        header["sphere"] = [1 << 16, 4096, 300, int(COIN * 0.8)]
+        header["sphere"] = [1 << 16, 4096, 300, str(int(COIN * 0.8))]
     elif kind == "many tests":
         arrays["pivots"], arrays["transform"] = np.zeros((1000, 2)), np.ones((1000, 1))
         arrays["whitening"], arrays["actions"] = np.ones((1, 2)), np.zeros((1 << 12, 1))

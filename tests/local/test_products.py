@@ -317,7 +317,10 @@ def large(kind: str) -> bytes:
         arrays["law.draws"] = np.ones((rank, 4000))
         arrays["actions"] = np.ones((4000, 1))
     elif kind == "products":
-        arrays["span.left"] = arrays["span.right"] = np.zeros(1 << 13)
+        many = 1 << 13
+        arrays["span.left"] = arrays["span.right"] = np.zeros(many)
+        arrays |= {"law.draws": np.ones((many, 2)), "baseline": np.ones(many)}
+        arrays["whitening"] = np.ones((many, arrays["whitening"].shape[1]))
     elif kind == "parts":
         tree: dict[str, Any] = {"type": "RBF"}
         for _ in range(10):

@@ -38,6 +38,11 @@ def unit_rows(generator: np.random.Generator, count: int, dimension: int) -> np.
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+def whole_rows(rows: np.ndarray) -> np.ndarray:
+    """Vectors of norm at most 1 as devices have them, in units of 2^-30."""
+    return np.trunc(rows * 2.0**30).astype(np.int64)
+
+
 def seeds(generator: np.random.Generator, count: int) -> np.ndarray:
     return generator.integers(0, 2**64, size=(count, 2), dtype=np.uint64)
 
@@ -135,10 +140,9 @@ def test_every_pick_names_another_direction(candidates: int, near: int) -> None:
     generator = np.random.default_rng(1)
     vectors = np.concatenate(
         [
-            unit_rows(generator, 12, dimension),
-            np.eye(dimension)[:2],
-            np.zeros((1, dimension)),  # not a unit vector, nor is NaN: the law is the same
-            np.full((1, dimension), np.nan),
+            whole_rows(unit_rows(generator, 12, dimension)),
+            np.eye(dimension, dtype=np.int64)[:2],
+            np.zeros((1, dimension), dtype=np.int64),  # no direction at all: the law is the same
         ]
     )
     for seed, vector in zip(seeds(generator, len(vectors)), vectors, strict=True):
@@ -160,7 +164,7 @@ def test_nearest_are_the_nearest() -> None:
     generator = np.random.default_rng(2)
     mechanism = Sphere(dimension=9, candidates=32, near=5, chance=COIN - 1)
     keys, vectors = seeds(generator, 50), unit_rows(generator, 50, 9)
-    nearest = mechanism.nearest(keys, vectors)
+    nearest = mechanism.nearest(keys, whole_rows(vectors))
     for key, vector, found in zip(keys, vectors, nearest, strict=True):
         rows = directions(np.tile(key, (16, 1)), np.arange(16), 9) / DIRECTION_UNITS
         products = np.stack([rows @ vector, -rows @ vector], axis=1).ravel()
@@ -176,7 +180,7 @@ def reports_of(mechanism: Sphere, vector: np.ndarray, count: int, seed: int) -> 
     decoded = []
     for _ in range(0, count, 10_000):
         keys = seeds(generator, 10_000)
-        nearest = mechanism.nearest(keys, np.tile(vector, (len(keys), 1)))
+        nearest = mechanism.nearest(keys, whole_rows(np.tile(vector, (len(keys), 1))))
         coin = generator.integers(0, COIN, size=len(keys)) < mechanism.chance
         pick = generator.integers(0, mechanism.choices(coin))
         number = mechanism.choose(nearest, coin, pick)

@@ -275,7 +275,7 @@ def test_laws_and_tests_with_numbers_out_of_range(law: dict[str, Any], test: Any
     header["conduct"] = {"law": law, "tests": [] if test is None else [test]}
     weights = np.ones(len(arrays["pivots"]))
     arrays |= {"law.weights": weights, "test.0.weights": weights}
-    with pytest.raises(BundleError, match=r"must lie in 0 to 1e\+60"):
+    with pytest.raises(BundleError, match=r"must lie in 0 to 1e\+60|no number of JSON"):
         open_bundle(put_together(header, arrays))
 
 
@@ -299,7 +299,7 @@ def test_reports_that_compare_too_many_directions() -> None:
     for columns, candidates, accepted in ((2000, 1024, True), (2000, 4096, False)):
         arrays["whitening"] = np.ones((width, columns))
         header["plan"] |= {"moment_share": 0.0, "tail_share": 0.0}
-        header["sphere"] = [columns, candidates, 1, COIN // 128]
+        header["sphere"] = [columns, candidates, 1, str(COIN // 128)]
         if accepted:
             open_bundle(put_together(header, arrays))
         else:

@@ -45,8 +45,8 @@ def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     """In place of the gate's noise, and of the choice that a sphere report is."""
     monkeypatch.setattr(estimator, "noise_source", lambda generator: Deaf())
 
-    def choice(vectors: np.ndarray, sphere: Any, randomness: Any) -> Any:
-        assert np.linalg.norm(vectors, axis=1).max() <= 1
+    def choice(vectors: np.ndarray, norm_limit: int, sphere: Any, randomness: Any) -> Any:
+        assert np.einsum("ij,ij->i", vectors, vectors).max() <= norm_limit**2
         generator = np.random.default_rng(11)
         tokens = generator.integers(0, 2**32, np.shape(randomness.seeds(len(vectors))))
         return tokens.astype(np.uint32), generator.integers(0, sphere.candidates, len(vectors))

@@ -162,9 +162,8 @@ class _Target:
         }
         return np.asarray(near[sign] & ~near[-sign]).astype(np.int64)
 
-    def _unit(self, sign: float, count: int) -> FloatArray:
-        units = self._units[sign].astype(np.float64)
-        return np.tile(units / np.linalg.norm(units), (count, 1))
+    def _unit(self, sign: float, count: int) -> IntArray:
+        return np.tile(self._units[sign], (count, 1))
 
     def law(self, rows: wire.Messages, sign: float) -> float:
         """Probability that chance alone takes numbers as far from their law (chi-square).

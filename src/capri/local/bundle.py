@@ -6,6 +6,8 @@
     arrays      float64, little-endian, one after the other
     32          SHA-256 of all before
 
+docs/wire.md says it for other languages.
+
 A bundle comes from somebody the device does not trust. Nothing in it is executed or unpickled, all
 sizes are bounded before memory is asked for, and every number is checked. What a device computes
 with it takes the same time for everybody, see :mod:`capri.local.steady`.
@@ -15,6 +17,7 @@ import json
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import isfinite, prod
+from re import ASCII, fullmatch
 from struct import Struct
 from typing import Any
 
@@ -26,8 +29,9 @@ from capri.epoch.play import Conduct, ThompsonLaw
 from capri.epoch.problem import Problem
 from capri.epoch.scale import RewardScale
 from capri.errors import BundleError, CapriError
-from capri.features import LowRankFeatures, Span
+from capri.features import Basis, LowRankFeatures, Span
 from capri.files import plain
+from capri.local.header import LARGEST_WHOLE, read_header
 from capri.local.spans import action_rows, action_state, check_kernel, span_of, span_state
 from capri.local.steady import SteadyFeatures, settled
 from capri.local.work import feasible
@@ -38,9 +42,9 @@ from capri.schema import Schema
 from capri.spaces import Actions, FixedActions, VaryingActions
 
 MAGIC = b"CAPRI-BUNDLE"
-VERSION = 1
+VERSION = 2
 # With limits on what is played, which a device that does not know of them must not ignore.
-_WITH_LIMITS = 2
+_WITH_LIMITS = 3
 _HEAD = Struct("<12sHI")
 _DIGEST = 32
 # An honest bundle has well under a megabyte; actions with many features may need more.
@@ -126,7 +130,8 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "randomizer": str(problem.randomizer),
         "sphere": None
         if sphere is None
-        else [sphere.dimension, sphere.candidates, sphere.near, sphere.chance],
+        # As text: most languages read numbers of a JSON file as floats, exact up to 2^53.
+        else [sphere.dimension, sphere.candidates, sphere.near, str(sphere.chance)],
         "conduct": conduct_values,
         "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
     }
@@ -157,23 +162,28 @@ def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
     Every way in which the bytes can be wrong ends in a :class:`BundleError`.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise BundleError(f"a bundle is bytes, got {type(data).__name__}")
+        raise BundleError(f"a bundle is bytes, got {type(data).__name__}", "not-a-bundle")
     data = bytes(data)
     if len(data) > LARGEST:
-        raise BundleError(f"a bundle has at most {LARGEST} bytes, got {len(data)}")
+        raise BundleError(f"a bundle has at most {LARGEST} bytes, got {len(data)}", "too-large")
     if len(data) < _HEAD.size + _DIGEST or not data.startswith(MAGIC):
-        raise BundleError("this is not a capri bundle, or it was cut short")
+        raise BundleError("this is not a capri bundle, or it was cut short", "not-a-bundle")
     _, version, length = _HEAD.unpack_from(data)
     if version not in (VERSION, _WITH_LIMITS):
+        older = "of an earlier release, whose reports name other directions" * (version == 1)
         raise BundleError(
-            f"the bundle has format version {version}, this release reads versions {VERSION} and "
-            f"{_WITH_LIMITS}"
+            f"the bundle has format version {version}, {older or 'perhaps of a later release'}: "
+            f"this release reads versions {VERSION} and {_WITH_LIMITS}. Device and aggregator need "
+            "the same",
+            "version",
         )
     found = data[-_DIGEST:]
     if sha256(memoryview(data)[:-_DIGEST]).digest() != found:
-        raise BundleError("the bundle is damaged: its digest does not match")
+        raise BundleError("the bundle is damaged: its digest does not match", "damaged")
     if digest is not None and digest != found:
-        raise BundleError("this is another bundle than the one expected: digests differ")
+        raise BundleError(
+            "this is another bundle than the one expected: digests differ", "other-bundle"
+        )
     try:
         with np.errstate(all="ignore"):
             return _checked(data, length, found)
@@ -191,12 +201,14 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     if length > min(_LARGEST_HEADER, len(data) - _HEAD.size - _DIGEST):
         raise BundleError("the bundle is malformed: its header does not fit")
     start = _HEAD.size + length
-    header = json.loads(data[_HEAD.size : start])
+    header = read_header(data[_HEAD.size : start])
     arrays = _arrays(header["arrays"], data, start)
     varying = header["varying_actions"]
     actions: Actions
     if varying is None:
-        actions = FixedActions(action_rows(header, arrays), header.get("action_names"))
+        rows = action_rows(header, arrays)
+        _check_side(rows.ndim == 2)
+        actions = FixedActions(rows, header.get("action_names"))
     else:
         count, features = (_whole(number, "an action count") for number in varying)
         actions = VaryingActions(count, features)
@@ -211,7 +223,7 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     schema = None if described is None else Schema.from_dict(described)
     if schema is not None and schema.dimension != context_dimension:
         raise BundleError("the bundle is malformed: its schema makes rows of another size")
-    conduct = Conduct.from_state(_conduct(header["conduct"]), arrays, basis, actions)
+    conduct = Conduct.from_state(_conduct(header["conduct"], arrays, basis), arrays, basis, actions)
     if conduct.bounds is not None and conduct.bounds.columns > context_dimension:
         raise BundleError("the bundle is malformed: a rule is about a column that is not there")
     missing = header.get("missing_reward", 0.0)
@@ -229,14 +241,47 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     return bundle
 
 
-def _conduct(values: Any) -> Any:
-    """Law and tests with numbers that a device can multiply: 0, or between 1e-60 and 1e60."""
+# What a law or a test is described by.
+_LAWS = {"uniform": (), "thompson": (), "inverse-gap": ("gamma",)}
+_TESTS = {"common": ("width",), "difference": ("width", "outside")}
+
+
+def _conduct(values: Any, arrays: dict[str, FloatArray], basis: Span) -> Any:
+    """Law and tests with numbers that a device can multiply: 0, or between 1e-60 and 1e60.
+
+    Their arrays have one number for each row of the basis, or for each coordinate.
+    """
+    rows, rank = _rows_of(basis), basis.rank
     law, tests = dict(values["law"]), [dict(test) for test in values["tests"]]
-    for part in (law, *tests):
-        for name in {"gamma", "width", "outside"} & set(part):
+    for part, kinds in ((law, _LAWS), *((test, _TESTS) for test in tests)):
+        for name in kinds[part["kind"]]:
             number = np.array([_number(part[name], name, 0, 1e60)])
             part[name] = float(settled(number)[0])
+    if law["kind"] == "thompson":
+        _check_side(arrays["law.draws"].ndim == 2 and len(arrays["law.draws"]) == rank)
+    elif law["kind"] == "inverse-gap":
+        _check_side(arrays["law.weights"].shape == (rows,))
+    for place, test in enumerate(tests):
+        name = f"test.{place}"
+        if test["kind"] == "common":
+            _check_side(arrays[f"{name}.weights"].shape == (rows,))
+            continue
+        _check_side(arrays[f"{name}.coefficients"].shape == (rank,))
+        test["roots"] = _whole(test["roots"], "roots", least=0)
+        for each in range(test["roots"]):
+            root = arrays[f"{name}.root.{each}"]
+            _check_side(root.ndim == 2 and len(root) == rank)
     return {**values, "law": law, "tests": tests}
+
+
+def _rows_of(basis: Span) -> int:
+    """Pivots of a kernel; products are coordinates already."""
+    return len(basis.pivots) if isinstance(basis, Basis) else basis.rank
+
+
+def _check_side(fits: bool) -> None:
+    if not fits:
+        raise BundleError("the bundle is malformed: its arrays do not fit each other")
 
 
 def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:
@@ -279,12 +324,18 @@ def _plan(
     sphere = None
     if header["sphere"] is not None:
         dimension, candidates, near, chance = header["sphere"]
-        sphere = Sphere(dimension=dimension, candidates=candidates, near=near, chance=chance)
-    baseline = basis.weighted(arrays["baseline"]) if "baseline" in arrays else None
+        if not isinstance(chance, str) or not fullmatch("[0-9]{1,19}", chance, ASCII):
+            raise BundleError("the bundle is malformed: a chance is a text of digits")
+        sphere = Sphere(dimension=dimension, candidates=candidates, near=near, chance=int(chance))
+    _check_side(arrays["whitening"].ndim == 2 and len(arrays["whitening"]) == basis.rank)
+    baseline = None
+    if "baseline" in arrays:
+        _check_side(arrays["baseline"].shape == (_rows_of(basis),))
+        baseline = basis.weighted(arrays["baseline"])
     tau = _number(values["tau"], "tau", 1e-300, 1e300)
     return EpochPlan(
-        epoch=_whole(values["epoch"], "epoch", 1 << 62),
-        length=_whole(values["length"], "length", 1 << 62),
+        epoch=_whole(values["epoch"], "epoch", LARGEST_WHOLE),
+        length=_whole(values["length"], "length", LARGEST_WHOLE),
         features=SteadyFeatures(basis, arrays["whitening"], tau),
         tau=tau,
         sigma_max=_number(values["sigma_max"], "sigma_max", 0, 1e300),
@@ -305,11 +356,13 @@ def _check_shapes(bundle: Bundle, leaves: tuple[int, int]) -> None:
     features = plan.features
     assert isinstance(features, LowRankFeatures)
     if not feasible(features, conduct, leaves):
-        raise BundleError("the bundle asks for more work than a device should do")
+        raise BundleError("the bundle asks for more work than a device should do", "too-much-work")
     if (bundle.randomizer is Randomizer.SPHERE) != (plan.sphere is not None):
         raise BundleError("the bundle is malformed: it does not describe its randomizer")
     if plan.sphere and plan.sphere.candidates * plan.sphere.dimension > _MOST_DIRECTIONS:
-        raise BundleError("the bundle asks for more directions than a device should compare")
+        raise BundleError(
+            "the bundle asks for more directions than a device should compare", "too-much-work"
+        )
     if plan.sphere is not None and plan.sphere.dimension != bundle.dimension:
         raise BundleError("the bundle is malformed: the sphere has another dimension")
     origin = np.zeros((1, bundle.context_dimension))
@@ -323,9 +376,9 @@ def _check_shapes(bundle: Bundle, leaves: tuple[int, int]) -> None:
         raise BundleError("the bundle is malformed: its baseline is not a number")
 
 
-def _whole(value: Any, name: str, largest: int = _LARGEST_SIDE) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
-        raise BundleError(f"the bundle is malformed: {name} must lie in 1 to {largest}")
+def _whole(value: Any, name: str, largest: int = _LARGEST_SIDE, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= largest:
+        raise BundleError(f"the bundle is malformed: {name} must lie in {least} to {largest}")
     return value
 
 

@@ -78,7 +78,8 @@ class LocalClient:
         except ImportError as problem:
             raise BundleError(
                 "this bundle asks for Gaussian noise, which needs OpenDP and SciPy on the device: "
-                f"{problem.name} is missing. Sphere reports need NumPy alone"
+                f"{problem.name} is missing. Sphere reports need NumPy alone",
+                "randomizer",
             ) from None
         return bundle
 
@@ -204,7 +205,8 @@ class LocalClient:
             if renewed.plan.epoch < self.epoch:
                 raise BundleError(
                     f"this bundle is older (epoch {renewed.plan.epoch}) than the one in use "
-                    f"(epoch {self.epoch})"
+                    f"(epoch {self.epoch})",
+                    "older",
                 )
             if renewed.digest == self._bundle.digest:
                 return False
@@ -256,10 +258,11 @@ def check_promise(bundle: Bundle, budget: Budget) -> None:
     plan = bundle.plan
     if plan.sphere is None and budget.delta == 0:
         raise BundleError(
-            "Gaussian noise cannot keep delta = 0: this device allows sphere reports only"
+            "Gaussian noise cannot keep delta = 0: this device allows sphere reports only",
+            "randomizer",
         )
     gate = Gate(SystemRandomness(), Ledger(budget, tolerance=0.0))
     try:
         gate.check(report_mechanism(plan), plan.epoch, plan.length)
     except BudgetError as problem:
-        raise BundleError(f"this bundle asks for too much: {problem}") from None
+        raise BundleError(f"this bundle asks for too much: {problem}", "too-costly") from None

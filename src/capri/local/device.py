@@ -96,7 +96,7 @@ class Device:
         with np.errstate(all="ignore"):  # whatever the caller set, no value may raise
             (tokens, payload), _ = gate.release(
                 report_mechanism(plan),
-                units if plan.sphere is None else units / plan.grid.norm_limit,
+                units,
                 epoch=plan.epoch,
                 participants=len(rewards),
             )
@@ -106,7 +106,7 @@ class Device:
 def report_mechanism(plan: EpochPlan) -> Mechanism[Any, tuple[Words, IntArray]]:
     """How one report passes the gate of a device."""
     if plan.sphere is not None:
-        return SphereMechanism(sphere=plan.sphere)
+        return SphereMechanism(sphere=plan.sphere, norm_limit=plan.grid.norm_limit)
     return NoisyReportMechanism(grid=plan.grid, rank=plan.dimension)
 
 

@@ -25,6 +25,7 @@ from capri.errors import BundleError
 from capri.family.basis import ProductBasis
 from capri.features import Basis, LowRankFeatures, Span
 from capri.kernels import from_dict
+from capri.kernels.matern import LARGE_ORDER
 from capri.kernels.steady import steady
 from capri.local.steady import SteadyBasis, SteadyFactor, SteadyProductBasis, SteadyScores
 from capri.local.work import factors_fit
@@ -118,15 +119,15 @@ def span_of(
     if left.shape != right.shape:
         raise BundleError("the bundle is malformed: its products do not fit their factors")
     if not factors_fit(context, action, actions.count, parts_of):
-        raise BundleError("the bundle asks for more work than a device should do")
+        raise BundleError("the bundle asks for more work than a device should do", "too-much-work")
     table = action(actions.rows) if isinstance(actions, FixedActions) else None
     return SteadyProductBasis(context, action, left, right, table), parts_of
 
 
 def _kernel_basis(kernel: dict[str, Any], arrays: Arrays, columns: int) -> Basis:
     pivots, transform = arrays["pivots"], arrays["transform"]
-    if pivots.ndim != 2:
-        raise BundleError("the bundle is malformed: pivots must be a matrix")
+    if pivots.ndim != 2 or transform.ndim != 2 or len(pivots) != len(transform):
+        raise BundleError("the bundle is malformed: pivots and transform must be matrices that fit")
     if pivots.shape[1] != columns:
         raise BundleError("the bundle is malformed: pivots, contexts and actions do not fit")
     return SteadyBasis(steady(from_dict(kernel)), pivots, transform)
@@ -199,6 +200,9 @@ def check_kernel(description: Any, depth: int = 1) -> int:
                 "the bundle is malformed: the numbers of a kernel must lie in 1e-30 to 1e30"
             )
     order = description.get("nu", "inf") if isinstance(description, dict) else "inf"
-    if order != "inf" and not (float(order) - 0.5).is_integer():
-        raise BundleError("devices take Matern kernels of half-integer order only: 1/2, 3/2, ...")
+    if order != "inf" and not (0 < float(order) < LARGE_ORDER and (float(order) - 0.5) % 1 == 0):
+        raise BundleError(
+            f"devices take Matern kernels of half-integer order below {LARGE_ORDER:g} only: 1/2, "
+            "3/2, ..., or infinite order"
+        )
     return parts

@@ -19,7 +19,7 @@ from capri.arrays import IntArray
 from capri.privacy.directions import Words
 from capri.privacy.promise import Randomizer
 
-VERSION = 1
+VERSION = 2
 MAGIC = 0xCA
 DIGEST = slice(2, 10)
 TOKEN = slice(10, 26)

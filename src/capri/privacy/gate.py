@@ -204,10 +204,14 @@ class ReportDraws(SphereDraws, Randomness, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SphereMechanism(Mechanism[FloatArray, tuple[Words, IntArray]]):
-    """One sphere report for each vector of norm at most 1: a token and a direction's number."""
+class SphereMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
+    """One sphere report for each row of integers of norm at most ``norm_limit``.
+
+    A report is a token and a direction's number.
+    """
 
     sphere: Sphere
+    norm_limit: int
 
     @property
     def narrowest(self) -> float:
@@ -229,9 +233,9 @@ class SphereMechanism(Mechanism[FloatArray, tuple[Words, IntArray]]):
             epsilon=budget.epsilon if self.sphere.keeps(budget.epsilon) else above,
         )
 
-    def noisy(self, secret: FloatArray, source: SphereDraws) -> tuple[Words, IntArray]:
+    def noisy(self, secret: IntArray, source: SphereDraws) -> tuple[Words, IntArray]:
         """Tokens and numbers: all that may leave a device."""
-        return randomized(secret, self.sphere, source)
+        return randomized(secret, self.norm_limit, self.sphere, source)
 
 
 @dataclass(frozen=True, kw_only=True)

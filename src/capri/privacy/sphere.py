@@ -18,7 +18,7 @@ et al. 2018): ``k/M`` plays the part of its threshold.
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import exp, inf, log, nextafter, pi, sqrt
+from math import inf, log1p, nextafter, pi, sqrt
 from typing import Protocol
 
 import numpy as np
@@ -83,19 +83,22 @@ class Sphere:
     @property
     def epsilon(self) -> float:
         """What a report costs, rounded up: ``ln(ratio)``."""
-        return nextafter(nextafter(log(self.ratio), inf), inf)
+        return nextafter(nextafter(log1p(self.ratio - 1), inf), inf)
 
     def keeps(self, epsilon: float) -> bool:
         """Whether a report costs at most ``epsilon``, compared in exact fractions."""
         return self.ratio <= _exponential_from_below(epsilon)
 
-    def nearest(self, seeds: Words, units: FloatArray) -> IntArray:
-        """The ``k`` nearest directions of each seed to its unit vector, as numbers ``(n, k)``.
+    def nearest(self, seeds: Words, vectors: IntArray) -> IntArray:
+        """The ``k`` nearest directions of each seed to its vector ``q``, as numbers ``(n, k)``.
 
-        Number ``2 i`` is ``V_i`` and ``2 i + 1`` is ``-V_i``; of each pair at most one is near.
+        Number ``2 i`` is ``V_i`` and ``2 i + 1`` is ``-V_i``; of each pair at most one is near. In
+        the order of their pairs; of pairs that are equally near the first ones count. Vectors are
+        whole numbers, so that the ranking is the same to the bit wherever it is made.
         """
-        products = projections(seeds, self.candidates // 2, units)
-        rows = np.argpartition(-np.abs(products), self.near - 1, axis=1)[:, : self.near]
+        products = projections(seeds, self.candidates // 2, vectors)
+        ranked = np.argsort(-np.abs(products), axis=1, kind="stable")
+        rows = np.sort(ranked[:, : self.near], axis=1)
         behind = np.take_along_axis(products, rows, axis=1) < 0
         return np.asarray(2 * rows + behind)
 
@@ -120,7 +123,10 @@ class Sphere:
         """``E<V, u>`` of the reported direction: dividing by it makes a report unbiased.
 
         ``(p - (1 - p) k / (M - k)) t`` with ``t`` the mean product of the ``k`` nearest: the
-        directions of a seed sum to zero, so the others average ``-k t / (M - k)``.
+        directions of a seed sum to zero, so the others average ``-k t / (M - k)``. Directions
+        come from a table. Averaged over all ``u`` that changes nothing: whatever their law, the
+        product of a unit vector with a uniform ``u`` has the law below. What is left at a single
+        ``u`` is in docs/local.md.
         """
         p = self.chance / COIN
         balance = p - (1 - p) * self.near / (self.candidates - self.near)
@@ -149,28 +155,31 @@ class SphereDraws(Protocol):
 
 
 def randomized(
-    vectors: FloatArray, sphere: Sphere, randomness: SphereDraws
+    vectors: IntArray, norm_limit: int, sphere: Sphere, randomness: SphereDraws
 ) -> tuple[Words, IntArray]:
-    """A seed and the number of a direction for each vector: all that may leave a device."""
+    """A seed and the number of a direction for each vector: all that may leave a device.
+
+    From whole numbers on, nothing is left to the processor: the same draws give the same report.
+    """
     count = len(vectors)
     tokens = randomness.seeds(count)
-    units = on_sphere(vectors, randomness.rounding(count))
+    signed = on_sphere(vectors, norm_limit, randomness.rounding(count))
     coin = randomness.coin(count, sphere.chance)
     pick = randomness.below(sphere.choices(coin))
-    return tokens, sphere.choose(sphere.nearest(tokens, units), coin, pick)
+    return tokens, sphere.choose(sphere.nearest(tokens, signed), coin, pick)
 
 
-def on_sphere(vectors: FloatArray, uniform: FloatArray) -> FloatArray:
-    """Round ``z``, ``|z| <= 1``, to a unit vector with mean ``z``.
+def on_sphere(vectors: IntArray, norm_limit: int, uniform: FloatArray) -> IntArray:
+    """Vectors whose directions have mean ``z = q / L``: ``q`` or its opposite.
 
-    ``z / |z|`` with probability ``(1 + |z|) / 2``, else its opposite; at 0 the first axis.
+    ``q`` with probability ``(1 + |q| / L) / 2``, else ``-q``; at 0 the first axis. The squared norm
+    is exact, and rounded once before its square root.
     """
     vectors = vectors.copy()
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    nothing = norms == 0
-    vectors[nothing, 0] = 1.0
-    sign = np.where(uniform < (1 + norms) / 2, 1.0, -1.0)
-    return np.asarray(vectors * (sign / np.where(nothing, 1.0, norms))[:, None])
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    vectors[squares == 0, 0] = 1
+    forward = uniform < (1.0 + np.sqrt(squares.astype(np.float64)) / norm_limit) / 2.0
+    return np.where(forward[:, None], vectors, -vectors)
 
 
 def unbiased_sum(tokens: Words, numbers: IntArray, sphere: Sphere) -> FloatArray:
@@ -224,9 +233,20 @@ def _with_coin(limit: Fraction, dimension: int, candidates: int, near: int) -> S
     )
 
 
+@lru_cache(maxsize=256)
 def _exponential_from_below(epsilon: float) -> Fraction:
-    """A number at most ``e^epsilon``: ``math.exp`` is right to a few units in the last place."""
-    return Fraction(exp(min(epsilon, 700.0))) * Fraction((1 << 50) - 1, 1 << 50)
+    """A number at most ``e^epsilon``, and less by a part of 2^-115: the same in every language.
+
+    Its series in whole numbers, in units of ``2^-128``, every term rounded down. ``math.exp`` may
+    differ in its last bit from one library to the next, and then a device would refuse what an
+    aggregator planned. No randomizer has a ratio above ``e^64``.
+    """
+    top, bottom = min(epsilon, 64.0).as_integer_ratio()
+    total, term, place = 0, 1 << 128, 0
+    while term:
+        total, place = total + term, place + 1
+        term = term * top // (bottom * place)
+    return Fraction(total, 1 << 128)
 
 
 @lru_cache(maxsize=4096)

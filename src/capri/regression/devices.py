@@ -32,6 +32,8 @@ from capri.regression.tables import checked_block
 
 # Mean square of scaled targets where nothing measures it: the expected signal, and noise of B^2/4.
 _SECOND_MOMENT = SIGNAL + 0.25
+# Messages of norm 1 in whole numbers: from there on a report is the same on every processor.
+_UNITS = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,8 +91,8 @@ class ReportPlan:
         source = SystemRandomness() if randomness is None else randomness
         gate = Gate(source, Ledger(Budget(epsilon), tolerance=0.0))
         (tokens, numbers), _ = gate.release(
-            SphereMechanism(sphere=self.sphere(epsilon)),
-            vectors,
+            SphereMechanism(sphere=self.sphere(epsilon), norm_limit=_UNITS),
+            np.trunc(vectors * _UNITS).astype(np.int64),  # towards 0: norms stay within
             epoch=self.stage.number,
             participants=len(vectors),
         )

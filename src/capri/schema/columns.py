@@ -277,7 +277,11 @@ class Categorical(Column):
                 f"column {self.name!r}: levels must be at least one, each once, got {len(levels)}"
             )
         object.__setattr__(self, "levels", levels)
-        if self.missing is not None and self.missing != OWN and self.missing not in levels:
+        if (
+            self.missing is not None
+            and self.missing != OWN
+            and (isinstance(self.missing, bool) or self.missing not in levels)
+        ):
             raise _bad_missing(self, "one of the levels", self.missing)
         if self.missing == OWN and OWN in levels:
             raise ConfigurationError(

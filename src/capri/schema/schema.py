@@ -141,7 +141,7 @@ class Schema:
         if not isinstance(description, Mapping) or description.get("format") != FORMAT:
             raise ConfigurationError("this is not the description of a schema")
         version = description.get("version")
-        if version != VERSION:
+        if isinstance(version, bool) or version != VERSION:
             raise ConfigurationError(
                 f"the schema has format version {version!r}, this release reads version {VERSION}: "
                 "install a newer release to read it"
