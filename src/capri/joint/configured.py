@@ -12,6 +12,7 @@ from capri.forecast.run import forecast
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
+from capri.learners.start import Observed
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
@@ -25,6 +26,7 @@ class Configured(PublicFace):
     _preset: str
     _options: Options
     _blocks: bool | None  # as it was asked for
+    _observed: Observed | None  # what is known beforehand
     _streams: Streams
     _ledger: Ledger | None
     _gate: Gate
@@ -129,6 +131,7 @@ class Configured(PublicFace):
             "contributions_per_user": None if limit is None else limit.total,
             "contributions_per_epoch": None if limit is None else limit.per_epoch,
             "limits": self._problem.limits,
+            "prior": self._observed,
             **self._problem.rewards.arguments(),
             **asdict(self._options),
         }

@@ -34,6 +34,7 @@ from capri.joint.keys import KeyBook
 from capri.joint.stored import checked_retention, participation_of
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
+from capri.learners.start import Prior, checked_prior
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate, noise_source
@@ -104,6 +105,9 @@ class Capri(Flights):
     limits:
         Public :class:`Limits` that every decision keeps: floors, ceilings and shares of actions,
         rules on who is offered them, and which sets of available actions are to be expected.
+    prior:
+        What is known beforehand, a :class:`Prior`: public rows, a fitted model, another policy's
+        releases. Believed as far as releases bear it out.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -136,6 +140,7 @@ class Capri(Flights):
         key_retention: timedelta | None = None,
         after: Certificate | None = None,
         limits: Limits | None = None,
+        prior: Prior | None = None,
         **options: Any,
     ) -> None:
         limit = None
@@ -174,9 +179,14 @@ class Capri(Flights):
         self._blocks = options.get("blocks")
         self._options = settled(self._problem, checked_options(preset, options))
         self._streams = Streams(simulation_seed)
+        self._observed = checked_prior(prior, self._problem)
         with one_blas_thread():
             schedule, learner = build(
-                self._problem, self._options, self._horizon, self._streams.public
+                self._problem,
+                self._options,
+                self._horizon,
+                self._streams.public,
+                self._observed,
             )
         self._course = Course(schedule, learner, self._streams, timed=self._streams.simulated)
         self._participation = None if limit is None else participation_of(limit, store)

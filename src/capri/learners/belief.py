@@ -94,7 +94,8 @@ class Posterior:
     """``theta | releases ~ N(mean, factor factor^T)`` and the prior scale behind it.
 
     ``weights``: logarithms of the weights of candidate kernels, where the evidence weighs some.
-    ``evidence``: its logarithm, up to what does not depend on the prior.
+    ``evidence``: its logarithm, up to what does not depend on the prior. ``doubt``: how far what
+    was known before the first user is from ``f`` (:mod:`capri.learners.start.head`).
     """
 
     mean: FloatArray
@@ -102,6 +103,12 @@ class Posterior:
     scale: float
     weights: FloatArray | None = None
     evidence: float = 0.0
+    doubt: int = 0
+
+    def mixed(self, mean: FloatArray, apart: FloatArray) -> "Posterior":
+        """With another mean, and columns ``apart`` added to the root of the covariance."""
+        stacked = np.concatenate([self.factor, apart], axis=1)
+        return replace(self, mean=mean, factor=np.linalg.qr(stacked.T, mode="r").T)
 
 
 def prior_moment(scale: float, norm_bound: float) -> float:
