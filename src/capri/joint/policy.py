@@ -196,6 +196,7 @@ class Capri(Flights):
                 budget,
                 composition=self._problem.composition,
                 participation=self._participation,
+                prior=None if self._observed is None else self._observed.event,
             )
         self._gate = Gate(noise_source(self._streams.noise), self._ledger)
         self._ids = SIMULATED if self._streams.simulated else DecisionIds()

@@ -21,6 +21,7 @@ from capri.errors import BudgetError, ConfigurationError, StorageError
 from capri.joint.backing import DEFAULT_RETENTION, Backing, StoredParticipation
 from capri.joint.keys import KeyBook, checked_keys
 from capri.joint.saved import Saved
+from capri.learners.start import stored_prior
 from capri.privacy.certificate import Certificate, Declaration
 from capri.privacy.ledger import Ledger
 from capri.privacy.users import Participation, UserId, UserLimit
@@ -88,6 +89,7 @@ class Stored(Saved):
             key_retention=key_retention,
             after=after,
             clock=clock,
+            prior=stored_prior(values, arrays),
             **values["options"],
         )
 

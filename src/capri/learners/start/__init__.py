@@ -1,7 +1,14 @@
 """What is known before the first user, and how far it is believed."""
 
 from capri.learners.start.head import HeadStart, discounted, head_start
-from capri.learners.start.prior import Observed, Prior, checked_prior, observed, sampled_pairs
+from capri.learners.start.prior import (
+    Observed,
+    Prior,
+    checked_prior,
+    observed,
+    sampled_pairs,
+    stored_prior,
+)
 
 __all__ = [
     "HeadStart",
@@ -12,4 +19,5 @@ __all__ = [
     "head_start",
     "observed",
     "sampled_pairs",
+    "stored_prior",
 ]

@@ -20,6 +20,7 @@ from capri.cells import as_numbers
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, ShapeError
 from capri.features import Span
+from capri.privacy.prior_event import PriorEvent
 from capri.spaces import Actions, FixedActions, VaryingActions, as_contexts
 
 # Directions of which releases said less than this share of the most are left out.
@@ -28,15 +29,8 @@ _NEGLIGIBLE = 1e-9
 _PAIRS = 800
 
 
-class Fitted(Protocol):
-    """A regression on pairs that was fitted in private: ``capri.PrivateKernelRidge``."""
-
-    def information(self) -> tuple[Any, FloatArray, FloatArray, dict[str, Any]]:
-        """Basis, information and vector of what it released, and whose it is."""
-
-
 class Taught(Protocol):
-    """A policy that has learnt something: ``capri.Capri`` or ``capri.LocalCapri``."""
+    """What has releases behind it: a policy, or a fitted ``capri.PrivateKernelRidge``."""
 
     def as_prior(self) -> "Prior":
         """What its releases said."""
@@ -49,7 +43,7 @@ class Observed:
     pairs: FloatArray
     targets: FloatArray
     matrix: FloatArray | None
-    record: dict[str, Any]
+    event: PriorEvent
 
     def design(self, basis: Span) -> FloatArray:
         """What it observed of the coefficients in a basis."""
@@ -61,16 +55,16 @@ class Observed:
         arrays = {"prior.pairs": self.pairs, "prior.targets": self.targets}
         if self.matrix is not None:
             arrays["prior.matrix"] = self.matrix
-        return self.record, arrays
+        return self.event.to_dict(), arrays
 
     @classmethod
-    def from_state(cls, record: dict[str, Any], arrays: dict[str, FloatArray]) -> "Observed":
+    def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "Observed":
         """The inverse of :meth:`state`."""
         return cls(
             pairs=arrays["prior.pairs"],
             targets=arrays["prior.targets"],
             matrix=arrays.get("prior.matrix"),
-            record=record,
+            event=PriorEvent(**values),
         )
 
 
@@ -97,23 +91,23 @@ class Prior:
         return cls(contexts, actions, rewards)
 
     @classmethod
-    def from_fit(cls, model: Fitted) -> "Prior":
-        """A fitted :class:`PrivateKernelRidge` on pairs: context columns, then action features."""
-        if not hasattr(model, "information"):
+    def from_releases(cls, source: Taught) -> "Prior":
+        """What the releases of another policy, or of a fitted model on pairs, said.
+
+        Post-processing of them: the people behind them keep the promise they were given. Whoever
+        is behind them and visits the new policy, too, has both promises to add up.
+        """
+        if not callable(getattr(source, "as_prior", None)):
             raise ConfigurationError(
-                f"from_fit takes a fitted capri.PrivateKernelRidge, got {type(model).__name__}"
+                "from_releases takes a capri.Capri, a capri.LocalCapri or a fitted "
+                f"capri.PrivateKernelRidge, got {type(source).__name__}"
             )
-        basis, information, vector, record = model.information()
-        return cls(None, None, None, observed(basis, basis.pivots, information, vector, record))
+        return source.as_prior()
 
     @classmethod
-    def from_policy(cls, policy: Taught) -> "Prior":
-        """What another policy's releases said: post-processing of them."""
-        if not hasattr(policy, "as_prior"):
-            raise ConfigurationError(
-                f"from_policy takes a capri.Capri or capri.LocalCapri, got {type(policy).__name__}"
-            )
-        return policy.as_prior()
+    def of_observed(cls, observed: Observed) -> "Prior":
+        """What was observed already."""
+        return cls(None, None, None, observed)
 
     def of(self, problem: Problem) -> Observed:
         """As observations of pairs of this problem, or an error that says what does not fit."""
@@ -143,8 +137,8 @@ class Prior:
         bound = problem.reward_bound
         targets = np.clip(rewards, -bound, bound)
         digest = sha256(pairs.tobytes() + targets.tobytes()).hexdigest()
-        record = {"kind": "rows", "rows": len(rewards), "digest": digest}
-        return Observed(pairs=pairs, targets=targets, matrix=None, record=record)
+        event = PriorEvent(kind="rows", digest=digest, count=len(rewards))
+        return Observed(pairs=pairs, targets=targets, matrix=None, event=event)
 
 
 def observed(
@@ -152,23 +146,21 @@ def observed(
     pairs: FloatArray,
     information: FloatArray,
     vector: FloatArray,
-    record: dict[str, Any],
-) -> Observed:
-    """Information on coefficients of a basis, as observations of values at public pairs.
+    *,
+    middle: float = 0.0,
+    half: float = 1.0,
+) -> tuple[FloatArray, FloatArray]:
+    """Information on coefficients of a basis as observations of values at pairs: matrix, targets.
 
-    With ``V`` the coordinates of the pairs, ``theta = V^+ f(Z)``; with ``J = E D E^T``, what is
-    known is ``D^1/2 E^T theta`` with noise of variance 1.
+    With ``V`` the coordinates of the pairs and ``f = middle + half v^T theta``, ``theta = V^+ (f(Z)
+    - middle) / half``; with ``J = E D E^T``, known is ``D^1/2 E^T theta`` with noise of variance 1.
     """
-    inverse = np.linalg.pinv(basis.coordinates(pairs), rcond=1e-9)
-    values, vectors = np.linalg.eigh(information)
+    inverse = np.linalg.pinv(basis.coordinates(pairs), rcond=1e-6)
+    values, vectors = np.linalg.eigh((information + information.T) / 2)
     kept = values > _NEGLIGIBLE * max(float(values[-1]), 1e-300)
     root = np.sqrt(values[kept])
-    return Observed(
-        pairs=np.array(pairs),
-        targets=vectors[:, kept].T @ vector / root,
-        matrix=(root[:, None] * vectors[:, kept].T) @ inverse,
-        record=record,
-    )
+    matrix = (root[:, None] * vectors[:, kept].T) @ inverse / half
+    return matrix, vectors[:, kept].T @ vector / root + middle * matrix.sum(axis=1)
 
 
 def sampled_pairs(problem: Problem, rank: int) -> FloatArray:
@@ -217,8 +209,16 @@ def checked_prior(prior: object, problem: Problem) -> Observed | None:
     """What was observed beforehand; None for nothing."""
     if prior is None or isinstance(prior, Observed):
         return prior
+    if callable(getattr(prior, "as_prior", None)):  # a policy, or a fitted model
+        prior = prior.as_prior()  # type: ignore[attr-defined]
     if not isinstance(prior, Prior):
         raise ConfigurationError(
-            f"prior must be a capri.Prior, got {type(prior).__name__}: see Prior.from_rows"
+            "prior must be a capri.Prior, or something with releases, got "
+            f"{type(prior).__name__}: see capri.Prior.from_rows"
         )
     return prior.of(problem)
+
+
+def stored_prior(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Any:
+    """What a stored policy had been told; None for nothing."""
+    return Observed.from_state(values["prior"], arrays) if "prior" in values else None
