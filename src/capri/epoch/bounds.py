@@ -35,12 +35,12 @@ class Rule:
     def holds(self, contexts: FloatArray) -> BoolArray:
         """Where it is; nowhere for contexts that are no numbers."""
         total = contexts[:, self.columns].sum(axis=1)
-        held = np.isfinite(total)
+        held = np.asarray(np.isfinite(total), dtype=np.bool_)
         if self.low is not None:
             held &= total >= self.low
         if self.high is not None:
             held &= total <= self.high
-        return held
+        return np.asarray(held)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,7 +59,7 @@ class Bounds:
 
     def __post_init__(self) -> None:
         floor, ceiling, count = self.floor, self.ceiling, len(self.floor)
-        if ceiling.shape != (count,) or not (0 <= floor).all() or not (ceiling <= 1).all():
+        if ceiling.shape != (count,) or not (floor >= 0).all() or not (ceiling <= 1).all():
             raise ConfigurationError("floors and ceilings are one number from 0 to 1 an action")
         if floor.sum() > 1 + _ROUNDING:
             raise ConfigurationError(

@@ -71,9 +71,7 @@ class Learner(ABC):
         """Take in what a closed epoch released."""
 
     @abstractmethod
-    def probabilities(
-        self, contexts: FloatArray, available: BoolArray | None = None
-    ) -> FloatArray:
+    def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
         """The sampling law of the open epoch: ``(n, n_actions)``, rows sum to 1.
 
         ``available``: sets of actions that it is to keep to, one row each.

@@ -192,9 +192,7 @@ class Conduct:
             active[part][~active[part].any(axis=1)] = True
         return active
 
-    def probabilities(
-        self, contexts: FloatArray, available: BoolArray | None = None
-    ) -> FloatArray:
+    def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
         """The law at each context. Thompson play needs no test: its support shrinks by itself.
 
         ``available``: sets that the law is to keep to, one row each.

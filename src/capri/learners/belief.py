@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 
 from capri.arrays import FloatArray
 
@@ -108,7 +108,9 @@ class Posterior:
     def mixed(self, mean: FloatArray, apart: FloatArray) -> "Posterior":
         """With another mean, and columns ``apart`` added to the root of the covariance."""
         stacked = np.concatenate([self.factor, apart], axis=1)
-        return replace(self, mean=mean, factor=np.linalg.qr(stacked.T, mode="r").T)
+        return replace(
+            self, mean=mean, factor=np.asarray(qr(stacked.T, mode="r")[0][: len(mean)].T)
+        )
 
 
 def prior_moment(scale: float, norm_bound: float) -> float:

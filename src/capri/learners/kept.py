@@ -194,9 +194,9 @@ def flights_from(
                 conduct = Conduct(FixedActions(own["actions"]), UniformLaw())
                 stage = replace(stage, law=own["law"])
             else:
-                conduct = Conduct.from_state(
-                    entry["conduct"], own, basis, problem.actions
-                ).within(problem.bounds)
+                conduct = Conduct.from_state(entry["conduct"], own, basis, problem.actions).within(
+                    problem.bounds
+                )
             legs.append(
                 Leg(
                     conduct,

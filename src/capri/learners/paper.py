@@ -177,9 +177,7 @@ class PaperLearner(Learner):
                     active[part] &= value >= best - 4 * release.width
         return active
 
-    def probabilities(
-        self, contexts: FloatArray, available: BoolArray | None = None
-    ) -> FloatArray:
+    def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
         """Uniform on the active set (Alg. 1, line 12)."""
         active = self._active(contexts, self._playing)
         return np.asarray(active / active.sum(axis=1, keepdims=True))

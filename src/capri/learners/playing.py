@@ -30,9 +30,7 @@ class PlayingLearner(Learner):
         """Actions that no test has ruled out."""
         return self._conduct.active(contexts)
 
-    def probabilities(
-        self, contexts: FloatArray, available: BoolArray | None = None
-    ) -> FloatArray:
+    def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
         """The law of the open epoch."""
         return self._conduct.probabilities(contexts, available)
 

@@ -87,9 +87,7 @@ def build(
     return schedule, learner
 
 
-def first_length(
-    problem: Problem, options: PracticalOptions, observed: Observed | None
-) -> int:
+def first_length(problem: Problem, options: PracticalOptions, observed: Observed | None) -> int:
     """Length of the first epoch: a short one to see whether what is known beforehand is true."""
     if options.first_epoch is not None:
         return options.first_epoch

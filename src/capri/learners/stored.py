@@ -60,7 +60,9 @@ class StoredLearner(Catalogue):
         if self._head is not None:
             values["doubt"] = self._posterior.doubt
             arrays |= named("head", vars(self._head))
-            arrays |= named("mixed", {"mean": self._posterior.mean, "factor": self._posterior.factor})
+            arrays |= named(
+                "mixed", {"mean": self._posterior.mean, "factor": self._posterior.factor}
+            )
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:

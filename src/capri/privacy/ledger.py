@@ -8,8 +8,8 @@ from typing import Any
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import delivered_by_integers
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.prior_event import PriorEvent
+from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import Participation, UserId
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.

@@ -15,6 +15,7 @@ moments: where they disagree is what an epoch asks about first, so rows of anoth
 found out in a few epochs. Public throughout: post-processing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp
 from typing import Any, Generic, Protocol, TypeVar
@@ -30,7 +31,7 @@ DOUBTS = (0.05, 0.15, 0.4, 1.0, np.inf)
 # Log odds of each before any release.
 _ODDS = np.array([0.0, 0.0, -1.0, -2.0, -1.0])
 # Rounds in which the noise of rows is found, and its least variance as a share of theirs.
-_ROUNDS, _LEAST = 5, 1e-4
+ROUNDS, LEAST = 5, 1e-4
 
 
 class Believed(Protocol):
@@ -102,7 +103,10 @@ class HeadStart(Generic[State]):
 
 
 def head_start(
-    observed: Observed, design: FloatArray, prior: Infers[State], root: "Root[State]"
+    observed: Observed,
+    design: FloatArray,
+    prior: Infers[State],
+    root: Callable[[State], FloatArray],
 ) -> HeadStart[State]:
     """From what was observed of coefficients; ``root`` gives ``L`` under a posterior."""
     targets, rank = observed.targets, design.shape[1]
@@ -112,10 +116,10 @@ def head_start(
     if observed.matrix is None:
         whole = float(targets @ targets) / len(targets) + 1e-300
         variance = 0.25 * whole
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             own = replace(empty, information=gram / variance, vector=image / variance)
             state = prior.infer(own, state)
-            variance = max(_noise(design, targets, gram, variance, root, state), _LEAST * whole)
+            variance = max(_noise(design, targets, gram, variance, root, state), LEAST * whole)
     own = replace(empty, information=gram / variance, vector=image / variance)
     state = prior.infer(own, state)
     return discounted(own.information[None], own.vector[None], prior, root(state), state)
@@ -163,23 +167,17 @@ def _along(root: FloatArray, vector: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("ij,...i->...j", root, vector))
 
 
-class Root(Protocol[State]):
-    """A root of the prior covariance under a posterior."""
-
-    def __call__(self, state: State) -> FloatArray: ...  # noqa: D102
-
-
 def _noise(
     design: FloatArray,
     targets: FloatArray,
     gram: FloatArray,
     variance: float,
-    root: Root[State],
+    root: Callable[[State], FloatArray],
     state: State,
 ) -> float:
     """The variance of largest evidence, one step: squared residuals over what is left to them."""
     lower = root(state)
     inner = np.eye(lower.shape[1]) + lower.T @ gram @ lower / variance
     taken = lower.shape[1] - float(np.trace(np.linalg.inv(inner)))
-    residual = targets - design @ state.mean
+    residual: FloatArray = targets - design @ state.mean
     return float(residual @ residual) / max(len(targets) - taken, 1.0)
