@@ -10,12 +10,14 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.available import as_sets
 from capri.epoch.decide import Chooser, RewardStatus
 from capri.epoch.plan import EpochPlan
-from capri.errors import HorizonError
+from capri.errors import ConfigurationError, HorizonError
 from capri.joint.stored import Stored
+from capri.spaces import Actions
 
 
 class Flights(Stored):
@@ -37,6 +39,24 @@ class Flights(Stored):
     def _flights(self) -> list[OpenEpoch]:
         """Every epoch that is not released yet, oldest first."""
         return [*self._waiting, self._open] if self._open is not None else self._waiting
+
+    def _sets(self, available: object, count: int, *, single: bool = False) -> BoolArray | None:
+        """Sets of available actions as truth values; None where none were given."""
+        if available is None:
+            return None
+        if self._preset == "paper":
+            raise ConfigurationError(
+                "available needs preset='practical': the paper's algorithm plays every active "
+                "action alike"
+            )
+        return as_sets(available, count, self._offers(), single=single)
+
+    def _offers(self) -> Actions:
+        """The actions that the next decision chooses from."""
+        with self._lock:
+            full = self._open is None or self._is_over(self._open)
+            coming = self._next if full and self._backing is None else None
+            return (coming or self._problem).actions
 
     def plan(self) -> EpochPlan:
         """The public plan of the epoch under way; opens one where there is none, closes none."""

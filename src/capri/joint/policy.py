@@ -11,7 +11,6 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.available import as_sets
 from capri.epoch.course import Course
 from capri.epoch.decide import (
     Chooser,
@@ -41,7 +40,7 @@ from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId, UserLimit
-from capri.spaces import Actions, Contexts, as_visits, as_wanted
+from capri.spaces import Contexts, as_visits, as_wanted
 
 # Plain numbers: looking up a member of an enumeration takes long.
 _, INVALID_CONTEXT, OVER_LIMIT = (int(status) for status in VisitStatus)
@@ -264,24 +263,6 @@ class Capri(Flights):
         public = self._problem.contexts
         visits = as_visits(public.encoded(contexts), public.dimension)
         return self._serve(*visits, users, keys, self._sets(available, len(visits[0])))
-
-    def _sets(self, available: object, count: int, *, single: bool = False) -> BoolArray | None:
-        """Sets of available actions as truth values; None where none were given."""
-        if available is None:
-            return None
-        if self._preset == "paper":
-            raise ConfigurationError(
-                "available needs preset='practical': the paper's algorithm plays every active "
-                "action alike"
-            )
-        return as_sets(available, count, self._offers(), single=single)
-
-    def _offers(self) -> Actions:
-        """The actions that the next decision chooses from."""
-        with self._lock:
-            full = self._open is None or self._is_over(self._open)
-            coming = self._next if full and self._backing is None else None
-            return (coming or self._problem).actions
 
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
         """Decide, and keep only the decisions for these actions: the others were never made.

@@ -108,9 +108,8 @@ class Posterior:
     def mixed(self, mean: FloatArray, apart: FloatArray) -> "Posterior":
         """With another mean, and columns ``apart`` added to the root of the covariance."""
         stacked = np.concatenate([self.factor, apart], axis=1)
-        return replace(
-            self, mean=mean, factor=np.asarray(qr(stacked.T, mode="r")[0][: len(mean)].T)
-        )
+        upper = qr(stacked.T, mode="r")[0][: len(mean)]
+        return replace(self, mean=mean, factor=np.asarray(upper.T))
 
 
 def prior_moment(scale: float, norm_bound: float) -> float:

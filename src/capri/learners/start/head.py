@@ -180,4 +180,4 @@ def _noise(
     inner = np.eye(lower.shape[1]) + lower.T @ gram @ lower / variance
     taken = lower.shape[1] - float(np.trace(np.linalg.inv(inner)))
     residual: FloatArray = targets - design @ state.mean
-    return float(residual @ residual) / max(len(targets) - taken, 1.0)
+    return float(residual @ residual) / float(max(len(targets) - taken, 1.0))
