@@ -158,11 +158,9 @@ class Bounds:
             return law(active)
         floor, ceiling = offered * self.floor, offered * self.ceiling
         left = np.maximum(1 - floor.sum(axis=1, keepdims=True), 0.0)
-        full = np.broadcast_to(self.ceiling >= 1, offered.shape)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.where(left > 0, (ceiling - floor) / left, 0.0)
-        room = np.where(full, np.inf, room) * offered
-        room[~offered] = 0.0
+        # No ceiling is room for more than everything; a law that is all floors needs none.
+        room = np.where(self.ceiling >= 1, 2.0, (ceiling - floor) / np.maximum(left, 1e-300))
+        room = np.minimum(room, 2.0) * offered
         found, mass = np.zeros(offered.shape), np.ones((len(offered), 1))
         still = active
         for _ in range(int((self.ceiling < 1).sum()) + 2):

@@ -349,9 +349,11 @@ class Chooser:
         if bounds is None and available is None:
             return np.full((len(which), count), 1 / count)
         own = None if available is None else available[which]
-        return (bounds or Bounds.none(count)).default(own, len(which))
+        with np.errstate(all="ignore"):
+            return (bounds or Bounds.none(count)).default(own, len(which))
 
     def unserved(self, rows: FloatArray, available: BoolArray) -> BoolArray:
         """Whose set cannot be kept to: such visits count for nothing."""
         bounds = self._problem.bounds or Bounds.none(self._problem.actions.count)
-        return ~bounds.served(rows, available)
+        with np.errstate(all="ignore"):
+            return ~bounds.served(rows, available)

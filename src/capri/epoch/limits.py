@@ -15,7 +15,7 @@ from capri.spaces import Actions, Contexts
 
 Name = str | int
 # Sets that stand for independent availabilities: marginals are right to one in so many.
-_SETS = 96
+_SETS = 200
 _MOST_SETS = 1 << 14
 
 
