@@ -1,4 +1,4 @@
-"""Limits on what is played: kept in every decision, known to the plan, told to devices and files."""
+"""Limits on what is played: kept in every decision, known to plans, devices and files."""
 
 from pathlib import Path
 from typing import Any
@@ -292,7 +292,7 @@ def test_a_bundle_with_limits_of_the_wrong_kind_is_refused() -> None:
         ({"floor": {"control": 0.5}, "ceiling": {"control": 0.4}}, "floor above its ceiling"),
         ({"floor": {"control": 0.5}, "share": {"control": 0.4}}, "floor above its share"),
         ({"ceiling": dict.fromkeys(NAMES, 0.2)}, "add up to at least 1"),
-        ({"allowed": dict.fromkeys(NAMES, {0: (0.5, None)})}, "add up to at least 1"),
+        ({"allowed": {name: {0: (0.5, None)} for name in NAMES}}, "add up to at least 1"),
         ({"allowed": {"new": {"age": (18, None)}}}, "columns go by number"),
         ({"allowed": {"new": {0: (None, None)}}}, "a lowest or a highest"),
         ({"allowed": {"new": {0: (2, 1)}}}, "is empty"),
