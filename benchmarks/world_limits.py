@@ -114,6 +114,7 @@ def kept(decisions: int, seed: int) -> dict[str, Any]:
     policy = policy_of(world, "told", seed, limits=limits, horizon=decisions)
     rng, broken, unserved, played = np.random.default_rng([seed, 5]), 0, 0, 0
     started = perf_counter()
+    warnings.simplefilter("ignore", capri.RewardIgnoredWarning)  # of contexts that are no numbers
     while played < decisions:
         number = min(policy.remaining, decisions - played, 1 << 13)
         context = world.draw_contexts(rng, number)
