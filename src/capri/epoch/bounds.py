@@ -146,13 +146,19 @@ class Bounds:
         """Whether there are floors or ceilings."""
         return bool(self.floor.any() or (self.ceiling < 1).any())
 
+    @property
+    def rounds(self) -> int:
+        """How often a law is asked: each time at least one more action is full."""
+        return int((self.ceiling < 1).sum()) + 2 if self.binding else 1
+
     def kept(
         self, offered: BoolArray, active: BoolArray, law: Callable[[BoolArray], FloatArray]
     ) -> FloatArray:
         """The law on ``active`` actions within floors and ceilings of those ``offered``.
 
         ``law`` gives probabilities on a set of actions of each context, and is asked for smaller
-        and smaller ones. Where ceilings leave no room, actions share in proportion to theirs.
+        and smaller ones, as often for everybody. Where ceilings leave no room, actions share in
+        proportion to theirs.
         """
         if not self.binding:
             return law(active)
@@ -163,13 +169,11 @@ class Bounds:
         room = np.minimum(room, 2.0) * offered
         found, mass = np.zeros(offered.shape), np.ones((len(offered), 1))
         still = active
-        for _ in range(int((self.ceiling < 1).sum()) + 2):
+        for _ in range(self.rounds):
             asked = still | (offered & ~still.any(axis=1, keepdims=True))
             part = found + mass * law(asked)
             found = np.minimum(part, room)
             mass = (part - found).sum(axis=1, keepdims=True)
-            if not (mass > 0).any():
-                break
             open_now = offered & (found < room)
             still = still & open_now
             # Tests that rule out all but full actions have to give way.
