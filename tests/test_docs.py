@@ -30,6 +30,7 @@ def blocks(page: str) -> list[str]:
         "docs/certificate.md",
         "docs/report.md",
         "docs/store.md",
+        "docs/world.md",
     ],
 )
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ if typing.TYPE_CHECKING:
     from capri.learners.explanation import Explanation as Explanation
     from capri.learners.options import PracticalOptions as PracticalOptions
     from capri.learners.paper import PaperOptions as PaperOptions
+    from capri.learners.start.prior import Prior as Prior
     from capri.local.aggregator import LocalCapri as LocalCapri
     from capri.local.audit import DeviceAudit as DeviceAudit
     from capri.local.client import LocalClient as LocalClient
@@ -123,6 +124,7 @@ _NAMES = {
     "capri.learners.explanation": ("Explanation",),
     "capri.learners.options": ("PracticalOptions",),
     "capri.learners.paper": ("PaperOptions",),
+    "capri.learners.start.prior": ("Prior",),
     "capri.local.aggregator": ("LocalCapri",),
     "capri.local.audit": ("DeviceAudit",),
     "capri.local.client": ("LocalClient",),

@@ -77,6 +77,7 @@ PINNED = {
     "kernel": "470506464b012ab5",
     "rivals": "226d20e89335e25a",
     "usca-2025": "7aecc11ef2cdec1d",
+    "warm-start": "8a7c813b6aeb03b7",
 }
 
 
@@ -210,7 +211,8 @@ def test_cells_beyond_the_reach_of_a_policy_are_left_out_and_said_so() -> None:
 
 def test_shipped_studies_are_sound() -> None:
     wanted = {"horizon", "epsilon", "ablation", "joint-and-local", "rivals", "dubey-2021",
-              "usca-2025", "context-law", "kernel", "data-sets", "real", "untold"}  # fmt: skip
+              "usca-2025", "context-law", "kernel", "data-sets", "real", "untold",
+              "warm-start"}  # fmt: skip
     assert set(shipped_studies()) == wanted
     for name in shipped_studies():
         study = load_study(name)

@@ -19,6 +19,10 @@ _BASE: dict[str, Any] = {
 _PAPER = _BASE | {"preset": "paper"}
 _PRACTICAL = _BASE | {"preset": "practical", "first_epoch": 8, "growth": 2.0, "draws": 8}
 _SAMPLER = capri.ContextSampler(lambda generator, count: generator.random((count, 1)), 1)
+_LIMITS = capri.Limits(
+    floor={0: 0.1}, ceiling={1: 0.5}, allowed={2: {0: (None, 0.7)}}, availability={1: 0.5}
+)
+_ROWS = capri.Prior.from_rows(np.repeat(CONTEXTS, 5, axis=0), [0, 1, 2, 0, 1] * 4, [0.1, 0.3] * 10)
 _OWN_ACTIONS = capri.VaryingActions(count=3, dimension=1)
 
 POLICIES: dict[str, dict[str, Any]] = {
@@ -70,5 +74,12 @@ POLICIES: dict[str, dict[str, Any]] = {
     | {"missing_reward": "as-estimated", "reward_wait": 6, "reward_rule": "max"},
     "missing counts": _PRACTICAL | {"missing_reward": -0.5},
     "many unrelated arms": _PRACTICAL | {"kernel": "auto", "actions": 12},
+    "limits": _PRACTICAL | {"limits": _LIMITS},
+    "limits, inverse gap, a share": _PRACTICAL
+    | {"limits": capri.Limits(share={1: 0.3}), "exploration": "inverse-gap"},
+    "limits, many unrelated arms": _PRACTICAL
+    | {"limits": _LIMITS, "kernel": "auto", "actions": 12},
+    "limits, local, late": _PRACTICAL | {"limits": _LIMITS, "model": "local", "reward_wait": 6},
+    "told beforehand": _PRACTICAL | {"prior": _ROWS},
     "practical, users": _PRACTICAL | {"contributions_per_user": 3, "contributions_per_epoch": 2},
 }

@@ -191,6 +191,32 @@ def show_how_many_take_part(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Participation, "__repr__", lambda book: f"Participation({len(book._counts)})")
 
 
+def refuse_empty_sets(patch: pytest.MonkeyPatch) -> None:
+    """A set of available actions in which nothing is left raises."""
+
+    def leak(honest: Any, *arguments: Any, **how: Any) -> Any:
+        sets = honest(*arguments, **how)
+        if not sets.any(axis=1).all():
+            raise DataError("a set must hold an action")
+        return sets
+
+    import capri.joint.flights as module
+
+    _wrap(patch, module, "as_sets", leak)
+
+
+def plan_by_sets(patch: pytest.MonkeyPatch) -> None:
+    """What users may get finds its way into what the policy expects of others."""
+
+    def leak(honest: Any, chooser: Chooser, rows: Any, available: Any) -> Any:
+        bounds = chooser._problem.bounds
+        assert bounds is not None
+        bounds.ceiling[:] = np.where(available.all(axis=0), bounds.ceiling, 0.9 * bounds.ceiling)
+        return honest(chooser, rows, available)
+
+    _wrap(patch, Chooser, "unserved", leak)
+
+
 # The policy that has the leak, and the public thing that gives it away.
 MUTANTS: list[tuple[Plant, str, str]] = [
     (refuse_contexts, "paper", "error"),
@@ -207,6 +233,8 @@ MUTANTS: list[tuple[Plant, str, str]] = [
     (draw_for_valid_contexts_only, "paper", "action of a shared visit"),
     (refuse_users_over_their_limit, "paper, users", "error"),
     (show_how_many_take_part, "paper, users", "inside"),
+    (refuse_empty_sets, "limits", "error"),
+    (plan_by_sets, "limits", "law"),
 ]
 
 

@@ -35,7 +35,8 @@ def test_public_is_the_same_whatever_users_are_and_do(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "name", ["paper", "paper, local, users", "thompson, calibrated", "late, sum", "late, local"]
+    "name",
+    ["paper", "paper, local, users", "thompson, calibrated", "late, sum", "late, local", "limits"],
 )
 @pytest.mark.parametrize("batch", [0, 2, 3, 6], ids=str)
 def test_restart_in_the_middle_tells_nothing(name: str, batch: int, tmp_path: Path) -> None:
@@ -53,6 +54,13 @@ def test_any_two_worlds_look_alike(first: World, second: World, tmp_path: Path) 
     """Worlds made by Hypothesis, so that a failure comes with the smallest pair that differs."""
     name = "paper, users"
     assert_same(public(first, name, tmp_path), public(second, name, tmp_path))
+
+
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=worlds, second=worlds)
+def test_any_two_worlds_of_sets_look_alike(first: World, second: World, tmp_path: Path) -> None:
+    """Users come with sets of available actions: what is in them is theirs."""
+    assert_same(public(first, "limits", tmp_path), public(second, "limits", tmp_path))
 
 
 def test_premise_worlds_differ_and_noise_counts(tmp_path: Path) -> None:

@@ -126,16 +126,21 @@ def played(
             new: list[capri.Decision] = []
             while len(new) < size:  # a public event may come within a batch
                 part = slice(len(new), min(size, len(new) + policy.remaining))
+                sets: Any = [visit.available for visit in visits][part]
+                if "limits" not in settings:  # else every visit comes with a set
+                    sets = None
                 if size == 1:
-                    new = [policy.act(rows[0], user=users[0] if users else None)]
+                    own = None if sets is None else sets[0]
+                    new = [policy.act(rows[0], user=users[0] if users else None, available=own)]
                 else:
-                    new += policy.act_many(rows[part], users=users and users[part])
+                    given = users and users[part]
+                    new += policy.act_many(rows[part], users=given, available=sets)
             decisions += new
             transcript.append(("ids", [(each.id, each.epoch, repr(each)) for each in new]))
             for place, each in enumerate(new, start):
                 if place in SHARED:
-                    own = (each.action_index, each.action.tobytes(), each.propensity, each.status)
-                    transcript.append(("action of a shared visit", own))
+                    seen = (each.action_index, each.action.tobytes(), each.propensity, each.status)
+                    transcript.append(("action of a shared visit", seen))
             _answer(policy, world, decisions, batch)
             transcript += account(policy)
             transcript += face(policy, questions)

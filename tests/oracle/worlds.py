@@ -15,16 +15,22 @@ VISITS = 30
 SHARED = frozenset(range(2, VISITS, 3))
 # What may stand where a number is expected.
 NO_NUMBERS = (float("nan"), float("inf"), float("-inf"), None, 10**400, 1e308)
+# Sets of available actions: everything, some, nothing, and what cannot be read.
+SETS = (None, [0], [1, 2], [], [99], ["nobody"], [True, False, True], [False] * 3, [None, 0.5])
 ODD_NUMBERS = (0.0, -0.0, 5e-324, 1e99, -1e99, 7.5, 1e6)
 
 
 @dataclass(frozen=True)
 class Visit:
-    """One user's visit; rewards as ``(after how many batches, value, by id)``."""
+    """One user's visit; rewards as ``(after how many batches, value, by id)``.
+
+    ``available`` is what the visit may get, where users come with sets of actions.
+    """
 
     context: Any
     user: str
     rewards: tuple[tuple[int, Any, bool], ...]
+    available: Any = None
 
 
 World = tuple[Visit, ...]
@@ -32,7 +38,7 @@ World = tuple[Visit, ...]
 
 def shared(place: int, visit: Visit) -> Visit:
     """The visit that both worlds have at this place; only its rewards differ."""
-    return Visit([0.0, 0.3, 0.6, 1.0][place % 4], f"shared {place}", visit.rewards)
+    return Visit([0.0, 0.3, 0.6, 1.0][place % 4], f"shared {place}", visit.rewards, [0, 2])
 
 
 def quiet_world() -> World:
@@ -57,7 +63,12 @@ def wild_world(seed: int) -> World:
             (int(rng.integers(4)), value(), bool(rng.integers(2))) for _ in range(rng.integers(4))
         )
 
-    return _world([Visit(value(), f"regular {rng.integers(3)}", rewards()) for _ in range(VISITS)])
+    return _world(
+        [
+            Visit(value(), f"regular {rng.integers(3)}", rewards(), SETS[place % len(SETS)])
+            for place in range(VISITS)
+        ]
+    )
 
 
 def _world(visits: list[Visit]) -> World:
@@ -80,5 +91,6 @@ _VISIT = st.builds(
     context=_VALUES,
     user=st.sampled_from(["ann", "bob", "eve"]),
     rewards=_REWARDS.map(tuple),
+    available=st.sampled_from(SETS),
 )
 worlds = st.lists(_VISIT, min_size=VISITS, max_size=VISITS).map(_world)

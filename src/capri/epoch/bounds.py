@@ -35,12 +35,12 @@ class Rule:
     def holds(self, contexts: FloatArray) -> BoolArray:
         """Where it is; nowhere for contexts that are no numbers."""
         total = contexts[:, self.columns].sum(axis=1)
-        held = np.isfinite(total)
+        held = np.asarray(np.isfinite(total), dtype=np.bool_)
         if self.low is not None:
             held &= total >= self.low
         if self.high is not None:
             held &= total <= self.high
-        return held
+        return np.asarray(held)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,7 +59,7 @@ class Bounds:
 
     def __post_init__(self) -> None:
         floor, ceiling, count = self.floor, self.ceiling, len(self.floor)
-        if ceiling.shape != (count,) or not (0 <= floor).all() or not (ceiling <= 1).all():
+        if ceiling.shape != (count,) or not (floor >= 0).all() or not (ceiling <= 1).all():
             raise ConfigurationError("floors and ceilings are one number from 0 to 1 an action")
         if floor.sum() > 1 + _ROUNDING:
             raise ConfigurationError(
@@ -146,32 +146,34 @@ class Bounds:
         """Whether there are floors or ceilings."""
         return bool(self.floor.any() or (self.ceiling < 1).any())
 
+    @property
+    def rounds(self) -> int:
+        """How often a law is asked: each time at least one more action is full."""
+        return int((self.ceiling < 1).sum()) + 2 if self.binding else 1
+
     def kept(
         self, offered: BoolArray, active: BoolArray, law: Callable[[BoolArray], FloatArray]
     ) -> FloatArray:
         """The law on ``active`` actions within floors and ceilings of those ``offered``.
 
         ``law`` gives probabilities on a set of actions of each context, and is asked for smaller
-        and smaller ones. Where ceilings leave no room, actions share in proportion to theirs.
+        and smaller ones, as often for everybody. Where ceilings leave no room, actions share in
+        proportion to theirs.
         """
         if not self.binding:
             return law(active)
         floor, ceiling = offered * self.floor, offered * self.ceiling
         left = np.maximum(1 - floor.sum(axis=1, keepdims=True), 0.0)
-        full = np.broadcast_to(self.ceiling >= 1, offered.shape)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.where(left > 0, (ceiling - floor) / left, 0.0)
-        room = np.where(full, np.inf, room) * offered
-        room[~offered] = 0.0
+        # No ceiling is room for more than everything; a law that is all floors needs none.
+        room = np.where(self.ceiling >= 1, 2.0, (ceiling - floor) / np.maximum(left, 1e-300))
+        room = np.minimum(room, 2.0) * offered
         found, mass = np.zeros(offered.shape), np.ones((len(offered), 1))
         still = active
-        for _ in range(int((self.ceiling < 1).sum()) + 2):
+        for _ in range(self.rounds):
             asked = still | (offered & ~still.any(axis=1, keepdims=True))
             part = found + mass * law(asked)
             found = np.minimum(part, room)
             mass = (part - found).sum(axis=1, keepdims=True)
-            if not (mass > 0).any():
-                break
             open_now = offered & (found < room)
             still = still & open_now
             # Tests that rule out all but full actions have to give way.

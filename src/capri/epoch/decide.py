@@ -351,7 +351,8 @@ class Chooser:
         if bounds is None and available is None:
             return np.full((len(which), count), 1 / count)
         own = None if available is None else available[which]
-        return (bounds or Bounds.none(count)).default(own, len(which))
+        with np.errstate(all="ignore"):
+            return (bounds or Bounds.none(count)).default(own, len(which))
 
     def named(
         self,
@@ -367,7 +368,8 @@ class Chooser:
         if bounds is None and available is None:
             return chosen, propensity
         bounds = bounds or Bounds.none(count)
-        offered = bounds.offered(rows, available)[:, action]
+        with np.errstate(all="ignore"):
+            offered = bounds.offered(rows, available)[:, action]
         if valid is not None:
             offered &= valid | bounds.always[action]
         table = LawTable(self._default(available, np.arange(len(rows))))
@@ -377,7 +379,8 @@ class Chooser:
     def unserved(self, rows: FloatArray, available: BoolArray) -> BoolArray:
         """Whose set cannot be kept to: such visits count for nothing."""
         bounds = self._problem.bounds or Bounds.none(self._problem.actions.count)
-        return ~bounds.served(rows, available)
+        with np.errstate(all="ignore"):
+            return ~bounds.served(rows, available)
 
     def probability(
         self,

@@ -15,7 +15,7 @@ from capri.spaces import Actions, Contexts
 
 Name = str | int
 # Sets that stand for independent availabilities: marginals are right to one in so many.
-_SETS = 96
+_SETS = 200
 _MOST_SETS = 1 << 14
 
 
@@ -124,7 +124,7 @@ class Limits:
         chance = _filled(given, place, 1.0)
         generator = np.random.default_rng(0)  # public, and the same whenever it is asked for
         ranks = generator.permuted(np.tile(np.arange(_SETS) + 0.5, (len(chance), 1)), axis=1)
-        masks = ranks.T < chance * _SETS
+        masks = chance * _SETS > ranks.T
         return np.asarray(masks[masks.any(axis=1)])
 
     # -- storage ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import numpy as np
 
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
 from capri.errors import ConfigurationError
+from capri.experiments import public_rows
 from capri.experiments.toml import Given
 from capri.experiments.views import SUGGESTED, UNTOLD
 from capri.experiments.worlds import Told, World, build_kernel, holds_rows, is_raw, read_kernel
@@ -26,7 +27,7 @@ CAPRI = "capri"
 PLAYER_NAMES = (CAPRI, *RIVAL_NAMES, BEST_FIXED)
 
 _KEYS = ("name", "label", "kernel", "lengthscale", "law_error", "epsilons", "options")
-_OF_CAPRI = ("model", "preset")
+_OF_CAPRI = ("model", "preset", *public_rows.KEYS)
 _OF_LOCAL = ("randomizer",)
 _OF_LINEAR = ("features",)
 
@@ -73,6 +74,7 @@ def read_player(given: Given) -> Player:
         settings["preset"] = given.word("preset", ("practical", "paper"), "practical")
         if settings["model"] == "local":
             settings["randomizer"] = given.word("randomizer", ("sphere", "gaussian"), "sphere")
+        settings |= public_rows.read_public_rows(given)
         label = f"{name}-{settings['model']}"
     elif linear:
         settings["features"] = given.word("features", FEATURE_NAMES, "kernel")
@@ -208,6 +210,7 @@ def _make_capri(
         "contexts": public_pool(world),
         "reward_bound": world.reward_bound,
         **common,
+        **public_rows.prior_of(player, world, common["simulation_seed"]),
         **told.options.get(f"{CAPRI}-{model}", {}),
         **player.get("options", {}),
     }

@@ -108,8 +108,12 @@ class RandomFunctions:
     def policy(
         self, budget: Budget | None, horizon: int | None, number: int, **changes: Any
     ) -> "NewUsers":
-        """A fresh policy of the same configuration, with seeded noise."""
+        """A fresh policy of the same configuration, with seeded noise.
+
+        Without what it was told beforehand, which is not of these functions.
+        """
         fresh = self.configured.again(
+            prior=None,
             budget=budget,
             horizon=horizon,
             contexts=self.pool,

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from capri.epoch.course import PublicFace
+from capri.epoch.digests import configuration_digest
 from capri.epoch.scale import rescaled
 from capri.epoch.storage import problem_state
 from capri.errors import BudgetError, ConfigurationError
@@ -13,6 +14,8 @@ from capri.forecast.run import forecast
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
+from capri.learners.start import Observed, Prior
+from capri.learners.start.releases import releases_prior
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
@@ -26,6 +29,7 @@ class Configured(PublicFace):
     _preset: str
     _options: Options
     _blocks: bool | None  # as it was asked for
+    _observed: Observed | None  # what is known beforehand
     _streams: Streams
     _ledger: Ledger | None
     _gate: Gate
@@ -90,12 +94,16 @@ class Configured(PublicFace):
     def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What it was built from, as its file says it."""
         values, arrays = problem_state(self._problem)
-        return {
+        configuration: dict[str, Any] = {
             "problem": values,
             "horizon": self._horizon,
             "preset": self._preset,
             "options": asdict(self._options),
-        }, arrays
+        }
+        if self._observed is not None:
+            configuration["prior"], told = self._observed.state()
+            arrays |= told
+        return configuration, arrays
 
     @property
     def preset(self) -> str:
@@ -130,12 +138,23 @@ class Configured(PublicFace):
             "contributions_per_user": None if limit is None else limit.total,
             "contributions_per_epoch": None if limit is None else limit.per_epoch,
             "limits": self._problem.limits,
+            "prior": self._observed,
             **self._problem.rewards.arguments(),
             **asdict(self._options),
         }
         if "blocks" in settings:  # as it was asked for: other actions may need the other learner
             settings["blocks"] = self._blocks
         return type(self)(**rescaled(settings, changes))
+
+    def as_prior(self) -> Prior:
+        """What its releases say, for ``prior=`` of another policy: post-processing of them.
+
+        What this one was told beforehand does not go along: tell it to the other one yourself.
+        """
+        with self._lock:
+            budget = None if self._streams.simulated else self._problem.budget
+            digest = configuration_digest(*self._configuration())
+            return releases_prior(self._course, budget, digest)
 
     def explain(self) -> Explanation:
         """What the releases made it believe: kernels, effects, columns that matter, noise.

@@ -40,7 +40,12 @@ def go_live(simulation: Capri) -> Capri:
     run._streams = Streams(None)
     run._course = _on(simulation._course, run._streams)
     run._participation = None if problem.limit is None else Participation(problem.limit)
-    run._ledger = Ledger(budget, composition=problem.composition, participation=run._participation)
+    run._ledger = Ledger(
+        budget,
+        composition=problem.composition,
+        participation=run._participation,
+        prior=None if simulation._observed is None else simulation._observed.event,
+    )
     run._gate = Gate(noise_source(run._streams.noise), run._ledger)
     run._ids = DecisionIds()
     run._keys = KeyBook(run._retention)

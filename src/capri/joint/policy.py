@@ -11,7 +11,6 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.available import as_sets
 from capri.epoch.course import Course
 from capri.epoch.decide import (
     Chooser,
@@ -36,13 +35,14 @@ from capri.joint.keys import KeyBook
 from capri.joint.stored import checked_retention, participation_of
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
+from capri.learners.start import Prior, checked_prior
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId, UserLimit
-from capri.spaces import Actions, Contexts, as_visits, as_wanted
+from capri.spaces import Contexts, as_visits, as_wanted
 
 
 class Capri(Flights):
@@ -113,6 +113,9 @@ class Capri(Flights):
     anchor:
         Where, outside of the store, is noted how far it has come: a file, or the address of another
         database. An older copy of the store is then refused by every process and machine.
+    prior:
+        What is known beforehand, a :class:`Prior`: public rows, a fitted model, another policy's
+        releases. Believed as far as releases bear it out.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -148,6 +151,7 @@ class Capri(Flights):
         after: Certificate | None = None,
         limits: Limits | None = None,
         anchor: str | None = None,
+        prior: Prior | None = None,
         **options: Any,
     ) -> None:
         limit = None
@@ -187,9 +191,14 @@ class Capri(Flights):
         self._blocks = options.get("blocks")
         self._options = settled(self._problem, checked_options(preset, options))
         self._streams = Streams(simulation_seed)
+        self._observed = checked_prior(prior, self._problem)
         with one_blas_thread():
             schedule, learner = build(
-                self._problem, self._options, self._horizon, self._streams.public
+                self._problem,
+                self._options,
+                self._horizon,
+                self._streams.public,
+                self._observed,
             )
         self._course = Course(schedule, learner, self._streams, timed=self._streams.simulated)
         self._participation = None if limit is None else participation_of(limit, store)
@@ -199,6 +208,7 @@ class Capri(Flights):
                 budget,
                 composition=self._problem.composition,
                 participation=self._participation,
+                prior=None if self._observed is None else self._observed.event,
             )
         self._gate = Gate(noise_source(self._streams.noise), self._ledger)
         self._ids = SIMULATED if self._streams.simulated else DecisionIds()
@@ -280,24 +290,6 @@ class Capri(Flights):
         visits = as_visits(public.encoded(contexts), public.dimension)
         logged = as_logged(chosen, chosen_propensities, len(visits[0]))
         return self._serve(*visits, users, keys, logged, self._sets(available, len(visits[0])))
-
-    def _sets(self, available: object, count: int, *, single: bool = False) -> BoolArray | None:
-        """Sets of available actions as truth values; None where none were given."""
-        if available is None:
-            return None
-        if self._preset == "paper":
-            raise ConfigurationError(
-                "available needs preset='practical': the paper's algorithm plays every active "
-                "action alike"
-            )
-        return as_sets(available, count, self._offers(), single=single)
-
-    def _offers(self) -> Actions:
-        """The actions that the next decision chooses from."""
-        with self._lock:
-            full = self._open is None or self._is_over(self._open)
-            coming = self._next if full and self._backing is None else None
-            return (coming or self._problem).actions
 
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
         """Decide, and keep only the decisions for these actions: the others were never made.

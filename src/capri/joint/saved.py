@@ -26,6 +26,7 @@ from capri.epoch.storage import (
     write_policy_file,
 )
 from capri.joint.configured import Configured
+from capri.learners.start import stored_prior
 from capri.privacy.users import Participation
 from capri.spaces import Contexts, FixedActions
 
@@ -99,6 +100,7 @@ class Saved(Configured):
                 clock=clock,
                 key_retention=key_retention,
                 simulation_seed=0 if values["simulated"] else None,
+                prior=stored_prior(values, arrays),
                 **values["options"],
             )
             policy._restore(values, arrays)

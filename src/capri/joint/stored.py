@@ -22,6 +22,7 @@ from capri.errors import BudgetError, ConfigurationError, StorageError
 from capri.joint.backing import DEFAULT_RETENTION, Backing, StoredParticipation
 from capri.joint.keys import KeyBook, checked_keys
 from capri.joint.saved import Saved
+from capri.learners.start import stored_prior
 from capri.privacy.certificate import Certificate, Declaration
 from capri.privacy.ledger import Ledger
 from capri.privacy.users import Participation, UserId, UserLimit
@@ -91,6 +92,7 @@ class Stored(Saved):
             after=after,
             anchor=anchor,
             clock=clock,
+            prior=stored_prior(values, arrays),
             **values["options"],
         )
 

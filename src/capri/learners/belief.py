@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 
 from capri.arrays import FloatArray
 
@@ -94,7 +94,8 @@ class Posterior:
     """``theta | releases ~ N(mean, factor factor^T)`` and the prior scale behind it.
 
     ``weights``: logarithms of the weights of candidate kernels, where the evidence weighs some.
-    ``evidence``: its logarithm, up to what does not depend on the prior.
+    ``evidence``: its logarithm, up to what does not depend on the prior. ``doubt``: how far what
+    was known before the first user is from ``f`` (:mod:`capri.learners.start.head`).
     """
 
     mean: FloatArray
@@ -102,6 +103,13 @@ class Posterior:
     scale: float
     weights: FloatArray | None = None
     evidence: float = 0.0
+    doubt: int = 0
+
+    def mixed(self, mean: FloatArray, apart: FloatArray) -> "Posterior":
+        """With another mean, and columns ``apart`` added to the root of the covariance."""
+        stacked = np.concatenate([self.factor, apart], axis=1)
+        upper = qr(stacked.T, mode="r")[0][: len(mean)]
+        return replace(self, mean=mean, factor=np.asarray(upper.T))
 
 
 def prior_moment(scale: float, norm_bound: float) -> float:

@@ -30,6 +30,7 @@ from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
+from capri.learners.start import HeadStart, Observed, head_start
 from capri.learners.support import Stage
 
 # An action is unknown where its posterior variance is above this share of the prior one.
@@ -54,6 +55,26 @@ class Catalogue(PlayingLearner):
     _rehearsal: widths.Rehearsal
     _flights: dict[int, tuple[Leg, ...]]
     _watch: Watch
+
+    # What was known before the first user; None for nothing.
+    _head: HeadStart[Posterior] | None = None
+
+    def begin(self, observed: Observed, generator: np.random.Generator) -> None:
+        """Take in what is known before the first user, and play by it."""
+        prior, basis = self._prior, self._basis
+        self._head = head_start(observed, observed.design(basis), prior, prior.root)
+        self._posterior = self._infer(self._belief, None)
+        features = self._rehearsal.features.reshape(-1, basis.rank)
+        spread = features.T @ features / len(features)
+        error = typical_error(self._posterior, spread)
+        self._conduct = self._conducted(self._next_law(self._posterior, error, generator))
+        self._stage = replace(self._stage, law=None)
+
+    def _infer(self, belief: Belief, near: Posterior | None) -> Posterior:
+        """What releases make of the prior, and of what was known before them."""
+        if self._head is None:
+            return self._prior.infer(belief, near)
+        return self._head.infer(self._prior, belief, near)
 
     def knowledge(self) -> Knowledge:
         """What there is to explain."""
@@ -112,7 +133,9 @@ class Catalogue(PlayingLearner):
         heir._belief = passage.belief(self._belief)
         heir._crowds = passage.crowds(self._crowds)
         heir._squares = passage.squares(self._squares)
-        heir._posterior = heir._prior.infer(heir._belief, self._posterior)
+        if self._head is not None:
+            heir._head = passage.head(self._head)
+        heir._posterior = heir._infer(heir._belief, self._posterior)
         heir._response = passage.response(self._response)
         heir._flights = {
             epoch: passage.legs(legs, problem.actions.dimension)

@@ -25,12 +25,13 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.play import Conduct, UniformLaw
 from capri.features import Basis, Span, spectral_basis
-from capri.learners.belief import Belief
+from capri.learners.belief import Belief, Posterior
 from capri.learners.crowds import Crowds
 from capri.learners.options import PracticalOptions
 from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
+from capri.learners.start import HeadStart
 from capri.spaces import Actions, FixedActions
 
 
@@ -57,6 +58,15 @@ class Passage:
             crowds,
             informations=np.ascontiguousarray((informations + informations.transpose(0, 2, 1)) / 2),
             vectors=crowds.vectors @ self.matrix,
+        )
+
+    def head(self, head: HeadStart[Posterior]) -> HeadStart[Posterior]:
+        """What was known before the first user, of the new coefficients."""
+        informations = self.matrix.T @ head.informations @ self.matrix
+        return replace(
+            head,
+            informations=np.ascontiguousarray((informations + informations.transpose(0, 2, 1)) / 2),
+            vectors=head.vectors @ self.matrix,
         )
 
     def squares(self, squares: Squares) -> Squares:

@@ -290,10 +290,10 @@ class PracticalLearner(StoredLearner):
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
         if options.pooling and isinstance(self._prior, EvidencePrior):
-            near, infer = self._posterior, self._prior.infer
+            near, infer = self._posterior, self._infer
             crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         else:
-            state = self._prior.infer(belief, self._posterior)
+            state = self._infer(belief, self._posterior)
         belief = belief.with_noise(squares.noise(state))
         fit, notices = self._watch.after(
             self._fit,
@@ -317,7 +317,7 @@ class PracticalLearner(StoredLearner):
             release=release,
             design=design,
             released=released,
-            belief=belief,
+            belief=belief if self._head is None else self._head.added(belief, state.doubt),
             state=state,
             generator=generator,
         )

@@ -15,6 +15,7 @@ from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.learners.practical import PracticalLearner
+from capri.learners.start import Observed
 from capri.schedule import Schedule
 
 Options = PracticalOptions | PaperOptions
@@ -43,9 +44,13 @@ def checked_horizon(horizon: int | None) -> int | None:
 
 
 def build(
-    problem: Problem, options: Options, horizon: int | None, generator: np.random.Generator
+    problem: Problem,
+    options: Options,
+    horizon: int | None,
+    generator: np.random.Generator,
+    observed: Observed | None = None,
 ) -> tuple[Schedule, Learner]:
-    """The schedule and the learner of a preset."""
+    """The schedule and the learner of a preset; ``observed``: what is known beforehand."""
     if isinstance(options, PaperOptions):
         if horizon is None:
             raise ConfigurationError("preset 'paper' needs a horizon: its constants depend on it")
@@ -53,6 +58,10 @@ def build(
             raise ConfigurationError(
                 "preset 'paper' needs a told kernel, as in "
                 "kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.3)"
+            )
+        if observed is not None:
+            raise ConfigurationError(
+                "prior needs preset='practical': the paper's algorithm keeps no belief"
             )
         if problem.limits is not None:
             raise ConfigurationError(
@@ -65,12 +74,25 @@ def build(
                 "no place for it. Give a number"
             )
         return Schedule.paper(horizon), PaperLearner(problem, horizon, options)
-    first = options.first_epoch or first_epoch_length(problem)
+    first = first_length(problem, options, observed)
     if options.blocks or (options.blocks is None and suits_arms(problem, options)):
         arms = ArmsLearner(problem, options, generator)
+        if observed is not None:
+            arms.begin(observed, generator)
         return Schedule(first, arms.growth, horizon), arms
     schedule = Schedule(first, options.growth, horizon)
-    return schedule, PracticalLearner(problem, options, generator)
+    learner = PracticalLearner(problem, options, generator)
+    if observed is not None:
+        learner.begin(observed, generator)
+    return schedule, learner
+
+
+def first_length(problem: Problem, options: PracticalOptions, observed: Observed | None) -> int:
+    """Length of the first epoch: a short one to see whether what is known beforehand is true."""
+    if options.first_epoch is not None:
+        return options.first_epoch
+    length = first_epoch_length(problem)
+    return length if observed is None else max(50, length // 3)
 
 
 def settled(problem: Problem, options: Options) -> Options:

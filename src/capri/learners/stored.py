@@ -7,7 +7,7 @@ from typing import Any
 from capri.arrays import FloatArray
 from capri.epoch import play
 from capri.epoch.learner import State
-from capri.epoch.storage import below
+from capri.epoch.storage import below, named
 from capri.learners import widths
 from capri.learners.belief import Belief
 from capri.learners.catalogue import Catalogue
@@ -26,6 +26,7 @@ from capri.learners.kept import (
 from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
+from capri.learners.start import HeadStart
 
 
 class StoredLearner(Catalogue):
@@ -56,6 +57,12 @@ class StoredLearner(Catalogue):
             values["silence"], silence = apart("silence", self._response.silence)
             arrays |= response | silence
         values["fit"] = asdict(self._fit)
+        if self._head is not None:
+            values["doubt"] = self._posterior.doubt
+            arrays |= named("head", vars(self._head))
+            arrays |= named(
+                "mixed", {"mean": self._posterior.mean, "factor": self._posterior.factor}
+            )
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
@@ -66,6 +73,10 @@ class StoredLearner(Catalogue):
         self._rehearsal = widths.Rehearsal(**below("rehearsal", arrays))
         self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._posterior = self._prior.again(self._belief, weights)
+        if "doubt" in values:  # something was known before the first user
+            self._head, doubt = HeadStart(**below("head", arrays)), values["doubt"]
+            self._posterior = self._prior.again(self._head.added(self._belief, doubt), weights)
+            self._posterior = replace(self._posterior, doubt=doubt, **below("mixed", arrays))
         if "squares" in values:
             self._crowds = Crowds(**below("crowds", arrays))
             self._squares = Squares(**below("squares", arrays), **values["squares"])

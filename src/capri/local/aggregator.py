@@ -11,7 +11,7 @@ for its epoch in the next reading, until ``reward_wait`` is over.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from threading import RLock
 from typing import Any
@@ -22,6 +22,7 @@ from capri.arrays import IntArray
 from capri.blas import one_blas_thread
 from capri.checks import whole
 from capri.epoch.course import Course
+from capri.epoch.digests import configuration_digest
 from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
@@ -32,10 +33,11 @@ from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
-from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.practical import PracticalLearner
-from capri.learners.presets import checked_horizon, checked_options
+from capri.learners.presets import checked_horizon, checked_options, first_length
+from capri.learners.start import Prior, checked_prior
+from capri.learners.start.releases import releases_prior
 from capri.local import wire
 from capri.local.bundle import make_bundle
 from capri.local.gathering import Gathering, ReportStatus
@@ -72,6 +74,8 @@ class LocalCapri(SavedAggregator):
         An epoch also ends when this much time has passed since the first report in it.
     clock:
         The public clock, a function without arguments that gives a :class:`datetime.datetime`.
+    prior:
+        What is known beforehand, as in :class:`~capri.Capri`.
     limits:
         As in :class:`~capri.Capri`: they are in the bundle, and kept on the device.
     public_seed:
@@ -97,6 +101,7 @@ class LocalCapri(SavedAggregator):
         clock: Callable[[], datetime] | None = None,
         public_seed: int | None = None,
         limits: Limits | None = None,
+        prior: Prior | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -142,7 +147,10 @@ class LocalCapri(SavedAggregator):
         self._draws = Draws(_generator(public_seed))
         with one_blas_thread():
             self._learner = PracticalLearner(self._problem, checked, self._draws.public)
-        first = checked.first_epoch or first_epoch_length(self._problem)
+            self._observed = checked_prior(prior, self._problem)
+            if self._observed is not None:
+                self._learner.begin(self._observed, self._draws.public)
+        first = first_length(self._problem, checked, self._observed)
         schedule = Schedule(first, checked.growth, self._horizon)
         self._course = Course(schedule, self._learner, self._draws, timed=True)
         self._releases: list[dict[str, Any]] = []
@@ -226,10 +234,18 @@ class LocalCapri(SavedAggregator):
             **problem.scale.arguments(),
             "randomizer": str(problem.randomizer),
             "limits": problem.limits,
+            "prior": self._observed,
             **terms,
             **asdict(self._options),
         }
         return type(self)(**rescaled(settings, changes))
+
+    def as_prior(self) -> Prior:
+        """What its readings say, for ``prior=`` of another policy: post-processing of reports."""
+        with self._lock:
+            budget = replace(self._budget, delta=0.0) if self.pure else self._budget
+            digest = configuration_digest(*self._configuration())
+            return releases_prior(self._course, budget, digest)
 
     def explain(self) -> Explanation:
         """What the reports made it believe: kernels, effects, columns that matter, noise."""
@@ -247,6 +263,7 @@ class LocalCapri(SavedAggregator):
             self._budget,
             tuple(self._releases),
             reported=self._accepted > 0,
+            prior=None if self._observed is None else self._observed.event,
             **wanted,
         )
 
@@ -257,6 +274,9 @@ class LocalCapri(SavedAggregator):
         configuration = {"problem": values, "horizon": self._horizon, "options": options}
         if self._terms != RewardTerms():  # left out where nothing was asked for, as before it was
             configuration["terms"] = self._terms.to_dict()
+        if self._observed is not None:
+            configuration["prior"], told = self._observed.state()
+            arrays |= told
         return configuration, arrays
 
     # -- reports ----------------------------------------------------------------------------------

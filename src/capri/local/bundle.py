@@ -186,7 +186,7 @@ def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
         )
     try:
         with np.errstate(all="ignore"):
-            return _checked(data, length, found)
+            bundle = _checked(data, length, found)
     except BundleError:
         raise
     # Whatever else a hostile header makes go wrong, and only that: nothing was executed.
@@ -195,6 +195,11 @@ def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
         RecursionError, UnicodeError, MemoryError, ImportError,
     ) as problem:  # fmt: skip
         raise BundleError(f"the bundle is malformed: {problem or type(problem).__name__}") from None
+    if (version == _WITH_LIMITS) != (bundle.conduct.bounds is not None):
+        raise BundleError(
+            f"the bundle has format version {version}, and limits make it {_WITH_LIMITS}"
+        )
+    return bundle
 
 
 def _checked(data: bytes, length: int, digest: bytes) -> Bundle:

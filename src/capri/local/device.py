@@ -59,7 +59,8 @@ class Device:
         _, rows = _steady_rows(contexts)
         conduct = self._bundle.conduct
         bounds = conduct.bounds or Bounds.none(conduct.actions.count)
-        return np.where(bounds.served(rows, available)[:, None], contexts, np.nan)
+        with np.errstate(all="ignore"):
+            return np.where(bounds.served(rows, available)[:, None], contexts, np.nan)
 
     def encode(self, contexts: FloatArray, actions: IntArray, rewards: FloatArray) -> IntArray:
         """Contributions on the integer grid, of norm at most ``grid.norm_limit``."""

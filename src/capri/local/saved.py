@@ -24,6 +24,7 @@ from capri.epoch.storage import (
     read_policy_file,
     write_policy_file,
 )
+from capri.learners.start import stored_prior
 from capri.local.gathering import Gathering
 from capri.spaces import Contexts
 
@@ -121,6 +122,7 @@ class SavedAggregator(PublicFace):
                 randomizer=values["problem"]["randomizer"],
                 horizon=values["horizon"],
                 clock=clock,
+                prior=stored_prior(values, arrays),
                 **values["options"],
             )
             loaded._restore(values, arrays)

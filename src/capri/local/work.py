@@ -22,6 +22,9 @@ def feasible(features: LowRankFeatures, conduct: Conduct, parts: tuple[int, int]
     passes = 1 + sum(1 + len(getattr(test, "roots", ())) for test in conduct.tests)
     draws = conduct.law.draws.shape[-1] if isinstance(conduct.law, ThompsonLaw) else 1
     count, width = conduct.actions.count, max(draws, features.basis.rank, features.rank)
+    rounds = 1 if conduct.bounds is None else conduct.bounds.rounds
+    if count * draws * rounds > _MOST_WORK:  # the law is asked once more for every ceiling
+        return False
     if isinstance(features.basis, ProductBasis):
         return _products(features.basis, count, width, draws, passes, parts)
     pivots, columns = (int(side) for side in features.kernel_basis.pivots.shape)

@@ -8,6 +8,7 @@ from typing import Any
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import delivered_by_integers
+from capri.privacy.prior_event import PriorEvent
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import Participation, UserId
 
@@ -88,7 +89,9 @@ class Ledger:
     expensive epoch costs (parallel composition). With ids, contributions compose.
     """
 
-    _tolerance = _TOLERANCE  # of ledgers pickled before they had one of their own
+    # Of ledgers pickled before they had one of their own.
+    _tolerance = _TOLERANCE
+    _prior: PriorEvent | None = None
 
     def __init__(
         self,
@@ -97,6 +100,7 @@ class Ledger:
         composition: float = 1.0,
         participation: Participation | None = None,
         tolerance: float = _TOLERANCE,
+        prior: PriorEvent | None = None,
     ) -> None:
         """``tolerance``: 0 for a device, which did not make the calibration itself."""
         self._tolerance = tolerance
@@ -105,6 +109,7 @@ class Ledger:
         # A user whose contributions compose to a factor c takes part in at most c^2 releases.
         self._releases = ceil(composition**2)
         self._participation = participation
+        self._prior = prior
         self._events: tuple[ReleaseEvent, ...] = ()
 
     def __repr__(self) -> str:
@@ -114,6 +119,11 @@ class Ledger:
     def budget(self) -> Budget:
         """What was promised."""
         return self._budget
+
+    @property
+    def prior(self) -> PriorEvent | None:
+        """What was told beforehand: another promise or none, never a part of this one."""
+        return self._prior
 
     @property
     def tolerance(self) -> float:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError, StorageError
+from capri.learners.start import Prior
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
@@ -21,6 +22,7 @@ from capri.regression.devices import ReportPlan, read_reports
 from capri.regression.digests import fit_digests
 from capri.regression.engine import Engine
 from capri.regression.options import Options, checked, warn_of_leak
+from capri.regression.priors import fit_prior
 from capri.regression.sources import (
     Source,
     blocks_of,
@@ -385,6 +387,15 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             audit=audit,
             digests=None if self.ledger_ is None else fit_digests(self._engine),
         )
+
+    def as_prior(self) -> Prior:
+        """What was released, for ``prior=`` of a policy whose pairs are rows like those of X.
+
+        X must have been pairs: the columns of a context, then the features of an action.
+        """
+        check_is_fitted(self)
+        self.release()
+        return fit_prior(self.model_, self.ledger_ if self._private else None, self._engine)
 
     # -- manners ----------------------------------------------------------------------------------
 

@@ -42,6 +42,9 @@ from capri.learners.options import PracticalOptions
 from capri.learners.playing import PlayingLearner
 from capri.learners.reading import Leg, cuts_off_too_much, measured_square
 from capri.learners.squares import Squares
+from capri.learners.start.blocks import arms_head
+from capri.learners.start.head import HeadStart
+from capri.learners.start.prior import Observed
 from capri.learners.support import Stage
 from capri.privacy.grid import make_grid
 from capri.privacy.promise import PrivacyModel
@@ -113,6 +116,24 @@ class ArmsLearner(PlayingLearner):
         self._conduct = self._next_conduct(self._posterior, self._belief, first, generator)
         self._stage = Stage.draw(problem, generator)
         self._flights: dict[int, tuple[Leg, ...]] = {}
+
+    # What was known before the first user; None for nothing.
+    _head: HeadStart[ArmPosterior] | None = None
+
+    def begin(self, observed: Observed, generator: np.random.Generator) -> None:
+        """Take in what is known before the first user, and play by it."""
+        self._head = arms_head(observed, self._basis, self._prior)
+        self._posterior = self._infer(self._belief, None)
+        self._conduct = self._next_conduct(
+            self._posterior, self._belief, self._next_length(), generator
+        )
+        self._stage = replace(self._stage, law=None)
+
+    def _infer(self, belief: Belief, near: ArmPosterior | None) -> ArmPosterior:
+        """What releases make of the prior, and of what was known before them."""
+        if self._head is None:
+            return self._prior.infer(belief, near)
+        return self._head.infer(self._prior, belief, near)
 
     def knowledge(self) -> ArmKnowledge:
         """What there is to explain."""
@@ -290,6 +311,13 @@ class ArmsLearner(PlayingLearner):
             vectors=longer(self._crowds.vectors, more, axis=1),
         )
         heir._posterior = self._prior.again(heir._belief, self._posterior.weights)
+        if self._head is not None:
+            heir._head = replace(
+                self._head,
+                informations=longer(self._head.informations, more, axis=1),
+                vectors=longer(self._head.vectors, more, axis=1),
+            )
+            heir._posterior = heir._infer(heir._belief, self._posterior)
         heir._flights = {}
         for epoch, legs in self._flights.items():
             heir._flights[epoch] = tuple(moved(leg, more) for leg in legs)
@@ -318,7 +346,7 @@ class ArmsLearner(PlayingLearner):
             )
             belief, crowds = observed(self._belief, told), crowds.observe(told)
         belief = replace(belief, curious=False)
-        infer, near = self._prior.infer, self._posterior
+        infer, near = self._infer, self._posterior
         crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         belief = belief.with_noise(noise_of(squares, state))
         conduct = self._next_conduct(state, belief, self.growth * release.participants, generator)
@@ -408,6 +436,11 @@ class ArmsLearner(PlayingLearner):
             "weights": self._posterior.weights,
         }
         values["flights"], flights = flights_state(self._flights)
+        if self._head is not None:
+            values["doubt"], state = self._posterior.doubt, self._posterior
+            arrays |= named("head", vars(self._head))
+            mixed = {"mean": state.mean, "own": state.own, "carried": state.carried}
+            arrays |= named("mixed", mixed)
         conduct, law = self._conduct.state()
         arrays |= squares | named("basis", basis) | flights | law | stage_arrays(self._stage)
         return values | conduct, arrays
@@ -424,6 +457,10 @@ class ArmsLearner(PlayingLearner):
         self._squares = Squares(**below("squares", arrays), **values["squares"])
         self._crowds = Crowds(**below("crowds", arrays))
         self._posterior = self._prior.again(self._belief, own["weights"])
+        if "doubt" in values:  # something was known before the first user
+            self._head = HeadStart(**below("head", arrays))
+            mixed = below("mixed", arrays)
+            self._posterior = replace(self._posterior, doubt=values["doubt"], **mixed)
         self._conduct = play.Conduct.from_state(
             values, arrays, self._basis, problem.actions
         ).within(problem.bounds)

@@ -10,7 +10,7 @@ over arms and nothing is larger than one block:
     theta_a ~ N(E[s] + P_a (h_a - J_a E[s]),  P_a + C_a C_a^T)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,12 @@ class ArmPosterior:
     carried: FloatArray
     weights: FloatArray
     evidence: float = 0.0
+    doubt: int = 0  # as in Posterior
+
+    def mixed(self, mean: FloatArray, apart: FloatArray) -> "ArmPosterior":
+        """With another mean, and columns ``apart`` that all arms carry together."""
+        carried = np.concatenate([self.carried, apart], axis=2)
+        return replace(self, mean=mean, carried=carried)
 
     @cached_property
     def covariance(self) -> FloatArray:

@@ -23,6 +23,7 @@ from capri.privacy.certificate.wording import (
     own_budget,
     versions_of,
 )
+from capri.privacy.prior_event import PriorEvent
 from capri.privacy.promise import Randomizer
 
 _ON_DEVICES = (
@@ -58,6 +59,7 @@ def certify_devices(
     audit: Any = None,
     digests: dict[str, Any] | None = None,
     accounted: bool = True,
+    prior: PriorEvent | None = None,
 ) -> Certificate:
     """State what every user of a :class:`LocalClient` is promised.
 
@@ -84,7 +86,10 @@ def certify_devices(
             OPERATOR,
         ),
         PUBLIC_SETTINGS,
+        *(() if prior is None else ((prior.assumption, OPERATOR),)),
     )
+    if digests is not None and prior is not None:
+        digests = {**digests, "prior": prior.digest}
     return Certificate(
         model="local",
         statement=_ON_DEVICES,

@@ -132,7 +132,10 @@ def certify_policy(
             else "the process that makes the reports is trusted, or runs on the user's device",
             OPERATOR,
         ),
+        *(() if ledger.prior is None else ((ledger.prior.assumption, OPERATOR),)),
     )
+    if digests is not None and ledger.prior is not None:
+        digests = {**digests, "prior": ledger.prior.digest}
     return Certificate(
         model=str(model),
         statement=_STATEMENTS[model],

@@ -108,8 +108,10 @@ def _chance(chance: float) -> str:
 def digests(told: Certificate) -> Rows:
     """What identifies configuration, plans and this document."""
     plans = [digest[:12] if digest else "not kept" for digest in told.digests["plans"]]
+    prior = told.digests.get("prior")
     return [
         ("Configuration", told.digests["configuration"] or "not kept"),
+        *([] if prior is None else [("Told beforehand", prior)]),
         ("Plans", _in_short(plans) if plans else "none yet"),
         ("This certificate", told.digest),
         ("Software", ", ".join(f"{name} {number}" for name, number in told.versions.items())),

@@ -1,0 +1,23 @@
+"""What is known before the first user, and how far it is believed."""
+
+from capri.learners.start.head import HeadStart, discounted, head_start
+from capri.learners.start.prior import (
+    Observed,
+    Prior,
+    checked_prior,
+    observed,
+    sampled_pairs,
+    stored_prior,
+)
+
+__all__ = [
+    "HeadStart",
+    "Observed",
+    "Prior",
+    "checked_prior",
+    "discounted",
+    "head_start",
+    "observed",
+    "sampled_pairs",
+    "stored_prior",
+]
