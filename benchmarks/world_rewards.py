@@ -100,7 +100,8 @@ def line(row: dict[str, Any]) -> str:
 
 
 def table(results: dict[str, Any]) -> str:
-    head = "| rewards | T | bar | `reward_bound=1` | `reward_range` |\n| --- | --- | --- | --- | --- |\n"
+    names = "rewards", "T", "bar", "`reward_bound=1`", "`reward_range`"
+    head = f"| {' | '.join(names)} |\n| {' | '.join('---' for _ in names)} |\n"
     loose_rows = "".join(
         f"| small noise, `reward_bound={row['bound']:g}` | 1e5 | | "
         f"{row['mean']:.3f} ± {row['standard_error']:.3f} | |\n"

@@ -65,7 +65,7 @@ class EvidencePrior(Prior):
     def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
         """Under the weights of largest evidence, within what the releases leave room for."""
         reach = size_reach(belief, self.norm_bound)
-        if self.level is not None and belief.epochs:
+        if self.level is not None and belief.ends:
             found = replace(self, reach=reach)._found(belief, near)
             reach = min(reach, self.level.room(found.mean, found.factor))
         if reach == self.reach:

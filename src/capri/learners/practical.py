@@ -28,6 +28,7 @@ from capri.learners.ends import mean_of, noise_at, sized
 from capri.learners.evidence import EvidencePrior
 from capri.learners.guards.fit import Fit
 from capri.learners.guards.pool import silence_chi_square
+from capri.learners.guards.wait import Rates
 from capri.learners.guards.watch import Watch, level_of
 from capri.learners.messages import (
     Design,
@@ -85,6 +86,7 @@ class PracticalLearner(StoredLearner):
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
         self._flights: dict[int, tuple[Leg, ...]] = {}
         self._fit = Fit()
+        self._rates = Rates()
         self._watch = self._watched()
 
     @property
@@ -311,6 +313,8 @@ class PracticalLearner(StoredLearner):
             state = self._prior.infer(belief, self._posterior)
         belief = belief.with_noise(squares.noise(state))
         belief = sized(belief, squares, state.mean, self._problem.reward_bound)
+        if belief.ends and not before.ends:
+            state = self._prior.infer(belief, state)
         fit, notices = self._watch.after(
             self._fit,
             design,
@@ -321,6 +325,9 @@ class PracticalLearner(StoredLearner):
             state=state,
             crowds=crowds,
         )
+        rates = self._rates.after(release)
+        if (late := rates.notice()) is not None:
+            notices = (*notices, late)
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(
             self._conduct.tests,
@@ -342,6 +349,7 @@ class PracticalLearner(StoredLearner):
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
         self._crowds, self._squares, self._fit = crowds, squares, fit
+        self._rates = rates
         self._conduct = play.Conduct(self._problem.actions, law, tests)
         self._stage = stage
         if release.last:

@@ -45,13 +45,11 @@ class ToldPrior(Prior):
 
     def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
         """Under the prior scale of largest evidence, within what the releases leave room for."""
-        reach, level = size_reach(belief, self.norm_bound), None
-        if self.level is not None and belief.epochs:
-            level = self.level.covariance
+        reach = size_reach(belief, self.norm_bound)
+        level = None if self.level is None else self.level.covariance
+        if self.level is not None and belief.ends:
             found = posterior(belief, lambda scale: self.of_scale(reach * scale), level=level)
             reach = min(reach, self.level.room(found.mean, found.factor))
-        elif self.level is not None:
-            level = self.level.covariance
         found = posterior(belief, lambda scale: self.of_scale(reach * scale), level=level)
         return found if reach == 1.0 else replace(found, reach=reach)
 

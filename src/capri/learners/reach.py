@@ -3,8 +3,9 @@
 A bound on rewards says little of how much ``f`` varies. Two public facts say more, both read off
 releases:
 
-* Rewards in a range: with ``|y| <= B`` a function of mean ``m`` has ``E|f - m| <= 2 (B - |m|)``.
-  Clicks at 2 % cannot vary by much more, whatever the range.
+* Rewards at the ends of a range: with ``|y| <= B`` a function of mean ``m`` has
+  ``E|f - m| <= 2 (B - |m|)``. Clicks at 2 % cannot vary by much more, whatever the range. (Other
+  rewards may be flat but for a peak, and tell their size better by the evidence.)
 * ``E f^2 <= E y^2``, whose size every epoch measures. Rewards far smaller than their bound leave a
   small ``f``.
 

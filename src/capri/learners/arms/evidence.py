@@ -72,7 +72,7 @@ class ArmPrior:
         Within what the releases leave room for (learners/reach.py).
         """
         reach = size_reach(belief, self.norm_bound)
-        if self.level_bound is not None and belief.epochs:
+        if self.level_bound is not None and belief.ends:
             found = replace(self, reach=reach)._found(belief, near)
             # The constant is the first coordinate of every arm.
             level = found.mean[:, 0]

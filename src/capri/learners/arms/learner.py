@@ -340,6 +340,8 @@ class ArmsLearner(PlayingLearner):
         crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         belief = belief.with_noise(noise_of(squares, state))
         belief = sized(belief, squares, state.mean, bound)
+        if belief.ends and not self._belief.ends:
+            state = infer(belief, state)
         conduct = self._next_conduct(state, belief, self.growth * release.participants, generator)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
