@@ -114,6 +114,8 @@ SOUND += [("paper", name) for name in ("reward", "outside", "users", "next")]
 SOUND += [("sampler", name) for name in ("reward", "restart")]
 SOUND += [("auto", name) for name in ("reward", "bad context", "users", "restart")]
 SOUND += [("arms", name) for name in ("reward", "restart")]
+SOUND += [("range", name) for name in ("reward", "outside", "restart")]
+SOUND += [("transformed", "reward")]
 REST = [("auto", name) for name in SCENARIOS if name != "fork"]
 REST += [("arms", name) for name in ("bad context", "outside", "users")]
 LATER = [pytest.param(*each, marks=pytest.mark.slow) for each in REST if each not in SOUND]
@@ -126,11 +128,13 @@ def test_honest_worlds_are_no_farther_apart_than_claimed(
     """Nor much closer, where one action is drawn: the attacks are at the worst there is."""
     sampler = capri.ContextSampler(lambda generator, count: generator.random((count, 1)), 1)
     kinds = {"one": {}, "four": FOUR, "paper": PAPER, "sampler": {"contexts": sampler}}
+    kinds |= {"range": {"reward_range": (0, 1)}}
+    kinds |= {"transformed": {"reward_range": (0, 9), "reward_transform": "log1p"}}
     changes = (kinds | {"auto": {"kernel": "auto"}, "arms": ARMS})[kind]
     oracle = Oracle(monkeypatch)
     mu = oracle.mu(scenarios(target(**changes), [name])[name])
     assert mu <= CLAIM * (1 + 1e-4)
-    if kind in ("one", "auto"):
+    if kind in ("one", "auto", "range", "transformed"):
         assert mu >= AT_LEAST[name] * CLAIM
 
 

@@ -68,6 +68,7 @@ def test_hash_is_that_of_the_canonical_text() -> None:
 # Over the hashes of all cells of the studies that come with the package.
 PINNED = {
     "ablation": "6f766cd54623ea57",
+    "clicks": "75f82e61285ba30d",
     "context-law": "147f180d6cca25d3",
     "data-sets": "802af659b31d256c",
     "dubey-2021": "220b9026467f1253",
@@ -212,7 +213,7 @@ def test_cells_beyond_the_reach_of_a_policy_are_left_out_and_said_so() -> None:
 def test_shipped_studies_are_sound() -> None:
     wanted = {"horizon", "epsilon", "ablation", "joint-and-local", "rivals", "dubey-2021",
               "usca-2025", "context-law", "kernel", "data-sets", "real", "untold",
-              "warm-start"}  # fmt: skip
+              "warm-start", "clicks"}  # fmt: skip
     assert set(shipped_studies()) == wanted
     for name in shipped_studies():
         study = load_study(name)

@@ -25,6 +25,8 @@ _LIMITS = capri.Limits(
 _ROWS = capri.Prior.from_rows(np.repeat(CONTEXTS, 5, axis=0), [0, 1, 2, 0, 1] * 4, [0.1, 0.3] * 10)
 _OWN_ACTIONS = capri.VaryingActions(count=3, dimension=1)
 
+_RANGE: dict[str, Any] = {"reward_bound": None, "reward_range": (0.0, 1.0)}
+
 POLICIES: dict[str, dict[str, Any]] = {
     "paper": _PAPER,
     "paper, analytic": _PAPER | {"calibration": "analytic"},
@@ -73,6 +75,10 @@ POLICIES: dict[str, dict[str, Any]] = {
     "missing, as estimated, late, max": _PRACTICAL
     | {"missing_reward": "as-estimated", "reward_wait": 6, "reward_rule": "max"},
     "missing counts": _PRACTICAL | {"missing_reward": -0.5},
+    "range": _PRACTICAL | _RANGE,
+    "range, auto, late": _PRACTICAL | _RANGE | {"kernel": "auto", "reward_wait": 6},
+    "range, transformed, paper": _PAPER | _RANGE | {"reward_transform": "log1p"},
+    "range, arms": _PRACTICAL | _RANGE | {"kernel": "auto", "actions": 12},
     "many unrelated arms": _PRACTICAL | {"kernel": "auto", "actions": 12},
     "limits": _PRACTICAL | {"limits": _LIMITS},
     "limits, inverse gap, a share": _PRACTICAL

@@ -1,6 +1,7 @@
 """Worlds to play in: a context law, an action set and a mean reward that is known exactly."""
 
 from capri.environments.base import Environment, TabularEnvironment, public_pool, tabulate
+from capri.environments.clicks import rare_clicks
 from capri.environments.functions import (
     ENVIRONMENT_NAMES,
     branin,
@@ -26,6 +27,7 @@ __all__ = [
     "michalewicz",
     "public_pool",
     "random_rkhs",
+    "rare_clicks",
     "six_hump_camel",
     "styblinski_tang",
     "tabulate",

@@ -14,7 +14,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
-from capri.epoch.scale import RewardScale
+from capri.epoch.scale import RewardScale, tail_bound
 from capri.privacy.grid import Grid, within_norm
 from capri.privacy.message import MessageGrid, RoundedRows
 from capri.spaces import ContextPool, context_chunks
@@ -107,7 +107,7 @@ def contributions(
         grid=replace(plan.grid, step=plan.grid.step * (segment.value_bound / plan.value_bound)),
         moment_share=plan.moment_share,
         tail_share=plan.tail_share,
-        tail_bound=scale.bound,
+        tail_bound=tail_bound(scale.bound, segment.value_bound),
     )
 
 
@@ -125,7 +125,7 @@ def _rounded(
         residuals,
         clip_norm=plan.clip_norm,
         value_bound=segment.value_bound,
-        tail_bound=reward_bound,
+        tail_bound=tail_bound(reward_bound, segment.value_bound),
     )
 
 

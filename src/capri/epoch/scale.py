@@ -1,13 +1,14 @@
 """From what callers send as a reward to the number that is learnt, and back: a public map.
 
-A reward in ``[low, high]`` is clipped to it, passed through a public increasing transform ``h``, and
+A reward is clipped to ``[low, high]``, passed through a public increasing transform ``h``, and
 centred:
 
-    y = h(clip(reward, low, high)) - c,     c = (h(low) + h(high))/2,     |y| <= B = (h(high) - h(low))/2
+    y = h(clip(reward, low, high)) - c,     c = (h(low) + h(high)) / 2
+    |y| <= B = (h(high) - h(low)) / 2
 
 The sensitivity of a release goes with ``B``, so the range used is the range needed: 0 and 1 as
-``reward_range=(0, 1)`` have ``B = 1/2``, as ``reward_bound=1`` twice that. Nothing here looks at more
-than one reward, and no reward raises: clipping comes first, and ``h`` is defined on the range.
+``reward_range=(0, 1)`` have ``B = 1/2``, as ``reward_bound=1`` twice that. Nothing here looks at
+more than one reward, and none raises: clipping comes first, and ``h`` is defined on the range.
 """
 
 from collections.abc import Callable
@@ -113,6 +114,14 @@ class RewardScale:
     def __str__(self) -> str:
         inside = f"[{self.low:g}, {self.high:g}]"
         return inside if self.transform is None else f"{self.transform} of {inside}"
+
+
+def tail_bound(reward_bound: float, value_bound: float) -> float:
+    """What a clipped residual may exceed its bound by and still be measured: 16 times that bound.
+
+    The noise on the measure goes with it, so a reward bound that is far too large must not set it.
+    """
+    return min(reward_bound, 16 * value_bound)
 
 
 def rescaled(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
+from capri.epoch.scale import checked_scale
 from capri.errors import ConfigurationError
 from capri.experiments import public_rows
 from capri.experiments.toml import Given
@@ -27,7 +28,7 @@ CAPRI = "capri"
 PLAYER_NAMES = (CAPRI, *RIVAL_NAMES, BEST_FIXED)
 
 _KEYS = ("name", "label", "kernel", "lengthscale", "law_error", "epsilons", "options")
-_OF_CAPRI = ("model", "preset", *public_rows.KEYS)
+_OF_CAPRI = ("model", "preset", "reward_range", *public_rows.KEYS)
 _OF_LOCAL = ("randomizer",)
 _OF_LINEAR = ("features",)
 
@@ -75,6 +76,11 @@ def read_player(given: Given) -> Player:
         if settings["model"] == "local":
             settings["randomizer"] = given.word("randomizer", ("sphere", "gaussian"), "sphere")
         settings |= public_rows.read_public_rows(given)
+        if given.has("reward_range"):
+            ends = given.take("reward_range")
+            with given.at("reward_range"):
+                checked_scale(None, ends)
+            settings["reward_range"] = [float(end) for end in ends]
         label = f"{name}-{settings['model']}"
     elif linear:
         settings["features"] = given.word("features", FEATURE_NAMES, "kernel")
@@ -208,7 +214,7 @@ def _make_capri(
     settings: dict[str, Any] = {
         "actions": world.actions if told.actions is None else told.actions,
         "contexts": public_pool(world),
-        "reward_bound": world.reward_bound,
+        **_scale(player, told, world),
         **common,
         **public_rows.prior_of(player, world, common["simulation_seed"]),
         **told.options.get(f"{CAPRI}-{model}", {}),
@@ -217,6 +223,14 @@ def _make_capri(
     if budget is not None and (model, preset) == ("local", "practical"):
         return Fleet.build(budget=budget, randomizer=player["randomizer"], **settings)
     return Capri(budget=budget, model=model, preset=preset, **settings)
+
+
+def _scale(player: dict[str, Any], told: Told, world: Environment) -> dict[str, Any]:
+    """The range of rewards: as the player is told, as the world is known for, or by its bound."""
+    reward_range = player.get("reward_range", told.reward_range)
+    if reward_range is None:
+        return {"reward_bound": world.reward_bound}
+    return {"reward_range": tuple(reward_range)}
 
 
 def build_player(

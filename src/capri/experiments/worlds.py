@@ -23,6 +23,7 @@ from capri.environments import (
     hartmann4,
     many_dimensions,
     random_rkhs,
+    rare_clicks,
     unrelated_arms,
 )
 from capri.environments.published import DUBEY_LENGTHSCALE, dubey_world, usca_world
@@ -53,6 +54,7 @@ class Told:
 
     ``kernel`` is None where none is told. ``encoded`` builds the same world with contexts in the
     unit ball, for players that cannot take columns as they are; it takes ``prototypes``.
+    ``reward_range``: of rewards that are known to lie in it, for CAPRI.
     """
 
     kernel: Kernel | None
@@ -61,6 +63,7 @@ class Told:
     features: int = 1
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     encoded: Callable[..., DataBandit] | None = None
+    reward_range: tuple[float, float] | None = None
 
 
 _RBF = RBF(lengthscale=0.3)
@@ -88,6 +91,13 @@ SETUPS: dict[str, tuple[Callable[..., Environment], Told]] = {
             },
         ),
     ),
+    **{
+        f"clicks-{percent}": (
+            partial(rare_clicks, percent / 100),
+            Told(kernel=_MATERN, reward_range=(0.0, 1.0)),
+        )
+        for percent in (2, 10)
+    },
     "arena-rbf": (partial(random_rkhs, _RBF), Told(kernel=_RBF)),
     "arena-matern52": (partial(random_rkhs, _MATERN), Told(kernel=_MATERN)),
     "arena-hartmann4": (

@@ -44,6 +44,9 @@ class Belief:
     ``moment`` and ``moment_precision`` are the measured reward-noise variance times its
     precision, and that precision.
     ``heavy_tails``: clipping residuals was seen to cut off so much that it biases the estimate.
+    ``ends``: rewards were seen to lie at the ends of their range, as clicks do: residuals of two
+    values are never clipped, and their noise is what their mean leaves (learners/ends.py).
+    ``size``: what ``E y^2`` is at most, as measured, where that is far below the bound; else None.
     ``curious``: there are actions that nothing is known of, whose residuals may be large.
     """
 
@@ -54,6 +57,8 @@ class Belief:
     epochs: int = 0
     heavy_tails: bool = False
     curious: bool = False
+    ends: bool = False
+    size: float | None = None
 
     @classmethod
     def empty(cls, rank: int) -> "Belief":
@@ -96,6 +101,7 @@ class Posterior:
     ``weights``: logarithms of the weights of candidate kernels, where the evidence weighs some.
     ``evidence``: its logarithm, up to what does not depend on the prior. ``doubt``: how far what
     was known before the first user is from ``f`` (:mod:`capri.learners.start.head`).
+    ``reach``: what the prior's deviations were multiplied by (learners/reach.py).
     """
 
     mean: FloatArray
@@ -104,6 +110,7 @@ class Posterior:
     weights: FloatArray | None = None
     evidence: float = 0.0
     doubt: int = 0
+    reach: float = 1.0
 
     def mixed(self, mean: FloatArray, apart: FloatArray) -> "Posterior":
         """With another mean, and columns ``apart`` added to the root of the covariance."""
@@ -139,26 +146,34 @@ def posterior(
     variance: Callable[[float], FloatArray],
     *,
     scale: float | None = None,
+    level: FloatArray | None = None,
 ) -> Posterior:
     """The posterior under the prior scale of largest evidence, or under a given one.
 
     With ``D`` the prior ``variance`` of a scale and ``L L^T = I + D^1/2 information D^1/2``:
     covariance ``D^1/2 (L L^T)^-1 D^1/2``, and ``log evidence = |L^-1 D^1/2 vector|^2 / 2 - log det
-    L`` up to a constant. The hyper-prior ``-4 ln^2 scale`` holds the scale near 1.
+    L`` up to a constant. The hyper-prior ``-4 ln^2 scale`` holds the scale near 1. ``level``: a
+    covariance that every scale has in common, added to ``D``.
     """
     scales = (1.0,) if belief.epochs == 0 else PRIOR_SCALES
     found: list[tuple[float, Posterior]] = []
     for candidate in scales if scale is None else (scale,):
         root = np.sqrt(variance(candidate))
-        lower = np.linalg.cholesky(np.eye(len(root)) + root[:, None] * belief.information * root)
-        whitened = solve_triangular(lower, root * belief.vector, lower=True)
+        if level is None:
+            inner = root[:, None] * belief.information * root
+            seen = root * belief.vector
+        else:
+            root = np.linalg.cholesky(np.diag(root**2) + level)
+            inner, seen = root.T @ belief.information @ root, root.T @ belief.vector
+        lower = np.linalg.cholesky(np.eye(len(root)) + inner)
+        whitened = solve_triangular(lower, seen, lower=True)
         evidence = (
             0.5 * float(whitened @ whitened)
             - float(np.log(np.diag(lower)).sum())
             - scale_penalty(candidate)
         )
         inverse = solve_triangular(lower, np.eye(len(root)), lower=True)
-        factor = root[:, None] * inverse.T
+        factor = root[:, None] * inverse.T if level is None else root @ inverse.T
         found.append(
             (
                 evidence,

@@ -21,7 +21,7 @@ from capri.features import Basis, Span
 from capri.learners import widths
 from capri.learners.belief import Belief, Posterior
 from capri.learners.crowds import Crowds
-from capri.learners.guards.watch import Watch
+from capri.learners.guards.watch import Watch, level_of
 from capri.learners.knowledge import Knowledge
 from capri.learners.options import PracticalOptions
 from capri.learners.passage import across, between
@@ -123,7 +123,9 @@ class Catalogue(PlayingLearner):
         if isinstance(self._basis, Basis):
             passage, spectrum = between(self._basis, sample, self._options)
             assert isinstance(self._prior, ToldPrior)
-            heir._prior = replace(self._prior, spectrum=spectrum)
+            heir._prior = replace(
+                self._prior, spectrum=spectrum, level=level_of(problem, passage.basis)
+            )
         else:
             heir._basis, heir._prior = heir._build_basis(generator)
             passage = across(

@@ -13,6 +13,7 @@ is post-processing of releases.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log
 
 import numpy as np
 from scipy.linalg import lapack
@@ -22,6 +23,7 @@ from capri.arrays import FloatArray
 from capri.family import Family
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Posterior
 from capri.learners.priors import Prior
+from capri.learners.reach import LEVEL_DEVIATION, Level, size_reach
 
 # Deviation of each log weight from its expectation, and of all of them together.
 _SPREAD, _COMMON = 1.5, 1.5
@@ -36,6 +38,8 @@ class EvidencePrior(Prior):
 
     family: Family
     norm_bound: float
+    level: Level | None = None
+    reach: float = 1.0
 
     @cached_property
     def covariances(self) -> FloatArray:
@@ -46,7 +50,10 @@ class EvidencePrior(Prior):
     def expected(self) -> FloatArray:
         """``x0``: log of the expected weights."""
         shares = np.array([part.share for part in self.family.parts])
-        return np.log(shares * PRIOR_SECOND_MOMENT * self.norm_bound**2)
+        expected = np.log(shares * PRIOR_SECOND_MOMENT * (self.reach * self.norm_bound) ** 2)
+        if self.level is not None:  # the constant comes first
+            expected[0] = 2 * log(LEVEL_DEVIATION * self.level.bound)
+        return np.asarray(expected)
 
     @cached_property
     def left_out(self) -> float:
@@ -56,7 +63,16 @@ class EvidencePrior(Prior):
         return max(0.0, 1 - kept / float(weights.sum()))
 
     def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
-        """Under the weights of largest evidence."""
+        """Under the weights of largest evidence, within what the releases leave room for."""
+        reach = size_reach(belief, self.norm_bound)
+        if self.level is not None and belief.ends:
+            found = replace(self, reach=reach)._found(belief, near)
+            reach = min(reach, self.level.room(found.mean, found.factor))
+        if reach == self.reach:
+            return self._found(belief, near)
+        return replace(replace(self, reach=reach)._found(belief, near), reach=reach)
+
+    def _found(self, belief: Belief, near: Posterior | None) -> Posterior:
         weights, evidence = self.expected, 0.0
         if belief.epochs and belief.information.any():
             start = weights

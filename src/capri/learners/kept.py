@@ -16,6 +16,7 @@ from capri.features import Basis, Span
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.crowds import Crowds
 from capri.learners.evidence import EvidencePrior
+from capri.learners.guards.watch import level_of
 from capri.learners.messages import Design
 from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Leg
@@ -30,6 +31,7 @@ Flights = dict[int, tuple[Leg, ...]]
 
 # Parts that are stored under names of their own.
 _APART = (Observation, Belief, Expected)
+_USUAL = (("curious", False), ("ends", False), ("size", None))
 
 
 def apart(
@@ -41,10 +43,7 @@ def apart(
         if isinstance(value, np.ndarray):
             arrays[f"{name}.{field}"] = value
         # What few beliefs have is left out of the others, so that their files stay as they were.
-        elif not isinstance(value, _APART) and (field, value) != (
-            "curious",
-            False,
-        ):
+        elif not isinstance(value, _APART) and (field, value) not in _USUAL:
             values[field] = value
     return values, arrays
 
@@ -79,7 +78,8 @@ def prior_from(
     own = below("basis", arrays)
     if isinstance(prior, ToldPrior):
         basis = Basis(problem.kernel, own["pivots"], own["transform"])
-        return basis, replace(prior, spectrum=own["spectrum"]), None
+        level = level_of(problem, basis)
+        return basis, replace(prior, spectrum=own["spectrum"], level=level), None
     assert isinstance(prior, EvidencePrior)
     described = values["family"]
     sides = [
@@ -87,7 +87,8 @@ def prior_from(
         for side in ("contexts", "actions")
     ]
     family = Family(ProductBasis.from_state(described, own), *sides)
-    return family.basis, replace(prior, family=family), own["weights"]
+    level = level_of(problem, family.basis)
+    return family.basis, replace(prior, family=family, level=level), own["weights"]
 
 
 def stage_arrays(stage: Stage) -> dict[str, FloatArray]:

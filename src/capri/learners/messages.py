@@ -15,6 +15,7 @@ from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
 from capri.features import LowRankFeatures, Span
 from capri.learners.belief import Belief, Observation, Posterior
+from capri.learners.ends import Encoding, mean_of, noise_at, shared_baseline
 from capri.learners.options import PracticalOptions
 from capri.learners.squares import Expected
 from capri.learners.support import Support
@@ -163,14 +164,19 @@ def design_epoch(
     """
     features, weights = support.features, support.weights
     variance = np.sum((features @ state.factor) ** 2, axis=1)
-    noise_variance = belief.noise_variance(problem.reward_bound)
-    value_bound, residual = bound_of(
-        problem, options, belief, float(weights @ variance) + noise_variance
+    estimate = features @ state.mean
+    noise_variance = noise_at(belief, estimate, problem.reward_bound)
+    encoding = bound_of(
+        problem,
+        options,
+        belief,
+        float(weights @ variance) + mean_of(noise_variance, weights),
+        played=(estimate, weights, max(1, int(length * rate))),
     )
-    if residual:
-        baseline, signal = state.mean, variance
-    else:
-        baseline, signal = np.zeros(basis.rank), variance + (features @ state.mean) ** 2
+    value_bound, residual = encoding.bound, encoding.clips
+    baseline, signal = encoding.subtracted(state.mean), variance
+    if encoding.share < 1:
+        signal = variance + ((1 - encoding.share) * estimate) ** 2
     total = signal + noise_variance
     mean_total = float(weights @ total)
     # Later segments may clip residuals even where the first does not.
@@ -230,19 +236,30 @@ def awaited_factor(factor: FloatArray, awaited: Sequence[Observation]) -> FloatA
 
 
 def bound_of(
-    problem: Problem, options: PracticalOptions, belief: Belief, variance: float
-) -> tuple[float, bool]:
-    """``B_s`` and whether residuals are encoded: a few predicted standard deviations of them.
+    problem: Problem,
+    options: PracticalOptions,
+    belief: Belief,
+    variance: float,
+    played: tuple[FloatArray, FloatArray, int] | None = None,
+) -> Encoding:
+    """``B_s`` and what is subtracted: a few predicted standard deviations of residuals.
 
     Never above the reward bound, where rewards are encoded as they are. Without privacy noise a
-    large bound costs nothing, and residuals are never clipped: ``|y - b| <= 2 B``.
+    large bound costs nothing, and residuals are never clipped: ``|y - b| <= 2 B``. Rewards at the
+    ends of their range are not clipped either; ``played``: estimates at pairs, weights, decisions.
     """
     known = options.encodes_residuals and belief.epochs > 0 and not belief.curious
+    reward_bound = problem.reward_bound
     if problem.budget is None:
-        return (2 * problem.reward_bound if known else problem.reward_bound), known
+        # Tails are measured all the same where an estimate is subtracted.
+        return Encoding(2 * reward_bound if known else reward_bound, float(known), clips=known)
+    if known and belief.ends and played is not None:
+        multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION)
+        return shared_baseline(problem, multiplier, *played)
     bound = options.clip_scale * sqrt(variance)
-    residual = known and not belief.heavy_tails and bound < problem.reward_bound
-    return (bound if residual else problem.reward_bound), residual
+    if known and not belief.heavy_tails and bound < reward_bound:
+        return Encoding(bound, 1.0, clips=True)
+    return Encoding(reward_bound, 0.0, clips=False)
 
 
 def coordinate_noise(problem: Problem, rank: int, value_bound: float, length: int) -> float:

@@ -18,16 +18,18 @@ from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.family import family_of
-from capri.features import NUMERICAL_RANK, Basis, LowRankFeatures, Span, spectral_basis
+from capri.features import NUMERICAL_RANK, Basis, Function, LowRankFeatures, Span, spectral_basis
 from capri.kernels import Auto
 from capri.learners import widths
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import typical_error
 from capri.learners.crowds import Crowds
+from capri.learners.ends import mean_of, noise_at, sized
 from capri.learners.evidence import EvidencePrior
 from capri.learners.guards.fit import Fit
 from capri.learners.guards.pool import silence_chi_square
-from capri.learners.guards.watch import Watch
+from capri.learners.guards.wait import Rates
+from capri.learners.guards.watch import Watch, level_of
 from capri.learners.messages import (
     Design,
     awaited_factor,
@@ -84,6 +86,7 @@ class PracticalLearner(StoredLearner):
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
         self._flights: dict[int, tuple[Leg, ...]] = {}
         self._fit = Fit()
+        self._rates = Rates()
         self._watch = self._watched()
 
     @property
@@ -110,7 +113,8 @@ class PracticalLearner(StoredLearner):
                 max_rank=self._options.max_rank,
                 generator=generator,
             )
-            return family.basis, EvidencePrior(family, self._norm_bound)
+            level = level_of(self._problem, family.basis)
+            return family.basis, EvidencePrior(family, self._norm_bound, level)
         basis, spectrum = spectral_basis(
             kernel,
             self._sample_pairs(generator),
@@ -119,7 +123,9 @@ class PracticalLearner(StoredLearner):
         )
         if not spectrum.max() > NUMERICAL_RANK:
             raise ConfigurationError("the kernel is 0 on all pairs: nothing can be learnt with it")
-        return basis, ToldPrior(spectrum, self._options.smoothness, self._norm_bound)
+        return basis, ToldPrior(
+            spectrum, self._options.smoothness, self._norm_bound, level_of(self._problem, basis)
+        )
 
     def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:
         """Public pairs under uniform play."""
@@ -187,7 +193,7 @@ class PracticalLearner(StoredLearner):
                 composition=problem.composition,
             ),
             calibration="analytic",
-            baseline=self._basis.function(design.observation.baseline) if design.residual else None,
+            baseline=self._subtracted(design.observation.baseline),
             moment_share=options.moment_share,
             tail_share=tail_share,
             sphere=on_sphere,
@@ -196,6 +202,10 @@ class PracticalLearner(StoredLearner):
         leg = self._leg(design.observation.baseline, design.value_bound)
         self._flights = {**self._flights, epoch: (replace(leg, design=design),)}
         return plan
+
+    def _subtracted(self, baseline: FloatArray) -> Function | None:
+        """What is subtracted from rewards; None for nothing."""
+        return self._basis.function(baseline) if baseline.any() else None
 
     def _message(self, rank: int, length: int, tail_share: float) -> MessageGrid | None:
         """The message of products, with a form for missing rewards where they are measured."""
@@ -234,20 +244,27 @@ class PracticalLearner(StoredLearner):
         epoch = max(self._flights)
         support = support_of(self._problem, self._basis, self._stage, self._stage_law(), generator)
         variance = np.sum((support.features @ self._posterior.factor) ** 2, axis=1)
-        bound, residual = bound_of(
+        estimate = support.features @ self._posterior.mean
+        noise = noise_at(self._belief, estimate, self._problem.reward_bound)
+        planned = self._flights[epoch][0].design
+        encoding = bound_of(
             self._problem,
             self._options,
             self._belief,
-            float(support.weights @ variance)
-            + self._belief.noise_variance(self._problem.reward_bound),
+            float(support.weights @ variance) + mean_of(noise, support.weights),
+            played=(
+                estimate,
+                support.weights,
+                1 if planned is None else planned.observation.participants,
+            ),
         )
-        baseline = self._posterior.mean if residual else np.zeros(self._basis.rank)
+        baseline, bound = encoding.subtracted(self._posterior.mean), encoding.bound
         legs = (*self._flights[epoch], self._leg(baseline, bound))
         self._flights = {**self._flights, epoch: legs}
         return Segment(
             number=len(legs),
             value_bound=bound,
-            baseline=self._basis.function(baseline) if residual else None,
+            baseline=self._subtracted(baseline),
         )
 
     def accepts(self, problem: Problem) -> None:
@@ -295,6 +312,9 @@ class PracticalLearner(StoredLearner):
         else:
             state = self._infer(belief, self._posterior)
         belief = belief.with_noise(squares.noise(state))
+        belief = sized(belief, squares, state.mean, self._problem.reward_bound)
+        if belief.ends and not before.ends:
+            state = self._infer(belief, state)
         fit, notices = self._watch.after(
             self._fit,
             design,
@@ -305,6 +325,9 @@ class PracticalLearner(StoredLearner):
             state=state,
             crowds=crowds,
         )
+        rates = self._rates.after(release)
+        if (late := rates.notice()) is not None:
+            notices = (*notices, late)
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(
             self._conduct.tests,
@@ -326,6 +349,7 @@ class PracticalLearner(StoredLearner):
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
         self._crowds, self._squares, self._fit = crowds, squares, fit
+        self._rates = rates
         self._conduct = self._conducted(law, tests)
         self._stage = stage
         if release.last:

@@ -1,12 +1,13 @@
 """What is believed of ``f`` before any release, and what all releases make of it."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.learners.belief import Belief, Posterior, posterior, prior_variance
+from capri.learners.reach import Level, size_reach
 
 
 class Prior(ABC):
@@ -40,10 +41,17 @@ class ToldPrior(Prior):
     spectrum: FloatArray
     smoothness: float
     norm_bound: float
+    level: Level | None = None
 
     def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
-        """Under the prior scale of largest evidence."""
-        return posterior(belief, self.of_scale)
+        """Under the prior scale of largest evidence, within what the releases leave room for."""
+        reach = size_reach(belief, self.norm_bound)
+        level = None if self.level is None else self.level.covariance
+        if self.level is not None and belief.ends:
+            found = posterior(belief, lambda scale: self.of_scale(reach * scale), level=level)
+            reach = min(reach, self.level.room(found.mean, found.factor))
+        found = posterior(belief, lambda scale: self.of_scale(reach * scale), level=level)
+        return found if reach == 1.0 else replace(found, reach=reach)
 
     def again(self, belief: Belief, weights: FloatArray | None) -> Posterior:
         """The scale is found again."""
@@ -51,11 +59,16 @@ class ToldPrior(Prior):
 
     def variance(self, state: Posterior) -> FloatArray:
         """At the scale of the posterior."""
-        return self.of_scale(state.scale)
+        variance = self.of_scale(state.scale * state.reach)
+        return variance if self.level is None else variance + np.diag(self.level.covariance)
 
     def root(self, state: Posterior) -> FloatArray:
-        """Diagonal: coefficients are independent."""
-        return np.diag(np.sqrt(self.variance(state)))
+        """Diagonal, as coefficients are independent, but for a common level."""
+        variance = self.of_scale(state.scale * state.reach)
+        if self.level is None:
+            return np.diag(np.sqrt(variance))
+        total = np.diag(variance) + self.level.covariance
+        return np.asarray(np.linalg.cholesky(total), dtype=np.float64)
 
     def of_shares(self, scale: float) -> FloatArray:
         """At norm 1."""

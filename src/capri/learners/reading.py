@@ -21,8 +21,10 @@ from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
+from capri.epoch.scale import tail_bound
 from capri.features import LowRankFeatures, Span
 from capri.learners.belief import Belief, Observation, Posterior
+from capri.learners.ends import noise_at
 from capri.learners.messages import Design, coordinate_noise
 from capri.learners.response import Response
 from capri.learners.squares import Expected
@@ -185,7 +187,7 @@ class Expectations:
         known, and is to be taken off the release.
         """
         plan, bound = self.plan, self.plan.value_bound
-        noise_variance = belief.noise_variance(self.problem.reward_bound)
+        reward_bound = self.problem.reward_bound
         rank, full = plan.features.rank, len(baseline)
         matrix, shift = np.zeros((rank, full)), np.zeros(rank)
         sampling, second_moment = np.zeros((rank, rank)), np.zeros((rank, rank))
@@ -200,7 +202,7 @@ class Expectations:
             shift += piece @ (baseline - leg.baseline)
             signal = np.sum((v @ state.factor) ** 2, axis=1)
             signal += (v @ (state.mean - leg.baseline)) ** 2
-            residual = weights * (signal + noise_variance)
+            residual = weights * (signal + noise_at(belief, v @ state.mean, reward_bound))
             sampling += scale**2 * (psi * residual[:, None]).T @ psi
             second_moment += scale**2 * (psi * weights[:, None]).T @ psi
             spread += (v * part.decisions[:, None]).T @ v
@@ -265,7 +267,8 @@ def measured_square(release: Release, design: Measured, reward_bound: float) -> 
     noise gives the deviation ``B_r sigma / (2 s n)``. With segments, ``B_r^2`` is the mean by which
     squares were divided. What clipping cut off is added back, or bounds would shrink with every
     epoch: an excess ``|z| - B_r`` takes ``(|z| + B_r)`` times itself off the square, and rare
-    residuals that large are about ``B``. One standard deviation of the measure counts for nothing.
+    residuals that large are about ``B``, or as large as is measured. One standard deviation of the
+    measure counts for nothing.
     """
     plan = release.plan
     answers = release.participants if design.answers is None else design.answers
@@ -284,7 +287,8 @@ def measured_square(release: Release, design: Measured, reward_bound: float) -> 
     excess = measured_excess(release, design, reward_bound)
     if excess is None or not design.residual:
         return square, deviation
-    lost = (reward_bound + design.value_bound) * max(excess[0] - excess[1], 0.0)
+    most = tail_bound(reward_bound, design.value_bound)
+    lost = (most + design.value_bound) * max(excess[0] - excess[1], 0.0)
     return square + lost, deviation
 
 
@@ -293,7 +297,8 @@ def measured_excess(
 ) -> tuple[float, float] | None:
     """``E[(|z| - B_r)_+]``, what clipping cuts off, and its standard deviation.
 
-    ``B (coordinate / (B_r q n) + 1) / 2`` of the tail coordinate; None where there is none.
+    ``E (coordinate / (B_r q n) + 1) / 2`` of the tail coordinate, ``E`` the largest excess that is
+    measured; None where there is none.
     """
     plan, share = release.plan, release.plan.tail_share
     if share == 0:
@@ -307,7 +312,8 @@ def measured_excess(
         unit = plan.value_bound * share * answers
         mean = float(release.vector[-1]) / unit
         noise = design.noise * design.main_share / unit
-    return reward_bound * (mean + 1) / 2, reward_bound * noise / 2
+    most = tail_bound(reward_bound, design.value_bound)
+    return most * (mean + 1) / 2, most * noise / 2
 
 
 def cuts_off_too_much(release: Release, design: Measured, reward_bound: float) -> bool:

@@ -70,6 +70,17 @@ class Squares:
             weight=self.weight + weight,
         )
 
+    def second_moment(self, mean: FloatArray) -> tuple[float, float] | None:
+        """``E y^2`` of rewards, and the standard deviation of its measure.
+
+        ``z = y - v^T b``, so ``E y^2 = E z^2 + 2 E[v^T b y] - E[(v^T b)^2]``, with what is believed
+        of ``f`` in the place of ``y`` in the middle.
+        """
+        if self.weight == 0:
+            return None
+        cross = 2 * float((self.image * mean).sum()) - self.constant
+        return (self.total + cross) / self.weight, self.weight**-0.5
+
     def noise(self, state: Posterior) -> tuple[float, float] | None:
         """The noise variance under a belief, and the precision of it."""
         if self.weight == 0:

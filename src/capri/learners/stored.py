@@ -13,6 +13,7 @@ from capri.learners.belief import Belief
 from capri.learners.catalogue import Catalogue
 from capri.learners.crowds import Crowds
 from capri.learners.guards.fit import Fit
+from capri.learners.guards.wait import Rates
 from capri.learners.kept import (
     apart,
     design_from,
@@ -33,6 +34,7 @@ class StoredLearner(Catalogue):
     """Goes on where it was stored, to the bit."""
 
     _fit: Fit
+    _rates: Rates
 
     @abstractmethod
     def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
@@ -56,6 +58,7 @@ class StoredLearner(Catalogue):
             values["response"], response = apart("response", self._response)
             values["silence"], silence = apart("silence", self._response.silence)
             arrays |= response | silence
+            values["rates"] = asdict(self._rates)
         values["fit"] = asdict(self._fit)
         if self._head is not None:
             values["doubt"] = self._posterior.doubt
@@ -88,6 +91,7 @@ class StoredLearner(Catalogue):
         ).within(problem.bounds)
         self._stage = stage_from(problem, values["stage"], arrays)
         self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
+        self._rates = Rates(**values.get("rates", {}))
         self._watch = self._watched()
         if "flights" in values:
             self._flights = flights_from(values["flights"], arrays, problem, self._basis)

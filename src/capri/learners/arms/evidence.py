@@ -7,6 +7,7 @@ their logarithms. Context-free play is the corner where only the constants are l
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log
 
 import numpy as np
 from scipy.optimize import minimize
@@ -16,6 +17,7 @@ from capri.family import Candidates
 from capri.family.family import ACTION, CONSTANT, CONTEXT, INTERACTION
 from capri.learners.arms.posterior import ArmPosterior, Solution, solve
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief
+from capri.learners.reach import LEVEL_DEVIATION, room_of, size_reach
 
 # Deviation of each log weight from its expectation, and of all of them together.
 _SPREAD, _COMMON = 1.5, 1.5
@@ -30,6 +32,8 @@ class ArmPrior:
 
     candidates: Candidates
     norm_bound: float
+    level_bound: float | None = None  # B, where rewards have a range and hence a level
+    reach: float = 1.0
 
     @cached_property
     def parts(self) -> FloatArray:
@@ -41,7 +45,12 @@ class ArmPrior:
         """Logarithms of the expected weights, common ones first."""
         shares = self.candidates.shares
         both = [CONSTANT, *(CONTEXT * shares), ACTION, *(INTERACTION * shares)]
-        return np.log(np.array(both) * PRIOR_SECOND_MOMENT * self.norm_bound**2)
+        expected = np.log(
+            np.array(both) * PRIOR_SECOND_MOMENT * (self.reach * self.norm_bound) ** 2
+        )
+        if self.level_bound is not None:
+            expected[0] = 2 * log(LEVEL_DEVIATION * self.level_bound)
+        return np.asarray(expected)
 
     def covariances(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``S`` and ``D`` under these log weights."""
@@ -58,7 +67,20 @@ class ArmPrior:
         return ArmPosterior(mean=found.mean, own=found.own, carried=found.carried, weights=weights)
 
     def infer(self, belief: Belief, near: ArmPosterior | None = None) -> ArmPosterior:
-        """Under the weights of largest evidence; ``near``: the posterior before, to start at."""
+        """Under the weights of largest evidence; ``near``: the posterior before, to start at.
+
+        Within what the releases leave room for (learners/reach.py).
+        """
+        reach = size_reach(belief, self.norm_bound)
+        if self.level_bound is not None and belief.ends:
+            found = replace(self, reach=reach)._found(belief, near)
+            # The constant is the first coordinate of every arm.
+            level = found.mean[:, 0]
+            deviation = float(np.sqrt(found.covariance[:, 0, 0]).mean())
+            reach = min(reach, room_of(float(level.mean()), deviation, self.level_bound))
+        return (self if reach == self.reach else replace(self, reach=reach))._found(belief, near)
+
+    def _found(self, belief: Belief, near: ArmPosterior | None) -> ArmPosterior:
         weights, evidence = self.expected, 0.0
         if belief.epochs and belief.information.any():
             start = weights if near is None else near.weights

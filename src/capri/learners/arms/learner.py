@@ -35,6 +35,7 @@ from capri.learners.arms.observe import (
 from capri.learners.arms.posterior import ArmPosterior
 from capri.learners.belief import Belief
 from capri.learners.crowds import Crowds
+from capri.learners.ends import sized
 from capri.learners.guards.words import people
 from capri.learners.kept import apart, flights_from, flights_state, stage_arrays, stage_from
 from capri.learners.messages import bound_of, coordinate_noise, first_epoch_length
@@ -107,7 +108,11 @@ class ArmsLearner(PlayingLearner):
         self._basis, candidates = arms_of(
             problem.contexts, actions, width=width, generator=generator
         )
-        self._prior = ArmPrior(candidates, options.norm_bound or problem.reward_bound)
+        self._prior = ArmPrior(
+            candidates,
+            options.norm_bound or problem.reward_bound,
+            None if problem.scale.symmetric else problem.reward_bound,
+        )
         size = self._basis.arms, self._basis.width
         self._belief, self._squares = nothing_known(*size), nothing_measured(*size)
         self._crowds = Crowds.empty(*size)
@@ -175,8 +180,15 @@ class ArmsLearner(PlayingLearner):
         nothing = np.zeros_like(state.mean)
         leg = self._expected(self._leg(nothing, problem.reward_bound), length)
         unknown = leg.variance(state)
-        bound, residual = bound_of(problem, options, belief, unknown + noise_variance)
-        kept = self._leg(state.mean if residual else nothing, bound)
+        encoding = bound_of(
+            problem,
+            options,
+            belief,
+            unknown + noise_variance,
+            played=(*leg.estimates(state), length),
+        )
+        bound, residual = encoding.bound, encoding.clips
+        kept = self._leg(encoding.subtracted(state.mean), bound)
         leg = replace(leg, baseline=kept.baseline, value_bound=bound)
         main_share = options.main_share(tail=residual, products=False)
         expected = sum(
@@ -214,7 +226,7 @@ class ArmsLearner(PlayingLearner):
                 composition=problem.composition,
             ),
             calibration="analytic",
-            baseline=self._basis.function(state.mean.ravel()) if residual else None,
+            baseline=self._basis.function(kept.baseline.ravel()) if encoding.share else None,
             moment_share=options.moment_share,
             tail_share=tail_share,
         )
@@ -256,16 +268,22 @@ class ArmsLearner(PlayingLearner):
             return None
         problem, state, epoch = self._problem, self._posterior, max(self._flights)
         nothing = np.zeros_like(state.mean)
-        unknown = self._expected(self._leg(nothing, problem.reward_bound), 1).variance(state)
+        leg = self._expected(self._leg(nothing, problem.reward_bound), 1)
         noise_variance = self._belief.noise_variance(problem.reward_bound)
-        bound, residual = bound_of(problem, self._options, self._belief, unknown + noise_variance)
-        baseline = state.mean if residual else nothing
+        encoding = bound_of(
+            problem,
+            self._options,
+            self._belief,
+            leg.variance(state) + noise_variance,
+            played=(*leg.estimates(state), self._next_length()),
+        )
+        bound, baseline = encoding.bound, encoding.subtracted(state.mean)
         legs = (*self._flights[epoch], self._leg(baseline, bound))
         self._flights = {**self._flights, epoch: legs}
         return Segment(
             number=len(legs),
             value_bound=bound,
-            baseline=self._basis.function(baseline.ravel()) if residual else None,
+            baseline=self._basis.function(baseline.ravel()) if encoding.share else None,
         )
 
     def keep(self, epoch: int | None) -> None:
@@ -349,6 +367,9 @@ class ArmsLearner(PlayingLearner):
         infer, near = self._infer, self._posterior
         crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         belief = belief.with_noise(noise_of(squares, state))
+        belief = sized(belief, squares, state.mean, bound)
+        if belief.ends and not self._belief.ends:
+            state = infer(belief, state)
         conduct = self._next_conduct(state, belief, self.growth * release.participants, generator)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
@@ -397,7 +418,7 @@ class ArmsLearner(PlayingLearner):
         problem, options = self._problem, self._options
         variance = belief.noise_variance(problem.reward_bound)
         spread = float(np.trace(state.covariance.mean(axis=0)))
-        bound, _ = bound_of(problem, options, belief, spread + variance)
+        bound = bound_of(problem, options, belief, spread + variance).bound
         noise = 0.0
         if problem.budget is not None:
             noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, max(1, int(length)))

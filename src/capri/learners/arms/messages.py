@@ -73,6 +73,11 @@ class ArmLeg:
             found = max(found, float(weights @ squares / weights.sum()))
         return found
 
+    def estimates(self, state: ArmPosterior) -> tuple[FloatArray, FloatArray]:
+        """What is estimated of ``f`` at all pairs that are played, and their weights."""
+        parts = [(u @ state.mean[arm], w) for arm in self.played for u, w in (self.where(arm),)]
+        return np.concatenate([e for e, _ in parts]), np.concatenate([w for _, w in parts])
+
     def signal(self, state: ArmPosterior, arm: int, u: FloatArray) -> FloatArray:
         """Expected squares of residuals without their noise."""
         known = u @ (state.mean[arm] - self.baseline[arm])

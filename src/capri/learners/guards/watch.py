@@ -20,6 +20,7 @@ from capri.learners.guards.fit import Fit, Innovation
 from capri.learners.guards.other_kernels import Candidate, candidates
 from capri.learners.messages import Design
 from capri.learners.options import PracticalOptions
+from capri.learners.reach import Level
 
 # Public pairs on which kernels are compared: matrices of so many rows squared.
 _PAIRS = 600
@@ -97,6 +98,13 @@ class Watch:
             if told or crowds.likeliest == 0:  # else few people are what explains it
                 found.append(words.misfit(fit, newest, told=told))
         return fit, tuple(notice for notice in found if notice is not None)
+
+
+def level_of(problem: Problem, basis: Span) -> Level | None:
+    """The common level of rewards that have a range; None where they may have either sign."""
+    if problem.scale.symmetric:
+        return None
+    return Level.of(basis.coordinates(public_pairs(problem)), problem.reward_bound)
 
 
 def public_pairs(problem: Problem) -> FloatArray:

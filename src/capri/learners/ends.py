@@ -1,0 +1,93 @@
+"""Rewards at the ends of their range: coins, clicks, purchases.
+
+Where ``y`` is ``-B`` or ``B``, ``E y^2 = B^2`` at every rate; the first release measures it. Then
+
+* the noise follows the mean: ``var(y | w) = B^2 - f(w)^2``;
+* no residual is small, so clipping at a few deviations would cut off all that clicks have to say.
+
+What is left to choose is how much of the estimate ``b`` is subtracted: with a share ``a`` of it,
+``|y - a b| <= B + a M``, ``M = max |b|``, and nothing is ever cut off. Subtracting nothing has the
+smallest privacy noise, subtracting all of it the smallest sampling noise, and
+
+    (c (B + a M))^2 + n E[var + (1 - a)^2 b^2] / r
+
+is smallest at the best share, with ``c`` the noise multiplier and ``1/r`` the mean square of a
+coordinate of ``psi``.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.epoch.problem import Problem
+from capri.learners.belief import Belief
+from capri.learners.reach import tells
+from capri.learners.squares import Squares
+
+# Rewards are at their ends where E y^2 is beyond doubt above this share of B^2.
+_AT_THE_ENDS = 0.7
+_SHARES = np.linspace(0.0, 1.0, 9)
+# Coordinates that share the norm of a message in the epochs that matter.
+_TYPICAL_RANK = 4.0
+# Of a noise that follows the mean at least this share of its measured average is left.
+_LEAST_NOISE = 0.25
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How rewards are encoded: the bound, the share of the estimate that is subtracted.
+
+    ``clips``: whether the bound cuts off residuals, so that tails have to be measured.
+    """
+
+    bound: float
+    share: float
+    clips: bool
+
+    def subtracted(self, mean: FloatArray) -> FloatArray:
+        """The baseline of an estimate, or of its coefficients."""
+        return self.share * mean if self.share else np.zeros_like(mean)
+
+
+def sized(belief: Belief, squares: Squares, mean: FloatArray, reward_bound: float) -> Belief:
+    """With what squares say of rewards: whether they are at their ends, and how large at most.
+
+    They are where ``E y^2`` of all epochs, less a standard deviation, is near ``B^2``.
+    """
+    measured = squares.second_moment(mean)
+    if measured is None:
+        return belief
+    value, deviation = measured
+    ends = value - deviation > _AT_THE_ENDS * reward_bound**2
+    size = max(value, 0.0) + deviation
+    return replace(belief, ends=ends, size=size if tells(size, reward_bound) else None)
+
+
+def shared_baseline(
+    problem: Problem, multiplier: float, estimate: FloatArray, weights: FloatArray, length: int
+) -> Encoding:
+    """The share of the estimate to subtract from rewards at the ends of their range.
+
+    ``estimate``: the public estimate at all pairs that are played, with their ``weights``.
+    """
+    bound, largest = problem.reward_bound, float(np.abs(estimate).max())
+    square = float(weights @ estimate**2)
+    privacy = (multiplier * (bound + _SHARES * largest)) ** 2 * problem.reports(length)
+    sampling = length * (1 - _SHARES) ** 2 * square / _TYPICAL_RANK
+    share = float(_SHARES[(privacy + sampling).argmin()])
+    return Encoding(bound + share * largest, share, clips=False)
+
+
+def mean_of(noise: FloatArray | float, weights: FloatArray) -> float:
+    """The average of a noise that may be one number."""
+    return noise if isinstance(noise, float) else float(weights @ noise)
+
+
+def noise_at(belief: Belief, estimate: FloatArray, reward_bound: float) -> FloatArray | float:
+    """Variance of the reward noise at pairs of these estimates; one number unless at the ends."""
+    average = belief.noise_variance(reward_bound)
+    if not belief.ends:
+        return average
+    variance = reward_bound**2 - np.minimum(np.abs(estimate), reward_bound) ** 2
+    return np.asarray(np.maximum(variance, _LEAST_NOISE * average))
