@@ -14,6 +14,7 @@ from capri.cli.report import report
 from capri.cli.run import run
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate
+from capri.cli.store import backup, doctor, restore, store
 from capri.version import VERSION
 
 app = typer.Typer(
@@ -22,9 +23,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-for command in (demo, simulate, arena, run, report, forecast, audit, noise):
+COMMANDS = (demo, simulate, arena, run, report, forecast, audit, noise, backup, restore, doctor)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(certificate, name="certificate")
+app.add_typer(store, name="store")
 
 
 def _show_version(wanted: bool) -> None:

@@ -33,8 +33,10 @@ class DecisionIds:
     (7, -1, -1)
     """
 
-    def __init__(self, key: bytes | None = None) -> None:
+    def __init__(self, key: bytes | None = None, previous: bytes | None = None) -> None:
+        """``previous``: a key whose ids are still understood, while it is rotated out."""
         self._key = secrets.token_bytes(32) if key is None else key
+        self._previous = previous
 
     def __repr__(self) -> str:
         return "DecisionIds()"
@@ -45,11 +47,13 @@ class DecisionIds:
             raise TypeError("ids of a private run stay in their process: send decisions.id instead")
         return _simulated, ()
 
+    def change(self, key: bytes, previous: bytes | None) -> None:
+        """Make ids by another key from now on."""
+        self._key, self._previous = key, previous
+
     def text(self, number: int) -> str:
         """The id of a decision."""
-        head = number.to_bytes(_NUMBER)
-        tag = blake2b(head, key=self._key, digest_size=_TAG).digest()
-        return urlsafe_b64encode(head + tag).decode()
+        return _text(number, self._key)
 
     def texts(self, numbers: IntArray) -> NDArray[np.str_]:
         """The ids of several decisions."""
@@ -63,7 +67,15 @@ class DecisionIds:
             number = int.from_bytes(urlsafe_b64decode(text)[:_NUMBER])
         except ValueError:
             return NOBODY
-        return number if secrets.compare_digest(self.text(number), text) else NOBODY
+        known = secrets.compare_digest(self.text(number), text)
+        if not known and self._previous is not None:
+            known = secrets.compare_digest(_text(number, self._previous), text)
+        return number if known else NOBODY
+
+
+def _text(number: int, key: bytes) -> str:
+    head = number.to_bytes(_NUMBER)
+    return urlsafe_b64encode(head + blake2b(head, key=key, digest_size=_TAG).digest()).decode()
 
 
 SIMULATED = DecisionIds(b"simulation")
