@@ -1,13 +1,14 @@
 """What the simulation drives: workers that take calls, one after the other, and may be killed.
 
 A driver starts workers, hands calls to them and gives back what they answer; it can also let one
-die at a named point, set its clock, or fill its disk. Here a worker is a process with the library in
-it. A service is driven the same way: calls become requests, and control goes to its process.
+die at a named point, set its clock, or fill its disk. Here a worker is a process with the library
+in it. A service is driven the same way: calls become requests, and control goes to its process.
 """
 
 import multiprocessing
 import resource
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection, wait
@@ -89,10 +90,8 @@ class LibraryDriver(Driver):
         self._put(worker, {"control": control})
 
     def _put(self, worker: int, line: dict[str, Any]) -> None:
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):
             self._pipes[worker].send(line)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
 
     def answers(self, patience: float) -> list[Answer]:
         """Whatever is in the pipes."""

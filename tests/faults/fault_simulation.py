@@ -3,8 +3,8 @@
 Clients send calls through a network that delays, reorders, duplicates and loses requests and
 answers; a call that is not answered in time is made again with the same keys, as a client would.
 Meanwhile workers die at named points (:mod:`fault_points`) or anywhere, clocks jump, the disk is
-full for a while, the server is crashed and started again, all processes die at once, and two workers
-close the same epoch. Events are in a queue by virtual time, all drawn from one seed.
+full for a while, the server is crashed and started again, all processes die at once, and two
+workers close the same epoch. Events are in a queue by virtual time, all drawn from one seed.
 
 What must never be seen, whatever the schedule, is listed and looked for in :mod:`fault_verdict`.
 """
@@ -183,7 +183,7 @@ class Simulation:
             del self._rewarded[:-30]
 
     def _drawn(self) -> dict[str, Any]:
-        """What a client wants: mostly a decision or a reward, now and then something told before."""
+        """What a client wants: mostly a decision or a reward, or something told before."""
         rng, kind = self._rng, self._rng.random()
         if kind < 0.03:
             return {"op": "published"}

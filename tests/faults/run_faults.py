@@ -4,8 +4,8 @@
 
 Half of the kills fall on runs without a budget, whose releases can be recounted to the last bit,
 and half on private runs, which have a ledger. Half of each come at any moment (fault_harness.py),
-half are part of a simulated bad day, mostly at named points (fault_simulation.py). The list of what is looked for stands in
-fault_verdict.py.
+half are part of a simulated bad day, mostly at named points (fault_simulation.py). The list of
+what is looked for stands in fault_verdict.py.
 """
 
 import argparse

@@ -6,7 +6,6 @@ epochs, one under way with seven decisions, three of whose rewards are still to 
 
 import gzip
 import sqlite3
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -54,9 +53,7 @@ def on_a_server(url: str, source: sqlite3.Connection) -> None:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def url(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(lineage, "_SEEN", {})  # the same line comes again with each kind
     source = first_schema(tmp_path / "first.db")
     if request.param == "postgres":
@@ -65,7 +62,7 @@ def url(
     else:
         found = f"sqlite:///{tmp_path}/first.db"
     source.close()
-    yield found
+    return found
 
 
 def rows(url: str, sql: str) -> list[Any]:
