@@ -341,7 +341,11 @@ class Shelf:
         """
         deleted = transaction.run(f"DELETE FROM keys WHERE digest IN ({_EXPIRED})", (now, _SLICE))
         if deleted:
-            left = "SELECT count(*) FROM (SELECT 1 FROM keys LIMIT ?) AS counted"
-            found = transaction.row(left, (_REWRITTEN + 1,))
-            if found is not None and found[0] <= _REWRITTEN:
-                transaction.scrub("keys")
+            self.scrub_small(transaction, "keys")
+
+    def scrub_small(self, transaction: Transaction, table: str) -> None:
+        """Write a table anew where that takes some milliseconds."""
+        left = f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT ?) AS counted"
+        found = transaction.row(left, (_REWRITTEN + 1,))
+        if found is not None and found[0] <= _REWRITTEN:
+            transaction.scrub(table)
