@@ -31,10 +31,13 @@ if typing.TYPE_CHECKING:
     from capri.epoch.decide import RewardStatus as RewardStatus
     from capri.epoch.decide import VisitStatus as VisitStatus
     from capri.epoch.limits import Limits as Limits
+    from capri.epoch.modes import Mode as Mode
+    from capri.epoch.modes import Operation as Operation
     from capri.epoch.notice import Notice as Notice
     from capri.epoch.plan import EpochPlan as EpochPlan
     from capri.epoch.plan import EpochRecord as EpochRecord
     from capri.epoch.plan import Epochs as Epochs
+    from capri.epoch.shadow import ShadowRecord as ShadowRecord
     from capri.errors import BudgetError as BudgetError
     from capri.errors import BundleError as BundleError
     from capri.errors import CapriError as CapriError
@@ -96,6 +99,8 @@ _NAMES = {
     "capri.client": ("Client", "ServiceError"),
     "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
     "capri.epoch.limits": ("Limits",),
+    "capri.epoch.modes": ("Mode", "Operation"),
+    "capri.epoch.shadow": ("ShadowRecord",),
     "capri.epoch.notice": ("Notice",),
     "capri.epoch.plan": ("EpochPlan", "EpochRecord", "Epochs"),
     "capri.errors": (

@@ -6,8 +6,9 @@ that was acknowledged.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -34,8 +35,9 @@ class Setting:
     first_epoch: int = 60
     growth: float = 1.02
     wait: int = 30
+    epoch_time: timedelta | None = None
 
-    def open(self) -> capri.Capri:
+    def open(self, clock: Callable[[], datetime] | None = None) -> capri.Capri:
         """The policy on the store. Without a budget releases are exact and can be recounted."""
         key = {} if self.store_key is None else {"store_key": self.store_key}
         return capri.Capri(
@@ -51,6 +53,8 @@ class Setting:
             reward_rule="sum",
             contributions_per_user=LIMIT,
             key_retention=timedelta(days=1),
+            epoch_time=self.epoch_time,
+            clock=clock,
             store=self.url,
             **key,
         )
@@ -76,12 +80,12 @@ def published(policy: capri.Capri) -> dict[int, Any]:
     return seen
 
 
-def opened(setting: Setting) -> capri.Capri:
+def opened(setting: Setting, clock: Callable[[], datetime] | None = None) -> capri.Capri:
     """The policy, as soon as its server is there: it may be on its way up from a crash."""
     give_up = time.monotonic() + PATIENCE
     while True:
         try:
-            return setting.open()
+            return setting.open(clock)
         except capri.StorageError:
             if time.monotonic() > give_up:
                 raise
@@ -91,10 +95,17 @@ def opened(setting: Setting) -> capri.Capri:
 class Worker:
     """Calls of one process, drawn at random; each is announced and then acknowledged."""
 
-    def __init__(self, setting: Setting, name: str, seed: int, pipe: Connection) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        name: str,
+        seed: int,
+        pipe: Connection,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
         self._rng = np.random.default_rng(seed)
         self._name, self._pipe = name, pipe
-        self._policy = opened(setting)
+        self._policy = opened(setting, clock)
         self._count = 0
         self._recent: list[tuple[str, str]] = []  # key and id of decisions, newest last
         self._sent: list[dict[str, Any]] = []  # rewards that were answered

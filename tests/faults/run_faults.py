@@ -1,10 +1,11 @@
 """Kill workers and the server until it is enough, then look for what must never be seen.
 
-    python tests/faults/run_faults.py [--kills 500] [--seed 0] [--only sqlite | postgres]
+    python tests/faults/run_faults.py [--kills 1000] [--seed 0] [--only sqlite | postgres]
 
 Half of the kills fall on runs without a budget, whose releases can be recounted to the last bit,
-and half on private runs, which have a ledger. The list of what is looked for stands in
-fault_verdict.py.
+and half on private runs, which have a ledger. Half of each come at any moment (fault_harness.py),
+half are part of a simulated bad day, mostly at named points (fault_simulation.py). The list of
+what is looked for stands in fault_verdict.py.
 """
 
 import argparse
@@ -13,13 +14,17 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+from fault_driver import LibraryDriver
 from fault_harness import Harness, Outcome
+from fault_simulation import Simulation
 from fault_verdict import Verdict
 from fault_worker import Setting
 from postgres_server import PostgresServer
@@ -113,10 +118,63 @@ def one_run(
     return outcome, verdict
 
 
+def one_day(
+    store: str, *, private: bool, kills: int, seed: int, plant: str = "", first_epoch: int = 60
+) -> tuple[Simulation, Verdict]:
+    """A simulated bad day on a fresh store, and the verdict on what is left of it."""
+    os.environ[MARK] = str(os.getpid())
+    before = marked_processes()
+    with ExitStack() as stack:
+        server, file = None, None
+        if store == "postgres":
+            server = stack.enter_context(PostgresServer())
+            url = stack.enter_context(server.database())
+        else:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY))) / "faults.db"
+            url = f"sqlite:///{file}"
+        setting = Setting(
+            url,
+            private=private,
+            first_epoch=first_epoch,
+            wait=first_epoch // 2,
+            epoch_time=timedelta(hours=5),
+        )
+        driver = LibraryDriver(setting, plant)
+        stack.callback(driver.close)
+        day = Simulation(driver, seed, server)
+        verdict = Verdict(setting, day.run(kills))
+        verdict.check()
+        verdict.check_forgotten(numbers_kept(setting, file), file)
+    check_nobody_is_left(before)
+    return day, verdict
+
+
+LINE = "| {} | {} | {} | {} | {} | {:,} | {:,} | {} | {:.0f} |"
+
+
+def told(store: str, what: str, outcome: Outcome, releases: int) -> None:
+    """One line of the table."""
+    journal = outcome.journal
+    print(
+        LINE.format(
+            store,
+            what,
+            outcome.kills,
+            outcome.at_release,
+            outcome.crashes,
+            len(journal.visits),
+            journal.answered,
+            releases,
+            outcome.seconds,
+        ),
+        flush=True,
+    )
+
+
 def main() -> None:
     """Print a line for each run; the first impossible outcome ends it with an error."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=("sqlite", "postgres"))
     options = parser.parse_args()
@@ -124,22 +182,25 @@ def main() -> None:
         "| store | run | kills | at a release | server crashes | decisions | calls | releases "
         "| seconds |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     )
+    quarter = (options.kills + 3) // 4
     for store in ("sqlite", "postgres") if options.only is None else (options.only,):
+        met: Counter[str] = Counter()
+        points: set[str] = set()
+        events: Counter[str] = Counter()
         for private in (False, True):
+            what, seed = "private" if private else "exact", options.seed + private
+            sealed = private and store == "sqlite"
             outcome, verdict = one_run(
-                store,
-                private=private,
-                kills=(options.kills + 1) // 2,
-                seed=options.seed + private,
-                sealed=private and store == "sqlite",
+                store, private=private, kills=quarter, seed=seed, sealed=sealed
             )
-            journal = outcome.journal
-            print(
-                f"| {store} | {'private' if private else 'exact'} | {outcome.kills} "
-                f"| {outcome.at_release} | {outcome.crashes} | {len(journal.visits):,} "
-                f"| {journal.answered:,} | {len(verdict.releases)} | {outcome.seconds:.0f} |",
-                flush=True,
-            )
+            told(store, f"{what}, any moment", outcome, len(verdict.releases))
+            day, verdict = one_day(store, private=private, kills=quarter, seed=seed)
+            told(store, f"{what}, bad day", day.outcome, len(verdict.releases))
+            met, events, points = met + day.killed, events + day.events, points | set(day.points)
+        print(f"  points met: {', '.join(f'{each} {met[each]}' for each in sorted(met))}")
+        print(f"  events: {', '.join(f'{each} {events[each]}' for each in sorted(events))}")
+        missed = sorted(points - set(met))
+        assert not missed or options.kills < 1000, f"points that nobody died at: {missed}"
     print("every acknowledged decision and reward was counted exactly once")
 
 

@@ -72,7 +72,11 @@ def played(world: World, settings: dict[str, Any], url: str, *, restarts: bool) 
 
 
 def unwatched(patch: pytest.MonkeyPatch) -> None:
-    """No planner, and no memory of the other world, whose store has the same name here."""
+    """No planner, and no memory of the other world, whose store has the same name here.
+
+    On a busy machine a draft would else move into another process, whose draws are its own.
+    """
+    patch.setattr("capri.joint.workshop.LONG", float("inf"))
     patch.setattr(Planner, "start", lambda planner: None)
     patch.setattr(lineage, "_SEEN", {})
 

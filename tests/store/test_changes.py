@@ -157,9 +157,7 @@ def test_every_process_sees_a_new_version_and_keeps_old_ones_apart(
     for place, decision in enumerate(early):
         again = reopened.act([0.5], key=f"early {place}")
         assert (again.id, again.action_name) == (decision.id, decision.action_name)
-    mixed = two.act_many(
-        [[0.0], [0.0]], keys=["early 0", f"late {len(late) - 1}"]
-    )
+    mixed = two.act_many([[0.0], [0.0]], keys=["early 0", f"late {len(late) - 1}"])
     assert mixed.action_name is not None
     assert mixed.action_name.tolist() == [early[0].action_name, late[-1].action_name]
     assert mixed[1].action_name == late[-1].action_name

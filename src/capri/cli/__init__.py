@@ -15,6 +15,7 @@ from capri.cli.run import run
 from capri.cli.serve import init, key, serve
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate
+from capri.cli.store import backup, doctor, restore, store
 from capri.version import VERSION
 
 app = typer.Typer(
@@ -23,9 +24,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-for command in (demo, simulate, arena, run, report, forecast, audit, noise, init, key, serve):
+COMMANDS = (demo, simulate, arena, run, report, forecast, audit, noise, backup, restore, doctor)
+COMMANDS += (init, key, serve)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(certificate, name="certificate")
+app.add_typer(store, name="store")
 
 
 def _show_version(wanted: bool) -> None:

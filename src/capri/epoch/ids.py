@@ -11,8 +11,7 @@ public, hence the number may be read.
 """
 
 import secrets
-from base64 import urlsafe_b64decode
-from binascii import b2a_base64
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 from typing import Any
 
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 from capri.arrays import IntArray
 
 _NUMBER, _TAG, _LENGTH = 6, 9, 20
-_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 # What an id that was not made here stands for: no decision has this number.
 NOBODY = -1
 
@@ -35,9 +33,10 @@ class DecisionIds:
     (7, -1, -1)
     """
 
-    def __init__(self, key: bytes | None = None) -> None:
-        key = secrets.token_bytes(32) if key is None else key
-        self._keyed = blake2b(key=key, digest_size=_TAG)
+    def __init__(self, key: bytes | None = None, previous: bytes | None = None) -> None:
+        """``previous``: a key whose ids are still understood, while it is rotated out."""
+        self._key = secrets.token_bytes(32) if key is None else key
+        self._previous = previous
 
     def __repr__(self) -> str:
         return "DecisionIds()"
@@ -48,12 +47,13 @@ class DecisionIds:
             raise TypeError("ids of a private run stay in their process: send decisions.id instead")
         return _simulated, ()
 
+    def change(self, key: bytes, previous: bytes | None) -> None:
+        """Make ids by another key from now on."""
+        self._key, self._previous = key, previous
+
     def text(self, number: int) -> str:
         """The id of a decision."""
-        head = number.to_bytes(_NUMBER)
-        tag = self._keyed.copy()
-        tag.update(head)
-        return b2a_base64(head + tag.digest(), newline=False).translate(_URL_SAFE).decode()
+        return _text(number, self._key)
 
     def texts(self, numbers: IntArray) -> NDArray[np.str_]:
         """The ids of several decisions."""
@@ -67,7 +67,15 @@ class DecisionIds:
             number = int.from_bytes(urlsafe_b64decode(text)[:_NUMBER])
         except ValueError:
             return NOBODY
-        return number if secrets.compare_digest(self.text(number), text) else NOBODY
+        known = secrets.compare_digest(self.text(number), text)
+        if not known and self._previous is not None:
+            known = secrets.compare_digest(_text(number, self._previous), text)
+        return number if known else NOBODY
+
+
+def _text(number: int, key: bytes) -> str:
+    head = number.to_bytes(_NUMBER)
+    return urlsafe_b64encode(head + blake2b(head, key=key, digest_size=_TAG).digest()).decode()
 
 
 SIMULATED = DecisionIds(b"simulation")

@@ -10,7 +10,7 @@ from typing import Any
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.course import Course
 from capri.epoch.decide import Decisions
-from capri.epoch.ids import SIMULATED, DecisionIds
+from capri.epoch.ids import SIMULATED
 from capri.epoch.modes import Logged, Mode, Operation
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
@@ -31,6 +31,7 @@ from capri.privacy.users import Participation, UserId, UserLimit
 from capri.store.address import open_database
 from capri.store.anchor import open_anchor
 from capri.store.blobs import packed, unpacked
+from capri.store.forgetting import Forgotten, forget_user
 from capri.store.lineage import Seen
 from capri.store.shelf import Shelf
 
@@ -78,7 +79,7 @@ class Backing:
         except BaseException:
             self.shelf.database.close()
             raise
-        self.ids = SIMULATED if streams.simulated else DecisionIds(self.shelf.ids_key)
+        self.ids = SIMULATED if streams.simulated else self.shelf.ids
         self._desk = Desk(
             self.shelf,
             self._keeper,
@@ -181,6 +182,14 @@ class Backing:
             digests = [self.shelf.digest("reward", key) for key in keys]
         self._planner.check()
         return self._desk.reward(numbers, values, digests)
+
+    def look(self) -> None:
+        """Read what is public now, and keys that were rotated; nothing heavier."""
+        self._keeper.look()
+
+    def forget_user(self, digest: str) -> Forgotten:
+        """Delete what is kept of a user."""
+        return forget_user(self.shelf, digest)
 
     def refresh(self) -> None:
         """Read what others have published since."""

@@ -36,6 +36,7 @@ class Changes:
                 )
 
             self._keeper.write(change)
+            self._keeper.refresh()  # and let the anchor know
 
     def replace_actions(self, renewed: Callable[[Problem], Problem]) -> None:
         """A new version of the catalogue: one that was asked for before and never played is gone.
@@ -62,6 +63,7 @@ class Changes:
                 )
 
             self._keeper.write(change)
+            self._keeper.refresh()  # and let the anchor know
 
     def operations(self) -> tuple[Operation, ...]:
         """Every line of the history, in order."""

@@ -184,6 +184,7 @@ class Keeper(PublicRecord):
             if before is not None:
                 self._streams.restore(before)
             raise
+        self.shelf.note()  # at once: from here on an older copy would release these data again
         self.clean()
 
     def clean_log(self) -> None:

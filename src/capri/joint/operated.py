@@ -6,8 +6,12 @@ from capri.choices import successor
 from capri.epoch.modes import Mode, Operation, checked_mode
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.shadow import ShadowRecord
+from capri.errors import ConfigurationError
+from capri.joint.backing import StoredParticipation
 from capri.joint.stored import Stored
+from capri.privacy.users import UserId
 from capri.spaces import FixedActions
+from capri.store.forgetting import Forgotten
 
 
 class Operated(Stored):
@@ -42,11 +46,11 @@ class Operated(Stored):
         alone; users' limits are used up in "active" and "shadow".
         """
         self._check_process()
+        wanted = checked_mode(mode, action, self._problem)
+        if self._backing is not None:  # without our lock: its steps take theirs before ours
+            self._backing.set_mode(wanted)
+            return
         with self._lock:
-            wanted = checked_mode(mode, action, self._problem)
-            if self._backing is not None:
-                self._backing.set_mode(wanted)
-                return
             wanted.check(self._problem.actions)
             if self._next is not None:
                 wanted.check(self._next.actions)
@@ -64,14 +68,31 @@ class Operated(Stored):
         epoch that is not planned yet, and late rewards and keys of older epochs keep their own.
         """
         self._check_process()
+        renewed = self._renewed(actions)
+        if self._backing is not None:
+            self._backing.replace_actions(renewed)
+            return
         with self._lock:
-            renewed = self._renewed(actions)
-            if self._backing is not None:
-                self._backing.replace_actions(renewed)
-                return
             latest = self._problem if self._next is None else self._next
             self._next = renewed(latest)
             self._note("catalogue", {"actions": self._next.actions.count})
+
+    def forget(self, user: UserId) -> Forgotten:
+        """Delete what a store keeps of a user, as far as that can be; says what was found.
+
+        Decisions of epochs that are not closed keep their slots and count for nothing, their
+        rewards and all keyed decisions of the user go. What was released stays: it was made
+        private before. How often the user took part stays, too, under a digest: the limit is for
+        life. Needs a store, and ids of users.
+        """
+        self._check_process()
+        if self._backing is None or not isinstance(self._participation, StoredParticipation):
+            raise ConfigurationError(
+                "only a store with contributions_per_user knows what belongs to whom: without "
+                "ids of users nothing that is kept can be found, and goes with its release"
+            )
+        self._participation.check([user])
+        return self._backing.forget_user(self._participation.digests([user])[0])
 
     def _renewed(self, actions: object) -> Callable[[Problem], Problem]:
         """A problem with these actions in the place of the latest, or why that cannot be."""

@@ -21,7 +21,7 @@ from capri.epoch.decide import (
     warn_of_ignored,
 )
 from capri.epoch.history import History
-from capri.epoch.ids import SIMULATED, DecisionIds
+from capri.epoch.ids import NOBODY, SIMULATED, DecisionIds
 from capri.epoch.limits import Limits
 from capri.epoch.modes import Logged, Mode, Operation, as_logged, serve
 from capri.epoch.problem import checked_problem
@@ -419,7 +419,7 @@ class Capri(Flights):
         ):  # the usual call
             statuses = self._reward(np.array([decision.number]), np.array([reward]), keys)
         else:
-            statuses = self._reward(*decision_rewards([decision], [reward], self._ids), keys)
+            statuses = self._reward(*self._numbered([decision], [reward]), keys)
         return RewardStatus(statuses[0])
 
     def update_many(
@@ -435,8 +435,21 @@ class Capri(Flights):
         (which is a reward that is missing) changes nothing; simulations then raise a
         :class:`RewardIgnoredWarning`, private runs stay silent.
         """
-        numbers, values = decision_rewards(decisions, rewards, self._ids)
+        numbers, values = self._numbered(decisions, rewards)
         return self._reward(numbers, values, self._checked_keys(keys, len(numbers)))
+
+    def _numbered(
+        self, decisions: Decisions | Sequence[Decision | str], rewards: object
+    ) -> tuple[IntArray, FloatArray]:
+        """Numbers of decisions and their rewards.
+
+        An id that is nobody's may be made by a key that another process has rotated in.
+        """
+        found = decision_rewards(decisions, rewards, self._ids)
+        if self._backing is not None and (found[0] == NOBODY).any():
+            self._backing.look()
+            found = decision_rewards(decisions, rewards, self._ids)
+        return found
 
     def _checked_keys(self, keys: Sequence[str] | None, count: int) -> Sequence[str] | None:
         """The keys of some rewards; they are public in kind and number, never shown."""

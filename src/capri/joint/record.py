@@ -134,14 +134,17 @@ class PublicRecord:
         """
         seen = self.view  # before reading: other threads may see more meanwhile
 
-        def read(transaction: Transaction) -> tuple[int, View, str | None, list[Row]]:
+        def read(transaction: Transaction) -> tuple[int, View, str | None, list[Row], Row | None]:
             issued, view = read_counter(transaction)[0], read_view(transaction)
+            secret = transaction.row("SELECT secret FROM policy")
             new = [version for version, _ in view.catalogues if version not in self._versions]
             rows = transaction.among(_CATALOGUES, new) if new else []
-            return issued, view, read_digest(transaction, seen.generation), rows
+            return issued, view, read_digest(transaction, seen.generation), rows, secret
 
-        issued, view, digest, catalogues = self.shelf.database.read(read)
+        issued, view, digest, catalogues, secret = self.shelf.database.read(read)
         self.shelf.check(seen, view.generation, digest)
+        if secret is not None:
+            self.shelf.take_secrets(secret[0])
         with self._loading:
             for version, blob in catalogues:
                 self._versions[int(version)] = problem_with(self.problem, blob)

@@ -57,6 +57,16 @@ class UserLimit:
         return sqrt(full * self.per_epoch**2 + rest**2)
 
 
+def user_digest(user: UserId, salt: bytes) -> str:
+    """What stands for a user: nobody can guess it without the salt."""
+    if isinstance(user, Integral):
+        user = int(user)  # NumPy's integers are the same users as Python's
+    text = f"{'int' if isinstance(user, int) else 'str'}:{user}"
+    # "surrogatepass": any string is an id, and no error may carry one.
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, key=salt, digest_size=16).hexdigest()
+
+
 class Participation:
     """Who has contributed how often, under salted digests of their ids.
 
@@ -84,12 +94,7 @@ class Participation:
                 )
 
     def _digest(self, user: UserId) -> str:
-        if isinstance(user, Integral):
-            user = int(user)  # NumPy's integers are the same users as Python's
-        text = f"{'int' if isinstance(user, int) else 'str'}:{user}"
-        # "surrogatepass": any string is an id, and no error may carry one.
-        data = text.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(data, key=self.salt, digest_size=16).hexdigest()
+        return user_digest(user, self.salt)
 
     def take(self, users: Sequence[UserId], epoch: int) -> BoolArray:
         """Count a visit of each user in turn; which of them are within their limit.

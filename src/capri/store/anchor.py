@@ -3,8 +3,9 @@
 A store that is put back from a copy brings its own past with it, and so does the small file beside
 it. Only what is kept elsewhere can tell. An anchor is a file, or a table ``capri_anchor`` in some
 other database. It holds no more than line, generation and digest, all of which are public, and one
-anchor serves any number of stores. It is read before a store is, and written after every publication: a
-process that dies in between leaves it one publication behind, which the next one makes up for.
+anchor serves any number of stores. It is read before a store is, and written after every
+publication: a process that dies in between leaves it one publication behind, which the next one
+makes up for.
 """
 
 import json

@@ -40,7 +40,7 @@ _ATTEMPTS = 8
 _LOCKS = 0x0CA9
 _POLICY_LOCK = 0
 # Tables that rows are deleted from.
-_EMPTIED = ("decisions", "rewards", "keys")
+_EMPTIED = ("decisions", "rewards", "keys", "policy")
 # Whoever meets these tries again: the database has undone everything.
 _AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 

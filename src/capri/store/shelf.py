@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, IntArray
+from capri.epoch.ids import DecisionIds
 from capri.errors import StorageError
 from capri.privacy.users import UserLimit
 from capri.store.anchor import Anchor
@@ -49,8 +50,9 @@ class Shelf:
         self._store_key = store_key
         self.line = ""
         self.seal = Seal(None, "")
-        self.ids_key = b""
+        self.ids = DecisionIds(b"")  # until the store is opened
         self.salt = b""
+        self._secret = b""
 
     def __repr__(self) -> str:
         return f"Shelf({self.database!r})"
@@ -99,16 +101,28 @@ class Shelf:
         assert found is not None
         self.line = str(found[0])
         self.seal = Seal(self._store_key, self.line)
-        secret = self.seal.open("policy", 1, "secret", found[1])
-        if len(secret) != 2 * _SECRET_BYTES:
+        self.take_secrets(found[1])
+        beside = None if self._path is None else read_beside(self._path, self.line)
+        self.note(*seen, beside)
+
+    def take_secrets(self, stored: bytes) -> None:
+        """Open what guards users, where it is another than before: keys may be rotated.
+
+        A process whose store key was rotated out is refused here, before it writes anything that
+        nobody could read.
+        """
+        if bytes(stored) == self._secret:
+            return
+        secret = self.seal.open("policy", 1, "secret", stored)
+        if len(secret) not in (2 * _SECRET_BYTES, 3 * _SECRET_BYTES):
             if self._store_key is None:
                 raise StorageError(
                     f"{self.database!r} was made with a store_key: open it with the same one"
                 )
             raise StorageError(f"{self.database!r} is damaged: restore the newest copy")
-        self.ids_key, self.salt = secret[:_SECRET_BYTES], secret[_SECRET_BYTES:]
-        beside = None if self._path is None else read_beside(self._path, self.line)
-        self.note(*seen, beside)
+        key, self.salt = secret[:_SECRET_BYTES], secret[_SECRET_BYTES : 2 * _SECRET_BYTES]
+        self.ids.change(key, secret[2 * _SECRET_BYTES :] or None)
+        self._secret = bytes(stored)
 
     @property
     def _path(self) -> Path | None:
@@ -327,7 +341,11 @@ class Shelf:
         """
         deleted = transaction.run(f"DELETE FROM keys WHERE digest IN ({_EXPIRED})", (now, _SLICE))
         if deleted:
-            left = "SELECT count(*) FROM (SELECT 1 FROM keys LIMIT ?) AS counted"
-            found = transaction.row(left, (_REWRITTEN + 1,))
-            if found is not None and found[0] <= _REWRITTEN:
-                transaction.scrub("keys")
+            self.scrub_small(transaction, "keys")
+
+    def scrub_small(self, transaction: Transaction, table: str) -> None:
+        """Write a table anew where that takes some milliseconds."""
+        left = f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT ?) AS counted"
+        found = transaction.row(left, (_REWRITTEN + 1,))
+        if found is not None and found[0] <= _REWRITTEN:
+            transaction.scrub(table)

@@ -122,10 +122,7 @@ def certify_policy(
         ),
         (once, OPERATOR),
         PUBLIC_SETTINGS,
-        (
-            "the policy runs in one process at a time and is always loaded from its newest file",
-            OPERATOR,
-        ),
+        (_newest(digests), OPERATOR),
         (
             "the curator's memory, timing and machine are out of an attacker's sight"
             if joint
@@ -174,6 +171,22 @@ def certify_policy(
         spent_means=_policy_spent(ledger, limit),
         **attached(declaration, digests),
         versions=versions_of("opendp", "dp-accounting", "numpy", "scipy"),
+    )
+
+
+def _newest(digests: dict[str, Any] | None) -> str:
+    """What keeps released data from being released again from an older copy."""
+    store = (digests or {}).get("store")
+    if store is None:
+        return "the policy runs in one process at a time and is always loaded from its newest file"
+    if store.get("anchored"):
+        return (
+            "the store is never put back to an older copy; an anchor outside of it lets every "
+            "process refuse one that is, as long as the anchor is not put back, too"
+        )
+    return (
+        "the store is never put back to an older copy. There is no anchor outside of it: a "
+        "machine that has never seen the newer one would not notice, and release data again"
     )
 
 

@@ -109,10 +109,17 @@ def digests(told: Certificate) -> Rows:
     """What identifies configuration, plans and this document."""
     plans = [digest[:12] if digest else "not kept" for digest in told.digests["plans"]]
     prior = told.digests.get("prior")
+    store = told.digests.get("store")
+    standing = []
+    if store is not None:
+        anchor = "with an anchor" if store.get("anchored") else "without an anchor outside of it"
+        said = f"line {store['line'][:12]}, generation {store['generation']}, {anchor}"
+        standing = [("Store", said)]
     return [
         ("Configuration", told.digests["configuration"] or "not kept"),
         *([] if prior is None else [("Told beforehand", prior)]),
         ("Plans", _in_short(plans) if plans else "none yet"),
+        *standing,
         ("This certificate", told.digest),
         ("Software", ", ".join(f"{name} {number}" for name, number in told.versions.items())),
     ]

@@ -6,7 +6,7 @@ from typing import Any
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.certificate.declaration import Declaration
-from capri.privacy.ledger import Ledger
+from capri.privacy.ledger import LEARNING, Ledger
 
 # Who keeps an assumption. The operator runs the service, the engineer builds and configures it.
 OPERATOR, ENGINEER, DEVICE = "operator", "engineer", "user's device"
@@ -62,6 +62,7 @@ def attached(declaration: Declaration | None, digests: dict[str, Any] | None) ->
 
 def releases_of(ledger: Ledger, *, epoch: str, participants: str) -> tuple[dict[str, Any], ...]:
     """One row for each event of a ledger, under the names that its reader knows."""
+    shadows = any(event.purpose != LEARNING for event in ledger.events)
     return tuple(
         {
             epoch: event.epoch,
@@ -71,6 +72,7 @@ def releases_of(ledger: Ledger, *, epoch: str, participants: str) -> tuple[dict[
             "noise": event.noise_scale,
             "calibration": event.calibration,
             "epsilon": ledger.spent_in(event.epoch).epsilon,
+            **({"purpose": event.purpose} if shadows else {}),
         }
         for event in ledger.events
     )

@@ -1,0 +1,87 @@
+"""Rotate the keys of a store: the owner's key that seals it, and the key of the ids.
+
+Both are one transaction and one publication, so that no process writes by the old key afterwards:
+whoever decides or rewards compares the generation in its own transaction, looks again, and finds
+the other key. A store key is held by processes: those with the old one are refused until they are
+opened with the new one. The key of ids is in the store: processes go on, and ids that were made by
+the key before are understood until it is rotated once more.
+"""
+
+import secrets
+import time
+
+from capri.errors import ConfigurationError
+from capri.store.seal import Seal, checked_key
+from capri.store.shelf import _SECRET_BYTES, Shelf
+from capri.store.transaction import Transaction
+from capri.store.view import read_counter
+
+# Secret columns by table, with the columns that make up the place of a value.
+_SEALED = {"decisions": "number", "rewards": "number, reward", "keys": "digest"}
+_UNRELEASED = (
+    "SELECT number FROM epochs WHERE state IN ('open', 'waiting', 'closed') ORDER BY number"
+)
+
+
+def rotate_store_key(shelf: Shelf, new: bytes) -> int:
+    """Seal everything under another key of the owner; how many values there were.
+
+    A store without a key gets one.
+    """
+    seal = Seal(checked_key(new), shelf.line)
+    if seal.identifier == shelf.seal.identifier:
+        raise ConfigurationError("the new store key is the one that the store has: give another")
+
+    def rotate(transaction: Transaction) -> int:
+        generation = _alone(shelf, transaction)
+        count = 0
+        for table, key in _SEALED.items():
+            rows = transaction.rows(f"SELECT {key}, secret FROM {table}")
+            where = " AND ".join(f"{column} = ?" for column in key.split(", "))
+            places = [row[0] if len(row) == 2 else f"{row[0]}/{row[1]}" for row in rows]
+            opened = shelf.seal.open_many(table, places, "secret", [row[-1] for row in rows])
+            sealed = seal.seal_many(table, places, "secret", opened)
+            for row, secret in zip(rows, sealed, strict=True):
+                transaction.run(f"UPDATE {table} SET secret = ? WHERE {where}", (secret, *row[:-1]))
+            transaction.scrub(table)
+            count += len(rows)
+        secret = seal.seal("policy", 1, "secret", _secret(shelf, transaction))
+        transaction.run("UPDATE policy SET secret = ? WHERE id = 1", (secret,))
+        record = {"identifier": seal.identifier.hex()}
+        shelf.note_operation(transaction, generation, "store key", record, time.time())
+        return count
+
+    count = shelf.database.write(rotate)
+    shelf.database.forget()
+    return count
+
+
+def rotate_id_key(shelf: Shelf) -> None:
+    """Make ids by a new key; those of the one before are still understood."""
+    key = secrets.token_bytes(_SECRET_BYTES)
+
+    def rotate(transaction: Transaction) -> None:
+        generation = _alone(shelf, transaction)
+        old = _secret(shelf, transaction)
+        salt = old[_SECRET_BYTES : 2 * _SECRET_BYTES]
+        sealed = shelf.seal.seal("policy", 1, "secret", key + salt + old[:_SECRET_BYTES])
+        transaction.run("UPDATE policy SET secret = ? WHERE id = 1", (sealed,))
+        shelf.note_operation(transaction, generation, "id key", {}, time.time())
+
+    shelf.database.write(rotate)
+    shelf.database.forget()
+
+
+def _alone(shelf: Shelf, transaction: Transaction) -> int:
+    """Hold every epoch that anybody may write to; the generation."""
+    transaction.hold_policy()
+    for (number,) in transaction.rows(_UNRELEASED):
+        transaction.hold_epoch(number)
+    shelf.lock_counter(transaction)
+    return read_counter(transaction)[1]
+
+
+def _secret(shelf: Shelf, transaction: Transaction) -> bytes:
+    found = transaction.row("SELECT secret FROM policy")
+    assert found is not None
+    return shelf.seal.open("policy", 1, "secret", found[0])

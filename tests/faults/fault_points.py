@@ -1,0 +1,99 @@
+"""Named points at which a process dies, put around the store from outside: the package has none.
+
+A point is a transaction and a place in it: before it begins, inside (after one of its statements),
+at its end (all done, not committed) and after (committed, and nobody was told). Transactions are
+known by the function that does them.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from capri.store import postgres, sqlite
+from capri.store.transaction import Database, Transaction
+
+TRANSACTIONS = {
+    "Desk.decide": "decide",
+    "Desk.reward": "reward",
+    "SlotBook.take": "lease",
+    "Keeper.end": "end",
+    "Keeper.close": "close",
+    "Keeper.release": "release",
+    "Keeper._advance": "publish",
+    "Rounds._close_before": "skip",
+    "Shelf.create": "create",
+    "SqliteDatabase._migrate": "migrate",
+    "PostgresDatabase._migrate": "migrate",
+}
+PLACES = ("before", "inside", "end", "after")
+STATEMENTS = ("rows", "run", "insert", "insert_new", "among")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The transaction that a function does; "other" where it has no name here."""
+    place = function.__qualname__.partition(".<locals>")[0]
+    return TRANSACTIONS.get(place, "other")
+
+
+class Points:
+    """Dies at a point, the n-th time that it is reached."""
+
+    def __init__(self) -> None:
+        self._point, self._left, self._statement = "", 0, 1
+        self._inside = threading.local()
+
+    def arm(self, point: str, nth: int, statement: int) -> None:
+        """``statement``: inside a transaction, after which of its statements."""
+        self._point, self._left, self._statement = point, nth, statement
+
+    def reach(self, point: str) -> None:
+        """Die here if it is the one."""
+        if point == self._point:
+            self._left -= 1
+            if self._left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        """Put the points around every store of this process."""
+        for kind in (sqlite.SqliteDatabase, postgres.PostgresDatabase):
+            kind.write = self._writing(kind.write)  # type: ignore[method-assign]
+        for kind in (sqlite.SqliteTransaction, postgres.PostgresTransaction):
+            for name in STATEMENTS:
+                setattr(kind, name, self._stating(getattr(kind, name)))
+
+    def _writing(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        def written(database: Database, function: Callable[[Transaction], Any]) -> Any:
+            name = name_of(function)
+
+            def watched(transaction: Transaction) -> Any:
+                self._inside.name, self._inside.left = name, self._statement
+                try:
+                    return function(transaction)
+                finally:
+                    self._inside.name = ""
+
+            def ended(transaction: Transaction) -> Any:
+                result = watched(transaction)
+                self.reach(f"{name}.end")
+                return result
+
+            self.reach(f"{name}.before")
+            result = write(database, ended)
+            self.reach(f"{name}.after")
+            return result
+
+        return written
+
+    def _stating(self, state: Callable[..., Any]) -> Callable[..., Any]:
+        def stated(*arguments: Any) -> Any:
+            result = state(*arguments)
+            name = getattr(self._inside, "name", "")
+            if name:
+                self._inside.left -= 1
+                if self._inside.left == 0:
+                    self.reach(f"{name}.inside")
+            return result
+
+        return stated

@@ -1,0 +1,334 @@
+"""Anchors, copies, rotation, deletion and the doctor: each on files, most on a server, too."""
+
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import capri
+from capri import Capri, ConfigurationError, ContextPool, RewardStatus, StorageError
+from capri.cli import app
+from capri.store import lineage
+from capri.store.address import open_database
+from capri.store.copies import copy_store
+
+pytestmark = pytest.mark.usefixtures("unforced")
+OLD, NEW = bytes(range(32)), bytes(range(1, 33))
+SETTINGS: dict[str, Any] = {
+    "kernel": capri.kernels.Matern(nu=2.5, lengthscale=0.5),
+    "actions": ["red", "green"],
+    "contexts": ContextPool(np.linspace(0, 1, 3)[:, None]),
+    "budget": capri.Budget(epsilon=1.0, delta=1e-5),
+    "first_epoch": 10,
+    "growth": 1.02,
+    "exploration": "inverse-gap",
+    "widths": "paper",
+    "reward_wait": 4,
+    "contributions_per_user": 3,
+    "key_retention": timedelta(days=1),
+}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+def build(url: str) -> Iterator[Callable[..., Capri]]:
+    built: list[Capri] = []
+
+    def build(**changes: Any) -> Capri:
+        built.append(Capri(**(SETTINGS | {"store": url} | changes)))
+        return built[-1]
+
+    yield build
+    for each in built:
+        each.close()
+
+
+def command(*words: str, code: int = 0, **environment: str) -> str:
+    done = CliRunner().invoke(app, list(words), env=environment)
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.output
+
+
+def play(policy: Capri, visits: int, name: str = "visit") -> list[capri.Decision]:
+    made = []
+    for place in range(visits):
+        made.append(policy.act([0.5], user=f"{name} {place}", key=f"{name} {place}"))
+        policy.update(made[-1].id, 0.5)
+    return made
+
+
+def forget_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on another machine."""
+    monkeypatch.setattr(lineage, "_SEEN", {})
+
+
+# -- the anchor -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite", "postgres"])
+def test_an_older_copy_is_refused_by_a_machine_that_has_seen_nothing(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchor = {"file": f"{tmp_path}/anchor.json", "sqlite": f"sqlite:///{tmp_path}/anchor.db"}.get(
+        kind
+    ) or str(request.getfixturevalue("postgres_url"))
+    file, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    policy = Capri(**SETTINGS, store=f"sqlite:///{file}", anchor=anchor)
+    play(policy, 3)
+    command("backup", f"sqlite:///{file}", str(copy))
+    play(policy, 10, "later")
+    policy.close_epoch(early=True)
+    assert policy.certificate().digests["store"]["anchored"]
+    assert any("an anchor outside of it lets" in each for each in policy.certificate().assumptions)
+    policy.close()
+    for name in os.listdir(tmp_path):
+        if name.startswith("store.db"):
+            (tmp_path / name).unlink()
+    shutil.copyfile(copy, file)
+    forget_what_was_seen(monkeypatch)
+    with pytest.raises(StorageError, match="is an older copy"):
+        Capri.open(f"sqlite:///{file}", anchor=anchor)
+    with pytest.raises(StorageError, match="is an older copy"):
+        Capri(**SETTINGS, store=f"sqlite:///{file}", anchor=anchor)
+    assert "older copy" in command("doctor", f"sqlite:///{file}", "--anchor", anchor, code=2)
+    # Without the anchor nobody notices, and the certificate says so.
+    forget_what_was_seen(monkeypatch)
+    with Capri.open(f"sqlite:///{file}") as unwarned:
+        certificate = unwarned.certificate()
+        assert not certificate.digests["store"]["anchored"]
+        assert any("There is no anchor" in each for each in certificate.assumptions)
+        assert "without an anchor" in certificate.to_text()
+
+
+def test_an_anchor_that_is_damaged_or_the_store_itself_is_refused(tmp_path: Path) -> None:
+    url, anchor = f"sqlite:///{tmp_path}/store.db", tmp_path / "anchor.json"
+    with pytest.raises(ConfigurationError, match="outside of the store"):
+        Capri(**SETTINGS, store=url, anchor=url)
+    with Capri(**SETTINGS, store=url, anchor=str(anchor)) as policy:
+        play(policy, 1)
+    assert json.loads(anchor.read_text())
+    anchor.write_text("{")
+    with pytest.raises(StorageError, match=r"anchor.*damaged"):
+        Capri.open(url, anchor=str(anchor))
+    with pytest.raises(ConfigurationError, match="with a store only"):
+        Capri(**SETTINGS, anchor=str(anchor))
+
+
+def test_two_copies_that_go_on_side_by_side_are_told_by_the_anchor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two"))
+    anchor = f"{tmp_path}/anchor.json"
+    with Capri(**SETTINGS, store=one, anchor=anchor) as policy:
+        play(policy, 3)
+    command("backup", one, f"{tmp_path}/two.db")
+    with Capri.open(one, anchor=anchor) as policy:
+        policy.set_mode("shadow")
+    forget_what_was_seen(monkeypatch)
+    with Capri.open(two) as policy:  # without the anchor
+        policy.set_mode("default", action="red")
+        policy.set_mode("active")
+    forget_what_was_seen(monkeypatch)
+    with pytest.raises(StorageError, match="went another way"):
+        Capri.open(two, anchor=anchor)
+
+
+# -- copies ---------------------------------------------------------------------------------------
+
+
+def test_a_copy_goes_on_as_the_store_would(
+    build: Callable[..., Capri], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = build(store_key=OLD)
+    policy.set_mode("active")
+    made = play(policy, 14)
+    policy.replace_actions(["green", "blue"])
+    assert "copied generation" in command("backup", url, f"{tmp_path}/copy.db")
+    assert os.stat(tmp_path / "copy.db").st_mode & 0o077 == 0
+    assert "is there already" in command("backup", url, f"{tmp_path}/copy.db", code=2)
+    policy.close()
+    # Back into an empty place, which need not be of the same kind.
+    other = open_database(f"sqlite:///{tmp_path}/again.db")
+    source = open_database(f"sqlite:///{tmp_path}/copy.db", create=False)
+    copy_store(source, other)
+    with pytest.raises(StorageError, match="holds a policy already"):
+        copy_store(source, other)
+    source.close()
+    other.close()
+    forget_what_was_seen(monkeypatch)
+    with Capri.open(f"sqlite:///{tmp_path}/again.db", store_key=OLD) as again:
+        assert again.act([0.0], user="visit 3", key="visit 3").id == made[3].id
+        assert again.ledger.events == policy.ledger.events
+        assert len(again.operations) == 2
+        play(again, 12, "after")
+
+
+def test_a_copy_goes_back_to_a_server(postgres_url: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with Capri(**SETTINGS, store=url) as policy:
+        made = play(policy, 12)
+    assert "restored generation" in command("restore", f"{tmp_path}/store.db", postgres_url)
+    with Capri.open(postgres_url) as again:
+        assert again.act([0.0], user="visit 3", key="visit 3").id == made[3].id
+        play(again, 12, "after")
+        lines = command("doctor", postgres_url, code=1).splitlines()
+        bad = [line.split()[0] for line in lines if " bad " in line]
+        assert bad == ["durability"]  # the server of the tests does not wait for its disk
+
+
+# -- rotation -------------------------------------------------------------------------------------
+
+
+def test_a_rotated_store_key_locks_out_the_old_one(
+    build: Callable[..., Capri], url: str, tmp_path: Path
+) -> None:
+    policy = build(store_key=OLD)
+    made = play(policy, 7)
+    old, new = tmp_path / "old.key", tmp_path / "new.key"
+    old.write_bytes(OLD)
+    new.write_text(NEW.hex() + "\n")
+    said = command(
+        "store", "rotate-key", url, "--new-key-file", str(new), "--store-key-file", str(old)
+    )
+    assert "21 values" in said  # seven decisions, rewards and keys
+    with pytest.raises(StorageError, match="sealed under the key with identifier"):
+        policy.act([0.5], user="late", key="late")  # it runs on with the old key
+    with pytest.raises(StorageError, match="sealed under the key"):
+        policy.update(made[0].id, 0.1)
+    policy.close()
+    with pytest.raises(StorageError, match="sealed under the key"):
+        build(store_key=OLD)
+    again = build(store_key=NEW)
+    assert again.act([0.0], user="visit 2", key="visit 2").id == made[2].id
+    assert again.update(made[2].id, 0.5) is RewardStatus.DUPLICATE
+    play(again, 10, "after")
+    again.close_epoch(early=True)
+    assert sum(record.length for record in again.epochs) == 17
+    assert again.operations[-1].kind == "store key"
+    assert "is the one that the store has" in command(
+        "store", "rotate-key", url, "--new-key-file", str(new), code=2, CAPRI_STORE_KEY=NEW.hex()
+    )
+
+
+def test_a_store_without_a_key_gets_one(
+    build: Callable[..., Capri], url: str, tmp_path: Path
+) -> None:
+    policy = build()
+    play(policy, 3)
+    new = tmp_path / "new.key"
+    new.write_bytes(NEW)
+    command("store", "rotate-key", url, "--new-key-file", str(new))
+    with pytest.raises(StorageError, match="was made with a store_key"):
+        policy.act([0.5], user="late", key="late")
+    policy.close()
+    assert play(build(store_key=NEW), 3, "after")
+
+
+def test_ids_of_the_key_before_are_known_and_older_ones_are_not(
+    build: Callable[..., Capri], url: str
+) -> None:
+    one, two = build(), build()
+    first = one.act([0.5], user="a", key="a")
+    command("store", "rotate-ids", url)
+    second = two.act([0.5], user="b", key="b")  # two has found the new key, one has not looked
+    assert one.update(second.id, 0.5) is RewardStatus.ACCEPTED
+    assert two.update(first.id, 0.5) is RewardStatus.ACCEPTED
+    assert one.act([0.5], user="a", key="a").number == first.number
+    command("store", "rotate-ids", url)
+    one.act([0.5], user="c", key="c")  # it has looked since
+    assert one.update(first.id, 0.5) is RewardStatus.UNKNOWN
+    assert one.update(second.id, 0.5) is RewardStatus.DUPLICATE
+    assert [each.kind for each in build().operations] == ["id key", "id key"]
+
+
+# -- deletion -------------------------------------------------------------------------------------
+
+
+def test_forgetting_a_user_moves_nobody_else(build: Callable[..., Capri], url: str) -> None:
+    """Without a budget the release is exact: it is that of the others alone, over all visits."""
+    from recount import Recount, Row, released_in
+
+    policy = build(budget=None)
+    rows = []
+    for place in range(9):
+        decision = policy.act([0.5], user=f"{place}", key=f"{place}")
+        policy.update(decision.id, 0.25)
+        rows.append(Row(decision.id, decision.number, decision.epoch, decision.action_index,
+                        np.array([0.5]), place != 4, [0.25] * (place != 4)))  # fmt: skip
+    assert "decisions: 1\nrewards: 1\nkeys: 1\ntoo late: 0" in command(
+        "store", "forget", url, "--user", "4"
+    )
+    assert policy.forget("4").decisions == 0
+    assert policy.update(rows[4].id, 0.5) is RewardStatus.UNCOUNTED
+    assert policy.act([0.5], user="5", key="5").id == rows[5].id
+    policy.close_epoch(early=True)
+    (released,) = released_in(url, policy.problem.kernel)
+    assert released.release.participants == 9
+    Recount(policy.problem, released).check(rows)
+    # The limit of a lifetime stays, under a digest.
+    assert isinstance(policy._participation, capri.joint.backing.StoredParticipation)
+    assert policy._participation.epochs_of("4") == {1: 1}
+    assert policy.forget("5").keys == 1  # of a released epoch only the key is left
+
+
+def test_forgetting_needs_a_store_that_knows_whose_a_decision_is(tmp_path: Path) -> None:
+    settings = {name: each for name, each in SETTINGS.items() if name != "contributions_per_user"}
+    with (
+        Capri(**settings, store=f"sqlite:///{tmp_path}/store.db") as policy,
+        pytest.raises(ConfigurationError, match="knows what belongs to whom"),
+    ):
+        policy.forget("anybody")
+
+
+# -- the doctor -----------------------------------------------------------------------------------
+
+WRONG = {
+    "history": "DELETE FROM history WHERE generation = 2",
+    "epochs": "UPDATE epochs SET first = first - 3 WHERE number = 2",
+    "ledger": "UPDATE epochs SET state = 'closed' WHERE number = 1",
+    "forgetting": "INSERT INTO decisions SELECT 1, secret FROM decisions LIMIT 1",
+    "users": "UPDATE users SET total = total + 1",
+    "values": "UPDATE decisions SET secret = x'0102'",
+    "schema": "UPDATE capri_schema SET version = version - 0.0",
+}
+
+
+def test_the_doctor_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, anchor = tmp_path / "store.db", f"{tmp_path}/anchor.json"
+    with Capri(**SETTINGS, store=f"sqlite:///{file}", anchor=anchor) as policy:
+        play(policy, 11)
+        policy.close_epoch(early=True)
+        play(policy, 3, "more")
+        policy.close_epoch(early=True)
+        play(policy, 3, "open")
+    monkeypatch.undo()  # synchronous = FULL again
+    said = command("doctor", f"sqlite:///{file}", "--anchor", anchor)
+    assert " bad " not in said
+    assert " warning " not in said
+    assert " warning " in command("doctor", f"sqlite:///{file}")  # no anchor
+    found = {}
+    for name, statement in WRONG.items():
+        sick = tmp_path / f"{name}.db"
+        shutil.copyfile(file, sick)
+        os.chmod(sick, 0o600)
+        with sqlite3.connect(sick) as connection:
+            connection.execute(statement)
+        connection.close()
+        lines = CliRunner().invoke(app, ["doctor", f"sqlite:///{sick}"]).output.splitlines()
+        found[name] = [line.split()[0] for line in lines if " bad " in f"{line} "]
+    assert found.pop("schema") == []
+    assert {name: name in said for name, said in found.items()} == dict.fromkeys(found, True)
