@@ -26,6 +26,7 @@ from capri.service.openapi import document
 
 _SELF = b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
 _SELF += b"img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_READY = 2.0  # seconds within which a store answers that is ready
 _PAGES = {
     "/": ("index.html", b"text/html; charset=utf-8"),
     "/v1/docs": ("api.html", b"text/html; charset=utf-8"),
@@ -144,8 +145,9 @@ async def _healthy(_: Call) -> Answer:
 def _ready(facts: Facts) -> Handler:
     async def handle(_: Call) -> Answer:
         try:
-            await asyncio.to_thread(facts.check)
-        except CapriError:
+            async with asyncio.timeout(_READY):
+                await asyncio.to_thread(facts.check)
+        except (CapriError, TimeoutError):
             return Answer(encode({"status": "the store does not answer"}), 503)
         return Answer(encode({"status": "ready"}))
 

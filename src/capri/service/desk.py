@@ -21,10 +21,10 @@ class Desk:
     def __init__(self, clerk: Clerk, guard: Guard, live: Live) -> None:
         self._guard, self._limits, self._live = guard, guard.limits, live
         self._visit_needs, self._reward_needs = clerk.visit_needs, clerk.reward_needs
-        waiting = guard.limits.waiting
-        self._plain = Lane("decide", clerk.decide, waiting)
-        self._keyed = Lane("decide-keyed", clerk.decide, waiting)
-        self._rewards = Lane("reward", clerk.reward, waiting)
+        most = (guard.limits.waiting, guard.limits.answer_seconds)
+        self._plain = Lane("decide", clerk.decide, *most)
+        self._keyed = Lane("decide-keyed", clerk.decide, *most)
+        self._rewards = Lane("reward", clerk.reward, *most)
 
     def stop(self) -> None:
         """End after what waits."""

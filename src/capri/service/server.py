@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
 
 from capri.errors import ConfigurationError, KernelWarning, StorageError
 from capri.service.keys import ENVIRONMENT, KeyRing
 from capri.service.protocol import PatientProtocol
 from capri.service.settings import Settings, load_settings
+from capri.service.workers import supervise
 
 STORE_KEY = "CAPRI_STORE_KEY"
 # Seconds for requests under way when the service is told to stop.
@@ -54,6 +54,25 @@ class Start:
             hosts=settings.hosts,
             limits=settings.limits,
         )
+
+    def run(self, listening: socket.socket) -> None:
+        """Serve at a socket until told to stop, in this process."""
+        limits = load_settings(self.file).limits
+        config = uvicorn.Config(
+            self,
+            factory=True,
+            http=PatientProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=int(limits.idle_seconds),
+            timeout_graceful_shutdown=_PARTING,
+        )
+        uvicorn.Server(config).run(sockets=[listening])
 
     def ring(self) -> KeyRing:
         """The keys; none at all is an error."""
@@ -99,32 +118,16 @@ def serve(start: Start, *, host: str, port: int, workers: int) -> None:
         start.ring()
     # Filled and found sound before a worker starts; also tells of a store that is another's.
     open_policy(settings, start.store).close()
-    config = uvicorn.Config(
-        start,
-        factory=True,
-        host=host,
-        port=port,
-        http=PatientProtocol,
-        ws="none",
-        lifespan="on",
-        workers=workers,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=int(settings.limits.idle_seconds),
-        timeout_graceful_shutdown=_PARTING,
-    )
     _log_plainly()
     listening = _listen(host, port)
-    address = listening.getsockname()
     shown = f"[{host}]" if ":" in host else host
-    print(f"capri: {settings.name} at http://{shown}:{address[1]}/", flush=True)
+    print(
+        f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/", flush=True
+    )
     if workers == 1:
-        uvicorn.Server(config).run(sockets=[listening])
-        return
-    Multiprocess(config, target=uvicorn.Server(config).run, sockets=[listening]).run()
+        start.run(listening)
+    else:
+        supervise(start.run, listening, workers)
 
 
 def _listen(host: str, port: int) -> socket.socket:
