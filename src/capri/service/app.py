@@ -26,10 +26,13 @@ from capri.service.openapi import document
 
 _SELF = b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
 _SELF += b"img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_FIGURES = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger", "shadow")
+_FIGURES += ("forecast",)
 _READY = 2.0  # seconds within which a store answers that is ready
 _PAGES = {
     "/": ("index.html", b"text/html; charset=utf-8"),
     "/v1/docs": ("api.html", b"text/html; charset=utf-8"),
+    "/assets/icon.svg": ("icon.svg", b"image/svg+xml"),
     "/assets/page.css": ("page.css", b"text/css; charset=utf-8"),
     "/assets/page.js": ("page.js", b"text/javascript; charset=utf-8"),
     "/assets/charts.js": ("charts.js", b"text/javascript; charset=utf-8"),
@@ -60,13 +63,14 @@ def application(
     keys: KeyRing | None,
     hosts: tuple[str, ...] = (),
     limits: Limits | None = None,
+    expected: Callable[[], Any] = lambda: None,
 ) -> Service:
     """The service of an open policy; it is closed with the service.
 
     Without ``keys`` whoever reaches it may do everything: for this machine alone.
     """
     guard = Guard(keys, hosts, limits or Limits())
-    facts, live = Facts(policy, name), Live()
+    facts, live = Facts(policy, name, expected), Live()
     doors: dict[str, Door] = {}
 
     def post(path: str, handler: Handler, role: str) -> None:
@@ -95,7 +99,7 @@ def application(
     post("/v1/decisions", at_desk("decide"), DECIDE)
     post("/v1/rewards", at_desk("reward"), REWARD)
     post("/v1/decisions:batch", at_desk("decide_many"), DECIDE)
-    for what in ("policy", "epochs", "estimate", "explanation", "certificate", "ledger"):
+    for what in _FIGURES:
         get(f"/v1/{what}", _read(getattr(facts, what)), READ)
     get("/v1/operations", _read(admin.operations), READ)
     get("/v1/live", _read(live.to_dict), OPERATOR)

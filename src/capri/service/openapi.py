@@ -41,6 +41,8 @@ _READS = {
     "/v1/explanation": ("What the releases made it believe", "object"),
     "/v1/certificate": ("The certificate of differential privacy", "object"),
     "/v1/ledger": ("What was promised and spent, release by release", "object"),
+    "/v1/shadow": ("What the policy would have been worth, as released", "array"),
+    "/v1/forecast": ("What was expected before the first user", "object"),
     "/v1/operations": ("What operators did, one line each", "array"),
 }
 

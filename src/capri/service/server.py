@@ -7,12 +7,14 @@ import socket
 import sys
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from capri.errors import ConfigurationError, KernelWarning, StorageError
+from capri.service.foresight import read_forecast, start_forecast
 from capri.service.keys import ENVIRONMENT, KeyRing
 from capri.service.protocol import PatientProtocol
 from capri.service.settings import Settings, load_settings
@@ -53,6 +55,7 @@ class Start:
             keys=None if self.insecure_local else self.ring(),
             hosts=settings.hosts,
             limits=settings.limits,
+            expected=partial(read_forecast, self.file),
         )
 
     def run(self, listening: socket.socket) -> None:
@@ -107,7 +110,9 @@ def store_key() -> bytes | None:
     return key
 
 
-def serve(start: Start, *, host: str, port: int, workers: int) -> None:
+def serve(
+    start: Start, *, host: str, port: int, workers: int, forecast: bool = False
+) -> None:
     """Serve until told to stop."""
     settings = load_settings(start.file)
     if start.insecure_local and host not in ("127.0.0.1", "localhost", "::1"):
@@ -117,7 +122,13 @@ def serve(start: Start, *, host: str, port: int, workers: int) -> None:
     if not start.insecure_local:
         start.ring()
     # Filled and found sound before a worker starts; also tells of a store that is another's.
-    open_policy(settings, start.store).close()
+    policy = open_policy(settings, start.store)
+    try:
+        settings.begin(policy)
+    finally:
+        policy.close()
+    if forecast:
+        start_forecast(start.file)
     _log_plainly()
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host

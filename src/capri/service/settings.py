@@ -28,6 +28,7 @@ from capri.spaces import ContextPool, FixedActions
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
+_MODES = ("active", "shadow", "default")
 _PUBLIC_ROWS = 200  # where no file of public rows is given
 
 
@@ -38,12 +39,19 @@ class Settings:
     path: Path
     name: str
     arguments: Mapping[str, Any]
+    mode: str = "active"
+    default: str | None = None
     hosts: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     def policy(self, *, store: str | None, store_key: bytes | None = None) -> Capri:
         """The policy, in its store."""
         return Capri(**self.arguments, store=store, store_key=store_key)
+
+    def begin(self, policy: Capri) -> None:
+        """Put a new policy into its first mode; later on operators change it."""
+        if self.mode != "active" and not policy.progress.decided and not policy.operations:
+            policy.set_mode(self.mode, action=self.default)
 
     @property
     def default_store(self) -> str:
@@ -67,7 +75,7 @@ def load_settings(path: Path) -> Settings:
 
 def _settings(given: Given, path: Path) -> Settings:
     given.only(
-        ("name", "model", "kernel", "lengthscale", "horizon", "public", "actions", "context")
+        ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions", "context")
         + ("budget", "reward", "users", "epoch", "options", "service")
     )
     name = given.text("name", path.stem)
@@ -85,11 +93,13 @@ def _settings(given: Given, path: Path) -> Settings:
         **_users(given),
         **_epoch(given),
     }
+    mode = given.word("mode", _MODES, "active")
+    default = _default(given, mode, arguments["actions"])
     hosts, limits = _service(given)
     options = given.take("options", {})
     inner = given.inner(options, "options")
     arguments |= {key: inner.take(key) for key in options}
-    settings = Settings(path, name, arguments, hosts, limits)
+    settings = Settings(path, name, arguments, mode, default, hosts, limits)
     if given.source.thorough:
         _try(settings, given, options)
     return settings
@@ -203,6 +213,15 @@ def _actions(given: Given, folder: Path) -> FixedActions:
         actions = as_actions(actions_from(given.take("actions"), folder))
         assert isinstance(actions, FixedActions)
         return actions
+
+
+def _default(given: Given, mode: str, actions: FixedActions) -> str | None:
+    """The action that everybody gets in mode "default"."""
+    if mode != "default":
+        if given.take("action") is not None:
+            raise given.error('action is of use with mode = "default" only', "action")
+        return None
+    return given.word("action", actions.names or ())
 
 
 def _kernel(given: Given) -> Any:
