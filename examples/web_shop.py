@@ -16,6 +16,7 @@ TASTE = {"free shipping": 0.5, "10 % off": 0.35, "bundle": 0.2, "newsletter": 0.
 
 
 def buys(visitor: dict[str, object], offer: str) -> bool:
+    """Whether somebody buys."""
     chance = TASTE[offer] + (0.3 if offer == "bundle" and visitor["member"] else 0.0)
     return random.random() < chance - (0.2 if visitor["device"] == "phone" else 0.0)
 
@@ -29,9 +30,8 @@ carts: deque[tuple[capri.Decision, bool]] = deque()
 with capri.Client(options.url, options.key) as client:
     for visit in range(options.visits):
         device = random.choice(["phone", "phone", "laptop", "tablet"])
-        visitor = {"hour": visit % 24, "device": device, "basket": random.expovariate(1 / 60)}
-        visitor["member"] = random.random() < 0.4
-        decision = client.act(visitor)
+        visitor = {"hour": visit % 24, "device": device, "member": random.random() < 0.4}
+        decision = client.act({**visitor, "basket": random.expovariate(1 / 60)})
         carts.append((decision, buys(visitor, str(decision.action_name))))
         if len(carts) > 50:  # people think before they buy
             decided, bought = carts.popleft()

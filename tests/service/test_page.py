@@ -1,4 +1,4 @@
-"""The page in a real browser: live figures of a real service, by keyboard, in the dark, on a phone."""
+"""The page in a real browser: live figures, by keyboard, in the dark, on a phone."""
 
 import os
 import random
@@ -45,12 +45,12 @@ def shop() -> Iterator[Running]:
             running.stop()
 
 
-def shopping(shop: Running, visits: int) -> None:
+def shopping(shop: Running, visits: int, seed: int = 7) -> None:
     """Visits in lists, as the example's shop has them."""
     taste = dict(zip(("free shipping", "10 % off", "bundle"), (0.5, 0.35, 0.2), strict=True))
-    draw = random.Random(7)
+    draw = random.Random(seed)
     with capri.Client(shop.url, shop.key) as client:
-        for start in range(0, visits, 50):
+        for _ in range(0, visits, 50):
             people = [
                 {
                     "hour": draw.randrange(24),
@@ -60,7 +60,7 @@ def shopping(shop: Running, visits: int) -> None:
                 }
                 for _ in range(50)
             ]
-            made = client.act_many(people, keys=[f"{start}-{place}" for place in range(50)])
+            made = client.act_many(people)
             came = [each for each in made if draw.random() < 0.8]
             rewards = [
                 float(draw.random() < taste.get(str(each.action_name), 0.05)) for each in came
@@ -174,7 +174,8 @@ def test_nothing_is_cut_off(browser: Browser, width: int) -> None:
     browser.settle()
     assert browser.run("document.documentElement.scrollWidth") <= width
     sizes = browser.run(
-        "[...document.querySelectorAll('td, p, .label')].map(e => parseFloat(getComputedStyle(e).fontSize))"
+        "[...document.querySelectorAll('td, p, .label')]"
+        ".map(e => parseFloat(getComputedStyle(e).fontSize))"
     )
     assert min(sizes) >= 11
     browser.look(width=1280, height=1000)
@@ -207,8 +208,9 @@ def test_screenshot(browser: Browser, shop: Running) -> None:
     target = os.environ.get("CAPRI_SCREENSHOT")
     browser.look(width=1280, height=1400)
     if target:
-        for _ in range(6):  # so that there is a pace to see
-            shopping(shop, 700)
+        for seed in range(6):
+            shopping(shop, 700, seed)
+            time.sleep(1)  # so that the next epoch is planned
         time.sleep(3)
         for _ in range(300):
             if shop.get("/v1/forecast")["epochs"]:
@@ -216,10 +218,10 @@ def test_screenshot(browser: Browser, shop: Running) -> None:
             time.sleep(0.2)
         browser.open(shop.url)
         await_page(browser)
-        for _ in range(5):
-            shopping(shop, 250)
-            time.sleep(0.8)
-        time.sleep(3)
+        for seed in range(10, 24):  # so that there is a pace to see
+            shopping(shop, random.Random(seed).randrange(50, 150), seed)
+            browser.settle()
+            time.sleep(1.2)
     picture = browser.picture()
     assert picture.startswith(b"\x89PNG")
     if target:

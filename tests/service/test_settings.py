@@ -89,7 +89,9 @@ def test_everything_that_may_be_declared(file: Path) -> None:
 
 def test_actions_with_features_from_tables_and_files(file: Path) -> None:
     (file.parent / "actions.csv").write_text("name,price,fast\nmail,1,no\ncall,3,yes\n")
-    tables = '[{ name = "mail", price = 1, fast = false }, { name = "call", price = 3, fast = true }]'
+    tables = (
+        '[{ name = "mail", price = 1, fast = false }, { name = "call", price = 3, fast = true }]'
+    )
     for said in ('"actions.csv"', tables):
         file.write_text(GOOD.replace('["mail", "call"]', said))
         actions = load_settings(file).policy(store=None).actions
@@ -109,7 +111,12 @@ def test_without_public_rows_they_are_spread(file: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "line", "said"),
     [
-        ("[budget]\nepsilon = 1.5", "[budget]\nepsilon = 0", 9, "epsilon must be a positive number"),
+        (
+            "[budget]\nepsilon = 1.5",
+            "[budget]\nepsilon = 0",
+            9,
+            "epsilon must be a positive number",
+        ),
         ("delta = 1e-6\n", "delta = 2\n", 10, "between 0 and 1"),
         ('model = "local"', 'model = "lokal"', 5, "did you mean 'local'.*allowed: joint, local"),
         ('kernel = "matern52"', 'kernel = "spline"', 3, "rbf, matern12"),

@@ -71,7 +71,9 @@ def init(
     names = [name.strip() for name in actions.split(",") if name.strip()]
     path.write_text(example_file(Path(rows), names, path.parent), encoding="utf-8")
     typer.echo(f"{output}: look through it, then")
-    typer.echo(f"  capri key shop --roles decide,reward,operator --file {path.with_suffix('.keys')}")
+    typer.echo(
+        f"  capri key shop --roles decide,reward,operator --file {path.with_suffix('.keys')}"
+    )
     typer.echo(f"  capri serve {output}")
 
 

@@ -26,8 +26,16 @@ from capri.service.openapi import document
 
 _SELF = b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
 _SELF += b"img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-_FIGURES = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger", "shadow")
-_FIGURES += ("forecast",)
+_FIGURES = (
+    "policy",
+    "epochs",
+    "estimate",
+    "explanation",
+    "certificate",
+    "ledger",
+    "shadow",
+    "forecast",
+)
 _READY = 2.0  # seconds within which a store answers that is ready
 _PAGES = {
     "/": ("index.html", b"text/html; charset=utf-8"),

@@ -15,7 +15,7 @@ from capri.epoch.decide import Decisions, RewardStatus, VisitStatus
 from capri.errors import CapriError, ConfigurationError, HorizonError
 from capri.joint.policy import Capri
 from capri.service.contexts import ContextReader, Marks
-from capri.service.messages import Decided, RewardItem, Rewarded, Visit
+from capri.service.messages import Decided, Rewarded, RewardItem, Visit
 
 # An id that was never given and a reward that is late meet the same answer.
 _REWARDS = [str(status).replace("unknown", "late") for status in RewardStatus]

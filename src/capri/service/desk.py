@@ -56,7 +56,8 @@ class Desk:
         visits = read_many(call.body, Visit, self._limits.deepest, self._limits.largest_batch)
         self._guard.admit(call.holder, max(1, len(visits)))
         outcomes: list[Any] = list(visits)
-        plain, keyed = [], []
+        plain: list[int] = []
+        keyed: list[int] = []
         for place, visit in enumerate(visits):
             if isinstance(visit, Visit):
                 try:
@@ -139,7 +140,9 @@ def _item(outcome: Any) -> Any:
         return outcome.item()
     if isinstance(outcome, BaseException):
         _, said = refusal_of(outcome)
-        return Refused("refused", Problem(said if isinstance(outcome, CapriError) else "failed here"))
+        return Refused(
+            "refused", Problem(said if isinstance(outcome, CapriError) else "failed here")
+        )
     return outcome
 
 

@@ -67,9 +67,7 @@ def read_one(body: bytes, kind: type[Item], deepest: int) -> Item:
     return item  # type: ignore[no-any-return]
 
 
-def read_many(
-    body: bytes, kind: type[Item], deepest: int, most: int
-) -> list[Item | RefusalError]:
+def read_many(body: bytes, kind: type[Item], deepest: int, most: int) -> list[Item | RefusalError]:
     """A list of items, each judged by itself."""
     check_depth(body, deepest)
     try:
@@ -96,7 +94,7 @@ def _one_of_many(item: Any, kind: type[Item]) -> Item | RefusalError:
 def read_as(body: bytes, kind: type[Item], deepest: int) -> Item:
     """The body of an operator's call, all of it public."""
     check_depth(body, deepest)
-    fields = [field.name for field in msgspec.structs.fields(kind)]
+    fields = [field.name for field in msgspec.structs.fields(kind)]  # type: ignore[arg-type]
     allowed = f"must be an object with the fields {', '.join(fields)}"
     try:
         return msgspec.json.decode(body or b"{}", type=kind)

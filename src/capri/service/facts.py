@@ -167,9 +167,7 @@ class Facts:
 
     def certificate(self) -> Any:
         """The guarantee with its assumptions, mechanism and noise."""
-        return self._once(
-            "certificate", self._state, lambda: self._policy.certificate().to_dict()
-        )
+        return self._once("certificate", self._state, lambda: self._policy.certificate().to_dict())
 
 
 def metrics(facts: Facts) -> str:

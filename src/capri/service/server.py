@@ -110,9 +110,7 @@ def store_key() -> bytes | None:
     return key
 
 
-def serve(
-    start: Start, *, host: str, port: int, workers: int, forecast: bool = False
-) -> None:
+def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = False) -> None:
     """Serve until told to stop."""
     settings = load_settings(start.file)
     if start.insecure_local and host not in ("127.0.0.1", "localhost", "::1"):
@@ -132,9 +130,7 @@ def serve(
     _log_plainly()
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
-    print(
-        f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/", flush=True
-    )
+    print(f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/", flush=True)
     if workers == 1:
         start.run(listening)
     else:

@@ -73,7 +73,7 @@ function drawNow(policy, epochs, ledger) {
     tile("Decisions in all", progress.decided.toLocaleString("en"), "", policy.horizon ? `Of ${policy.horizon.toLocaleString("en")}.` : `${progress.released} ${progress.released === 1 ? "release" : "releases"} so far.`),
     tile("Epoch under way", taking ? `${taking.epoch}` : "–", taking ? `${Math.min(100, Math.round((100 * taking.taken) / taking.length))} % taken` : "", closing(taking, rate, policy.rewards), taking ? share(taking.taken / taking.length) : null),
     tile("Response rate", response === null ? "–" : percent(response), "", response === null ? (policy.rewards.missing === null ? "Released with each epoch." : "A missing reward counts as a number.") : `As released with epoch ${last.epoch}.`, waiting ? make("div", { class: "label" }, `${waiting} ${waiting === 1 ? "epoch waits" : "epochs wait"} for rewards`) : null),
-    tile("Privacy lost by any user, at most", figure(spent), `of ε = ${figure(budget)}`, `δ = ${figure(ledger.budget.delta)}`, share(spent / budget, true)),
+    tile("Privacy loss, at most", figure(spent), `of ε = ${figure(budget)}`, `δ = ${figure(ledger.budget.delta)}`, share(spent / budget, true)),
   );
   at("pills").replaceChildren(
     make("li", { class: "live" }, "live"),
@@ -146,7 +146,9 @@ function keep(certificate) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-function drawAlarms(policy) {
+function drawAlarms(policy, operations) {
+  const done = (operations || []).slice(-4).reverse().map((each) => make("tr", {}, make("td", { class: "name" }, each.kind), make("td", {}, Object.entries(each).filter(([name]) => name !== "kind" && name !== "made").map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ")), make("td", { class: "number" }, new Date(1000 * each.made).toLocaleString())));
+  at("history").replaceChildren(done.length ? make("table", {}, make("tbody", {}, done)) : make("p", { class: "soft" }, "Catalogue and mode are as they were declared."));
   at("alarms").replaceChildren(...(policy.notices.length
     ? policy.notices.map((notice) => make("p", { class: "alarm" }, make("b", {}, notice.kind), ` ${notice.text}`))
     : [make("p", { class: "fine" }, "✓ Everything fits"), make("p", { class: "soft" }, "Looked for with every release: misfit of the kernel, rank too small, features without scale, a wait for rewards that is too short, contexts unlike the public rows, drift.")]));
@@ -186,8 +188,8 @@ async function look() {
   const policy = await ask("/v1/policy");
   const stamp = `${policy.progress.released} ${policy.mode} ${policy.actions.join()}`;
   if (stamp !== state.stamp) {
-    const [epochs, estimate, ledger, told, certificate, forecast] = await Promise.all([ask("/v1/epochs"), ask("/v1/estimate"), ask("/v1/ledger"), optional("/v1/explanation"), optional("/v1/certificate"), optional("/v1/forecast")]);
-    Object.assign(state, { stamp, epochs, estimate, ledger, told, certificate, forecast: forecast && forecast.epochs, policy });
+    const [epochs, estimate, ledger, told, certificate, forecast, operations] = await Promise.all([ask("/v1/epochs"), ask("/v1/estimate"), ask("/v1/ledger"), optional("/v1/explanation"), optional("/v1/certificate"), optional("/v1/forecast"), optional("/v1/operations")]);
+    Object.assign(state, { stamp, epochs, estimate, ledger, told, certificate, operations, forecast: forecast && forecast.epochs, policy });
     at("name").textContent = policy.name;
     document.title = `${policy.name} · capri`;
     at("guarantee").textContent = policy.guarantee;
@@ -196,7 +198,7 @@ async function look() {
   }
   show(true);
   drawNow(policy, state.epochs, state.ledger);
-  drawAlarms(policy);
+  drawAlarms(policy, state.operations);
   await drawLive();
   at("stamp").textContent = `As of ${new Date().toLocaleTimeString()}, capri ${policy.version}.`;
 }
