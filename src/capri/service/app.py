@@ -43,6 +43,7 @@ _PAGES = {
     "/assets/icon.svg": ("icon.svg", b"image/svg+xml"),
     "/assets/page.css": ("page.css", b"text/css; charset=utf-8"),
     "/assets/page.js": ("page.js", b"text/javascript; charset=utf-8"),
+    "/assets/chart.js": ("chart.js", b"text/javascript; charset=utf-8"),
     "/assets/charts.js": ("charts.js", b"text/javascript; charset=utf-8"),
     "/assets/api.js": ("api.js", b"text/javascript; charset=utf-8"),
 }
@@ -119,7 +120,9 @@ def application(
     described = Answer(encode(document(guard.limits)))
     get("/v1/openapi.json", _fixed(described), None)
     for path, (file, kind) in _PAGES.items():
-        body = files("capri.service").joinpath("page", file).read_bytes()
+        # Elements and ticks are those of the report's charts.
+        room = files("capri.report" if file == "chart.js" else "capri.service").joinpath
+        body = (room(file) if file == "chart.js" else room("page", file)).read_bytes()
         get(path, _fixed(Answer(body, kind=kind, policy=_SELF)), None)
     return Service(
         doors, Starlette(lifespan=lifespan, exception_handlers={HTTPException: _unknown})

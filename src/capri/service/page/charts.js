@@ -1,47 +1,9 @@
 "use strict";
-/* Small charts of lines and whiskers. All text goes in as text nodes, never as markup. */
-
-const SVG = "http://www.w3.org/2000/svg";
-
-/** An element with attributes and children; strings become text nodes. */
-function make(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
-
-function draw(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
-}
-
-function fill(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") element.addEventListener(name, value);
-    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
-  }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
-  return element;
-}
-
-/** A number for a reader: three digits, no more. */
-function figure(value) {
-  if (value === null || value === undefined) return "–";
-  const size = Math.abs(value);
-  if (size >= 1000) return Math.round(value).toLocaleString("en");
-  if (size > 0 && size < 0.001) return Number(value.toPrecision(2)).toExponential();
-  return String(Number(value.toPrecision(3)));
-}
+/* Small charts of lines and whiskers, on the elements and ticks of the report's chart.js.
+   All text goes in as text nodes, never as markup. */
 
 function percent(value) {
   return value === null || value === undefined ? "–" : `${Math.round(100 * value)} %`;
-}
-
-/** Round values that cover a span, about `wanted` of them. */
-function ticks(low, high, wanted) {
-  const rough = (high - low) / wanted || 1;
-  const unit = 10 ** Math.floor(Math.log10(rough));
-  const step = unit * [1, 2, 5, 10].find((each) => each * unit >= rough * 0.999);
-  const found = [];
-  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + 1e-9 * step; n++) found.push(n * step);
-  return found;
 }
 
 /** Lines over epochs, read out by pointer or arrow keys.
@@ -58,11 +20,11 @@ function lineChart(place, lines, label) {
   const x = (value) => left + (xs.length < 2 ? 0.5 : (value - xs[0]) / (xs.at(-1) - xs[0])) * (width - left - right);
   const y = (value) => height - bottom - (value / high) * (height - top - bottom);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", tabindex: "0", "aria-label": `${label}. ${shown.map((line) => `${line.name}: last ${figure(line.points.at(-1)[1])}`).join("; ")}. Arrow keys read it out.` });
-  for (const tick of ticks(0, high, 4)) svg.append(
+  for (const tick of ticks(0, high, false, 4)) svg.append(
     draw("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: tick ? "rule" : "axis" }),
     draw("text", { x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, figure(tick)),
   );
-  for (const tick of ticks(xs[0], xs.at(-1), 6).filter(Number.isInteger)) svg.append(
+  for (const tick of (xs.length < 2 ? xs : ticks(xs[0], xs.at(-1), false, 6)).filter(Number.isInteger)) svg.append(
     draw("text", { x: x(tick), y: height - 7, "text-anchor": "middle" }, String(tick)),
   );
   const first = shown[0];

@@ -34,7 +34,7 @@ function tile(label, value, unit, more, extra) {
     make("div", { class: "more" }, more || ""));
 }
 
-function span(seconds) {
+function lasting(seconds) {
   if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
@@ -57,7 +57,7 @@ function closing(epoch, rate, rewards) {
   if (!epoch) return "The next epoch is being planned.";
   const left = epoch.length - epoch.taken;
   if (left <= 0) return "Full: goes on until the next is planned.";
-  const soon = rate > 0 ? `, about ${span((60 * left) / rate)} at this pace` : "";
+  const soon = rate > 0 ? `, about ${lasting((60 * left) / rate)} at this pace` : "";
   const clock = rewards.epoch_seconds ? ", or by the clock" : "";
   return `Closes in ${left.toLocaleString("en")} decisions${soon}${clock}.`;
 }
