@@ -390,6 +390,7 @@ def closing(seconds: float) -> dict[str, float]:
         )
         key = key_beside(file)
         with running(service(file, 8117), 8117):
+            load(8117, "/v1/decisions", key, contexts(4), 1.0, 1)
             _, latencies, answers = load(8117, "/v1/decisions", key, contexts(5), seconds, 4)
         epochs = {json.loads(answer)["epoch"] for answer in answers}
     middle = median(latencies)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Any
 
@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from capri.errors import CapriError
+from capri.errors import CapriError, HorizonError, StorageError
 from capri.joint.policy import Capri
 from capri.service.admin import Admin
 from capri.service.clerk import Clerk
@@ -90,6 +90,8 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        with suppress(HorizonError, StorageError):  # keys are served all the same, and /readyz tells
+            await asyncio.to_thread(policy.warm)
         desk = Desk(Clerk(policy), guard, live)
         handlers["desk"] = desk
         try:
