@@ -298,6 +298,13 @@ def singles(seconds: float, turns: int) -> dict[str, Any]:
                     "reward lists", process, 8117, path, key, rewards(answers, BATCH), *many
                 )
                 figures.setdefault("batched rewards a second", []).append(rate * BATCH)
+                one = (seconds / 2, 1)
+                rate, _, _ = load(8117, "/v1/decisions", key, contexts(turn), *one)
+                path = "/v1/decisions:batch"
+                batched, _, _ = load(8117, path, key, contexts(turn, BATCH), *one)
+                figures.setdefault("one connection, batched / single", []).append(
+                    BATCH * batched / rate
+                )
     found = {name: median(values) for name, values in figures.items()}
     for name in ("decisions", "rewards"):
         found[f"{name} / bare"] = found[f"{name} a second"] / found["bare a second"]

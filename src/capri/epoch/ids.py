@@ -11,8 +11,7 @@ public, hence the number may be read.
 """
 
 import secrets
-from base64 import urlsafe_b64decode
-from binascii import b2a_base64
+from binascii import a2b_base64, b2a_base64
 from hashlib import blake2b
 from typing import Any
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from capri.arrays import IntArray
 
 _NUMBER, _TAG, _LENGTH = 6, 9, 20
-_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_URL_SAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 # What an id that was not made here stands for: no decision has this number.
 NOBODY = -1
 
@@ -64,7 +63,7 @@ class DecisionIds:
         if len(text) != _LENGTH or not text.isascii():
             return NOBODY
         try:
-            number = int.from_bytes(urlsafe_b64decode(text)[:_NUMBER])
+            number = int.from_bytes(a2b_base64(text.encode().translate(_STANDARD))[:_NUMBER])
         except ValueError:
             return NOBODY
         return number if secrets.compare_digest(self.text(number), text) else NOBODY
