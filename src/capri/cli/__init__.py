@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-for command in (demo, simulate, arena, run, report, forecast, audit, noise, init, key, serve):
+for command in (demo, simulate, arena, run, report, forecast, audit, noise):
     app.command()(command)
 app.add_typer(certificate, name="certificate")
 
@@ -42,6 +42,10 @@ def _common(
     ] = False,
 ) -> None:
     """Options that come before the command."""
+
+
+for command in (init, key, serve):
+    app.command()(command)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ public, hence the number may be read.
 """
 
 import secrets
-from binascii import a2b_base64, b2a_base64
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 from typing import Any
 
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from capri.arrays import IntArray
 
 _NUMBER, _TAG, _LENGTH = 6, 9, 20
-_URL_SAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 # What an id that was not made here stands for: no decision has this number.
 NOBODY = -1
 
@@ -35,8 +34,7 @@ class DecisionIds:
     """
 
     def __init__(self, key: bytes | None = None) -> None:
-        key = secrets.token_bytes(32) if key is None else key
-        self._keyed = blake2b(key=key, digest_size=_TAG)
+        self._key = secrets.token_bytes(32) if key is None else key
 
     def __repr__(self) -> str:
         return "DecisionIds()"
@@ -50,9 +48,8 @@ class DecisionIds:
     def text(self, number: int) -> str:
         """The id of a decision."""
         head = number.to_bytes(_NUMBER)
-        tag = self._keyed.copy()
-        tag.update(head)
-        return b2a_base64(head + tag.digest(), newline=False).translate(_URL_SAFE).decode()
+        tag = blake2b(head, key=self._key, digest_size=_TAG).digest()
+        return urlsafe_b64encode(head + tag).decode()
 
     def texts(self, numbers: IntArray) -> NDArray[np.str_]:
         """The ids of several decisions."""
@@ -63,7 +60,7 @@ class DecisionIds:
         if len(text) != _LENGTH or not text.isascii():
             return NOBODY
         try:
-            number = int.from_bytes(a2b_base64(text.encode().translate(_STANDARD))[:_NUMBER])
+            number = int.from_bytes(urlsafe_b64decode(text)[:_NUMBER])
         except ValueError:
             return NOBODY
         return number if secrets.compare_digest(self.text(number), text) else NOBODY
