@@ -8,7 +8,7 @@ BROWSER := $(VENV)/.browser
 DATA_ONLY := lifelines obp
 
 .PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
-.PHONY: bench-store arena ablation
+.PHONY: bench-store bench-service serve arena ablation
 .PHONY: tree example-report real screenshot
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -25,6 +25,9 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)  ## CAPRI against uniform play and a non-private run: a table and a picture
 	$(BIN)/capri demo
+
+serve: $(READY)  ## a decision service for an example shop, on this machine alone: http://127.0.0.1:8017/
+	$(BIN)/capri serve examples/service/policy.toml --insecure-local --forecast
 
 lint: $(READY)  ## style, types and import layers: ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -73,6 +76,9 @@ bench-store: $(READY)  ## the durable store: speed against bare SQL, locks, memo
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/pending.py
 
+bench-service: $(READY)  ## the service: speed against a bare endpoint, two workers, a closing epoch
+	$(BIN)/python benchmarks/service.py
+
 bench-ridge: $(READY)  ## private regression: accuracy against epsilon, time and memory
 	$(BIN)/python benchmarks/ridge.py
 	$(BIN)/python benchmarks/ridge.py --speed
@@ -93,8 +99,9 @@ real: $(READY)  ## docs/real.md and its report: CAPRI that is told nothing, on r
 	$(BIN)/capri report build/real -o docs/real-report/report.html
 	$(BIN)/python tools/real_table.py build/real
 
-screenshot: $(READY) $(BROWSER)  ## the picture of the report in README
+screenshot: $(READY) $(BROWSER)  ## the pictures of the report and of the service's page
 	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/report/test_browser.py -k screenshot
+	CAPRI_SCREENSHOT=docs/figures/service.png $(BIN)/pytest -q tests/service/test_page.py -k screenshot
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
 """What the service costs, as ratios within one run.
 
-    python benchmarks/service.py [--seconds 4] [--turns 3] [--only singles | batches | postgres | closing]
+    python benchmarks/service.py [--seconds 4] [--turns 3] [--only singles]
 
 Singles: decisions and rewards over HTTP, each durable before its answer, one worker, SQLite, 32
 keep-alive connections, contexts outside of the pool. Beside it a bare endpoint of the same
@@ -33,7 +33,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parents[1] / "tests"))
 
-import numpy as np
+import numpy as np  # noqa: E402
 
 CONNECTIONS = 32
 BATCH = 100
@@ -144,7 +144,9 @@ def service(file: Path, port: int, *more: str) -> list[str]:
 class Caller(asyncio.Protocol):
     """One connection that asks again as soon as it was answered."""
 
-    def __init__(self, ask: Callable[[], bytes | None], hear: Callable[[float, bytes], None]) -> None:
+    def __init__(
+        self, ask: Callable[[], bytes | None], hear: Callable[[float, bytes], None]
+    ) -> None:
         self._ask, self._hear = ask, hear
         self._buffer = b""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -296,6 +298,13 @@ def singles(seconds: float, turns: int) -> dict[str, Any]:
                     "reward lists", process, 8117, path, key, rewards(answers, BATCH), *many
                 )
                 figures.setdefault("batched rewards a second", []).append(rate * BATCH)
+                one = (seconds / 2, 1)
+                rate, _, _ = load(8117, "/v1/decisions", key, contexts(turn), *one)
+                path = "/v1/decisions:batch"
+                batched, _, _ = load(8117, path, key, contexts(turn, BATCH), *one)
+                figures.setdefault("one connection, batched / single", []).append(
+                    BATCH * batched / rate
+                )
     found = {name: median(values) for name, values in figures.items()}
     for name in ("decisions", "rewards"):
         found[f"{name} / bare"] = found[f"{name} a second"] / found["bare a second"]
@@ -388,9 +397,8 @@ def closing(seconds: float) -> dict[str, float]:
         )
         key = key_beside(file)
         with running(service(file, 8117), 8117):
-            _, latencies, answers = load(
-                8117, "/v1/decisions", key, contexts(5), seconds, 4
-            )
+            load(8117, "/v1/decisions", key, contexts(4), 1.0, 1)
+            _, latencies, answers = load(8117, "/v1/decisions", key, contexts(5), seconds, 4)
         epochs = {json.loads(answer)["epoch"] for answer in answers}
     middle = median(latencies)
     return {

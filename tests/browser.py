@@ -142,9 +142,10 @@ class Browser:
         elif event == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
 
-    def open(self, path: Path) -> None:
-        """Load a file and wait until it is drawn."""
-        self.call("Page.navigate", url=path.resolve().as_uri())
+    def open(self, path: Path | str) -> None:
+        """Load a file, or an address, and wait until it is drawn."""
+        url = path if isinstance(path, str) else path.resolve().as_uri()
+        self.call("Page.navigate", url=url)
         deadline = time.monotonic() + 60
         while self.run("document.readyState") != "complete":
             if time.monotonic() > deadline:

@@ -59,8 +59,16 @@ class Running:
     def start(self) -> None:
         """Start, or start again at the same port."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "capri", "serve", str(self.folder / "policy.toml")]
-            + ["--port", str(self.port), *self.arguments],
+            [
+                sys.executable,
+                "-m",
+                "capri",
+                "serve",
+                str(self.folder / "policy.toml"),
+                "--port",
+                str(self.port),
+                *self.arguments,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

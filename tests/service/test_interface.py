@@ -32,7 +32,12 @@ def test_the_same_key_gives_the_same_decision(shop: Running) -> None:
 def test_a_list_is_judged_item_by_item(shop: Running) -> None:
     made = shop.post(
         "/v1/decisions:batch",
-        [{"context": SOMEBODY}, {"context": SOMEBODY, "key": ""}, 7, {"context": 1, "detail": True}],
+        [
+            {"context": SOMEBODY},
+            {"context": SOMEBODY, "key": ""},
+            7,
+            {"context": 1, "detail": True},
+        ],
     )
     assert [item["status"] for item in made] == ["served", "refused", "refused", "invalid"]
     assert made[1]["error"]["field"] == "key"

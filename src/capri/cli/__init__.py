@@ -24,9 +24,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-COMMANDS = (demo, simulate, arena, run, report, forecast, audit, noise, backup, restore, doctor)
-COMMANDS += (init, key, serve)
-for command in COMMANDS:
+_LABORATORY = (demo, simulate, arena, run, report, forecast, audit, noise)
+_IN_SERVICE = (init, key, serve, backup, restore, doctor)
+for command in (*_LABORATORY, *_IN_SERVICE):
     app.command()(command)
 app.add_typer(certificate, name="certificate")
 app.add_typer(store, name="store")

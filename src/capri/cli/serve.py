@@ -24,6 +24,9 @@ def serve(
     insecure_local: Annotated[
         bool, flag("--insecure-local", "Without keys, for trying out on this machine alone.")
     ] = False,
+    forecast: Annotated[
+        bool, flag("--forecast", "Compute beside it what to expect, for the page.")
+    ] = False,
 ) -> None:
     """Serve a policy over HTTP: decisions, rewards, figures, and a page to look at.
 
@@ -47,7 +50,7 @@ def serve(
     path = Path(file)
     ring = Path(keys) if keys is not None else path.with_suffix(".keys")
     start = Start(path, store or os.environ.get("CAPRI_STORE"), ring, insecure_local)
-    run(start, host=host, port=port, workers=workers)
+    run(start, host=host, port=port, workers=workers, forecast=forecast)
 
 
 def init(
@@ -68,7 +71,9 @@ def init(
     names = [name.strip() for name in actions.split(",") if name.strip()]
     path.write_text(example_file(Path(rows), names, path.parent), encoding="utf-8")
     typer.echo(f"{output}: look through it, then")
-    typer.echo(f"  capri key shop --roles decide,reward,operator --file {path.with_suffix('.keys')}")
+    typer.echo(
+        f"  capri key shop --roles decide,reward,operator --file {path.with_suffix('.keys')}"
+    )
     typer.echo(f"  capri serve {output}")
 
 

@@ -288,6 +288,14 @@ class Backing:
             raise HorizonError(f"all {self._horizon} decisions of the horizon are taken")
         return self._keeper.plan(view.newest.number)
 
+    def warm(self) -> None:
+        """Plan an epoch where there is none, and read the laws that the next decisions play."""
+        self.plan()
+        for epoch in self._keeper.view.epochs:
+            for stretch in epoch.stretches:
+                if epoch.accepts:
+                    self._keeper.chooser(stretch.law)
+
     def close_epoch(self, *, early: bool) -> None:
         """Close every epoch whose decisions are all taken, or also the one under way."""
         self._repeat(lambda: self._keeper.close_all(early=early))

@@ -81,6 +81,14 @@ class Flights(Operated):
             coming = self._next if full and self._backing is None else None
             return (coming or self._problem).actions
 
+    def warm(self) -> None:
+        """Do now what the next decision would wait for: planning, and reading what is played."""
+        self._check_process()
+        if self._backing is not None:
+            self._backing.warm()
+        else:
+            self.plan()
+
     def plan(self) -> EpochPlan:
         """The public plan of the epoch under way; opens one where there is none, closes none."""
         self._check_process()

@@ -23,9 +23,7 @@ class Admin:
 
     def operations(self) -> Any:
         """What was done to the policy, one line each."""
-        return [
-            operation.to_dict() for operation in getattr(self._policy, "operations", ())
-        ]
+        return [operation.to_dict() for operation in getattr(self._policy, "operations", ())]
 
     async def catalogue(self, call: Call) -> Answer:
         """``POST /v1/admin/catalogue``: other actions, from the next epoch on."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Any
 
@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from capri.errors import CapriError
+from capri.errors import CapriError, HorizonError, StorageError
 from capri.joint.policy import Capri
 from capri.service.admin import Admin
 from capri.service.clerk import Clerk
@@ -26,11 +26,24 @@ from capri.service.openapi import document
 
 _SELF = b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
 _SELF += b"img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_FIGURES = (
+    "policy",
+    "epochs",
+    "estimate",
+    "explanation",
+    "certificate",
+    "ledger",
+    "shadow",
+    "forecast",
+)
+_READY = 2.0  # seconds within which a store answers that is ready
 _PAGES = {
     "/": ("index.html", b"text/html; charset=utf-8"),
     "/v1/docs": ("api.html", b"text/html; charset=utf-8"),
+    "/assets/icon.svg": ("icon.svg", b"image/svg+xml"),
     "/assets/page.css": ("page.css", b"text/css; charset=utf-8"),
     "/assets/page.js": ("page.js", b"text/javascript; charset=utf-8"),
+    "/assets/chart.js": ("chart.js", b"text/javascript; charset=utf-8"),
     "/assets/charts.js": ("charts.js", b"text/javascript; charset=utf-8"),
     "/assets/api.js": ("api.js", b"text/javascript; charset=utf-8"),
 }
@@ -59,13 +72,14 @@ def application(
     keys: KeyRing | None,
     hosts: tuple[str, ...] = (),
     limits: Limits | None = None,
+    expected: Callable[[], Any] = lambda: None,
 ) -> Service:
     """The service of an open policy; it is closed with the service.
 
     Without ``keys`` whoever reaches it may do everything: for this machine alone.
     """
     guard = Guard(keys, hosts, limits or Limits())
-    facts, live = Facts(policy, name), Live()
+    facts, live = Facts(policy, name, expected), Live()
     doors: dict[str, Door] = {}
 
     def post(path: str, handler: Handler, role: str) -> None:
@@ -76,6 +90,8 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        with suppress(HorizonError, StorageError):  # keys are served all the same, and /readyz tells
+            await asyncio.to_thread(policy.warm)
         desk = Desk(Clerk(policy), guard, live)
         handlers["desk"] = desk
         try:
@@ -94,7 +110,7 @@ def application(
     post("/v1/decisions", at_desk("decide"), DECIDE)
     post("/v1/rewards", at_desk("reward"), REWARD)
     post("/v1/decisions:batch", at_desk("decide_many"), DECIDE)
-    for what in ("policy", "epochs", "estimate", "explanation", "certificate", "ledger"):
+    for what in _FIGURES:
         get(f"/v1/{what}", _read(getattr(facts, what)), READ)
     get("/v1/operations", _read(admin.operations), READ)
     get("/v1/live", _read(live.to_dict), OPERATOR)
@@ -106,7 +122,9 @@ def application(
     described = Answer(encode(document(guard.limits)))
     get("/v1/openapi.json", _fixed(described), None)
     for path, (file, kind) in _PAGES.items():
-        body = files("capri.service").joinpath("page", file).read_bytes()
+        # Elements and ticks are those of the report's charts.
+        room = files("capri.report" if file == "chart.js" else "capri.service").joinpath
+        body = (room(file) if file == "chart.js" else room("page", file)).read_bytes()
         get(path, _fixed(Answer(body, kind=kind, policy=_SELF)), None)
     return Service(
         doors, Starlette(lifespan=lifespan, exception_handlers={HTTPException: _unknown})
@@ -144,8 +162,9 @@ async def _healthy(_: Call) -> Answer:
 def _ready(facts: Facts) -> Handler:
     async def handle(_: Call) -> Answer:
         try:
-            await asyncio.to_thread(facts.check)
-        except CapriError:
+            async with asyncio.timeout(_READY):
+                await asyncio.to_thread(facts.check)
+        except (CapriError, TimeoutError):
             return Answer(encode({"status": "the store does not answer"}), 503)
         return Answer(encode({"status": "ready"}))
 

@@ -5,14 +5,17 @@ fail all the same, the others are done by themselves.
 """
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
+
+from msgspec import UNSET
 
 from capri.cells import number_or_missing
 from capri.epoch.decide import Decisions, RewardStatus, VisitStatus
 from capri.errors import CapriError, ConfigurationError, HorizonError
 from capri.joint.policy import Capri
 from capri.service.contexts import ContextReader, Marks
-from capri.service.messages import Decided, RewardItem, Rewarded, Visit
+from capri.service.messages import Decided, Rewarded, RewardItem, Visit
 
 # An id that was never given and a reward that is late meet the same answer.
 _REWARDS = [str(status).replace("unknown", "late") for status in RewardStatus]
@@ -31,6 +34,8 @@ class Clerk:
                 "a service needs a policy whose contexts have a schema and whose actions have names"
             )
         self._policy, self._reader = policy, ContextReader(schema)
+        takes = signature(policy.act_many).parameters
+        self.takes_sets, self.takes_chosen = "available" in takes, "chosen" in takes
 
     # -- deciding ---------------------------------------------------------------------------------
 
@@ -39,14 +44,34 @@ class Clerk:
         rows, marks = self._reader.rows([visit.context for visit in visits])
         users = None if visits[0].user is None else [visit.user for visit in visits]
         keys = None if visits[0].key is None else [visit.key for visit in visits]
-        return self._decided(visits, rows, users, keys, marks)
+        asked = {"users": users, "keys": keys, **self._more(visits)}
+        return self._decided(visits, rows, asked, marks)
+
+    def _more(self, visits: list[Visit]) -> dict[str, list[Any]]:
+        """Sets of available actions, and what another system chose: private, whatever they are."""
+        found: dict[str, list[Any]] = {}
+        if any(visit.actions is not UNSET for visit in visits):
+            found["available"] = [
+                None
+                if visit.actions is UNSET
+                else visit.actions if isinstance(visit.actions, list) else []
+                for visit in visits
+            ]  # fmt: skip
+        if any(visit.chosen is not UNSET for visit in visits):
+            found["chosen"] = [
+                visit.chosen if isinstance(visit.chosen, str) else None for visit in visits
+            ]
+            found["chosen_propensities"] = [
+                number_or_missing(None if visit.chosen is UNSET else visit.chosen_propensity)
+                for visit in visits
+            ]
+        return found
 
     def _decided(
         self,
         visits: Sequence[Visit],
         rows: Any,
-        users: list[Any] | None,
-        keys: list[Any] | None,
+        asked: dict[str, list[Any] | None],
         marks: Sequence[Marks],
     ) -> list[Any]:
         """In one transaction where that is possible, else in halves.
@@ -54,7 +79,7 @@ class Clerk:
         Only so many fit before a public boundary such as the end of an epoch.
         """
         try:
-            made = self._policy.act_many(rows, users=users, keys=keys)
+            made = self._policy.act_many(rows, **asked)
         except (HorizonError, ConfigurationError) as problem:
             if len(visits) == 1:
                 return [problem]
@@ -65,8 +90,7 @@ class Clerk:
                 for outcome in self._decided(
                     visits[part],
                     rows[part],
-                    None if users is None else users[part],
-                    None if keys is None else keys[part],
+                    {name: None if each is None else each[part] for name, each in asked.items()},
                     marks[part],
                 )
             ]

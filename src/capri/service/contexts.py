@@ -36,7 +36,7 @@ class ContextReader:
         self._dimension = schema.dimension
 
     def row(self, context: Any) -> tuple[list[float], Marks]:
-        """The numbers of one context, NaN where nothing stands for a missing cell, and its marks."""
+        """The numbers of one context, NaN where nothing stands for a missing cell; its marks."""
         if not isinstance(context, dict):
             return [nan] * self._dimension, (NO_RECORD,)
         numbers: list[float] = []
@@ -82,7 +82,8 @@ class ContextReader:
         if len(sound) == len(contexts):
             return together, [()] * len(contexts)
         others = sorted(set(range(len(contexts))) - set(sound))
-        rows, marks = np.empty((len(contexts), self._dimension)), [()] * len(contexts)
+        rows = np.empty((len(contexts), self._dimension))
+        marks: list[Marks] = [()] * len(contexts)
         rows[sound] = together
         for place in others:
             rows[place], marks[place] = self.row(contexts[place])

@@ -3,6 +3,8 @@
 import time
 from typing import Any
 
+from msgspec import UNSET
+
 from capri.errors import CapriError
 from capri.service.clerk import Clerk
 from capri.service.door import Answer, Call, Guard, refusal_of
@@ -21,10 +23,11 @@ class Desk:
     def __init__(self, clerk: Clerk, guard: Guard, live: Live) -> None:
         self._guard, self._limits, self._live = guard, guard.limits, live
         self._visit_needs, self._reward_needs = clerk.visit_needs, clerk.reward_needs
-        waiting = guard.limits.waiting
-        self._plain = Lane("decide", clerk.decide, waiting)
-        self._keyed = Lane("decide-keyed", clerk.decide, waiting)
-        self._rewards = Lane("reward", clerk.reward, waiting)
+        self._takes_sets, self._takes_chosen = clerk.takes_sets, clerk.takes_chosen
+        most = (guard.limits.waiting, guard.limits.answer_seconds)
+        self._plain = Lane("decide", clerk.decide, *most)
+        self._keyed = Lane("decide-keyed", clerk.decide, *most)
+        self._rewards = Lane("reward", clerk.reward, *most)
 
     def stop(self) -> None:
         """End after what waits."""
@@ -53,7 +56,8 @@ class Desk:
         visits = read_many(call.body, Visit, self._limits.deepest, self._limits.largest_batch)
         self._guard.admit(call.holder, max(1, len(visits)))
         outcomes: list[Any] = list(visits)
-        plain, keyed = [], []
+        plain: list[int] = []
+        keyed: list[int] = []
         for place, visit in enumerate(visits):
             if isinstance(visit, Visit):
                 try:
@@ -73,6 +77,10 @@ class Desk:
         return Answer(encode([_item(outcome) for outcome in outcomes]))
 
     def _check_visit(self, visit: Visit) -> None:
+        if not self._takes_sets and visit.actions is not UNSET:
+            raise RefusalError(501, "this policy offers all of its actions to everybody", "actions")
+        if not self._takes_chosen and visit.chosen is not UNSET:
+            raise RefusalError(501, "this policy has the mode 'active' alone", "chosen")
         if self._visit_needs:
             needed(self._visit_needs, visit)
         elif visit.user is not None:
@@ -132,7 +140,9 @@ def _item(outcome: Any) -> Any:
         return outcome.item()
     if isinstance(outcome, BaseException):
         _, said = refusal_of(outcome)
-        return Refused("refused", Problem(said if isinstance(outcome, CapriError) else "failed here"))
+        return Refused(
+            "refused", Problem(said if isinstance(outcome, CapriError) else "failed here")
+        )
     return outcome
 
 

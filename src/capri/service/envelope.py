@@ -16,6 +16,8 @@ import msgspec
 from capri.service.messages import LONGEST_ID, LONGEST_KEY, RefusalError, RewardItem, Visit
 
 Item = TypeVar("Item")
+# How the reader of typed JSON says no; bytes that are no UTF-8 have an error of their own.
+_UNREAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _KEY = f"must be a text of 1 to {LONGEST_KEY} characters"
 _USER = f"must be a text of 1 to {LONGEST_KEY} characters, or a whole number below 2^63"
@@ -59,20 +61,18 @@ def read_one(body: bytes, kind: type[Item], deepest: int) -> Item:
     check_depth(body, deepest)
     try:
         item = _DECODERS[kind][0].decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREAD:
         return _judged(_parsed(body), kind)
     _check(item, kind)
     return item  # type: ignore[no-any-return]
 
 
-def read_many(
-    body: bytes, kind: type[Item], deepest: int, most: int
-) -> list[Item | RefusalError]:
+def read_many(body: bytes, kind: type[Item], deepest: int, most: int) -> list[Item | RefusalError]:
     """A list of items, each judged by itself."""
     check_depth(body, deepest)
     try:
         items = _DECODERS[kind][1].decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREAD:
         items = _parsed(body)
     if not isinstance(items, list):
         raise RefusalError(422, "must be a list of objects", "body")
@@ -94,11 +94,11 @@ def _one_of_many(item: Any, kind: type[Item]) -> Item | RefusalError:
 def read_as(body: bytes, kind: type[Item], deepest: int) -> Item:
     """The body of an operator's call, all of it public."""
     check_depth(body, deepest)
-    fields = [field.name for field in msgspec.structs.fields(kind)]
+    fields = [field.name for field in msgspec.structs.fields(kind)]  # type: ignore[arg-type]
     allowed = f"must be an object with the fields {', '.join(fields)}"
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREAD:
         raise RefusalError(422, f"{allowed}, as /v1/openapi.json has them", "body") from None
 
 

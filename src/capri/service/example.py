@@ -45,6 +45,8 @@ def _column(column: Column) -> str:
             pass
     if getattr(column, "missing", None) == "own":
         lines.append('missing = "own"  # a missing value is a value of its own')
+    elif isinstance(column, Categorical):
+        lines.append('# missing = "own"  # else a missing value is like one of no level')
     else:
         lines.append('# missing = "own"  # else a visit without this column counts for nothing')
     return "\n".join(lines) + "\n"

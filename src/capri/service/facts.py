@@ -5,13 +5,13 @@ Heavy figures change with a release and with nothing else, so each is computed o
 
 import time
 from collections.abc import Callable
-from math import isfinite
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from capri.errors import CapriError
+from capri.files import json_values
 from capri.joint.policy import Capri
 from capri.spaces import ContextPool, FixedActions
 from capri.version import VERSION
@@ -23,8 +23,11 @@ _BRIEF = 0.5  # seconds for which progress is not asked for again
 class Facts:
     """Public figures of one policy."""
 
-    def __init__(self, policy: Capri, name: str) -> None:
-        self._policy, self._name = policy, name
+    def __init__(
+        self, policy: Capri, name: str, expected: Callable[[], Any] = lambda: None
+    ) -> None:
+        """``expected``: looks for a forecast, which may be on its way."""
+        self._policy, self._name, self._look_for = policy, name, expected
         self._lock = Lock()
         self._known: dict[str, tuple[object, Any]] = {}
 
@@ -32,7 +35,7 @@ class Facts:
         with self._lock:
             known = self._known.get(name)
             if known is None or known[0] != state:
-                known = self._known[name] = (state, _plain(compute()))
+                known = self._known[name] = (state, json_values(compute()))
             return known[1]
 
     def progress(self) -> Any:
@@ -57,7 +60,21 @@ class Facts:
     def policy(self) -> Any:
         """What it is, and how far it has come."""
         fixed = self._once("policy", self._state, self._described)
-        return fixed | {"progress": self.progress()}
+        return fixed | {**self._mode(), "progress": self.progress()}
+
+    def _mode(self) -> dict[str, Any]:
+        """Who decides, and by which default."""
+        mode = getattr(self._policy, "mode", None)
+        told: dict[str, Any] = {"mode": "active"} if mode is None else mode.to_dict()
+        return told
+
+    def shadow(self) -> Any:
+        """What the policy would have been worth where another system decided, as released."""
+        return [json_values(record.to_dict()) for record in getattr(self._policy, "shadows", ())]
+
+    def forecast(self) -> Any:
+        """What was expected before the first user; without a file of it, nothing."""
+        return self._look_for() or {"functions": 0, "epochs": []}
 
     def _described(self) -> dict[str, Any]:
         policy, problem = self._policy, self._policy.problem
@@ -70,7 +87,6 @@ class Facts:
             "version": VERSION,
             "guarantee": policy.guarantee,
             "model": str(policy.model),
-            "mode": str(getattr(policy, "mode", "active")),
             "kernel": str(policy.kernel),
             "budget": None
             if budget is None
@@ -89,7 +105,7 @@ class Facts:
 
     def epochs(self) -> Any:
         """One record for each closed epoch."""
-        return [_plain(record.to_dict()) for record in self._policy.epochs]
+        return [json_values(record.to_dict()) for record in self._policy.epochs]
 
     def estimate(self) -> Any:
         """By action, over the public contexts: estimated reward, how often it is played now."""
@@ -145,33 +161,13 @@ class Facts:
         spent = ledger.spent
         return {
             "budget": {"epsilon": ledger.budget.epsilon, "delta": ledger.budget.delta},
-            "spent": {"epsilon": spent.epsilon, "delta": spent.delta, "mu": _plain(spent.mu)},
-            "releases": [_plain(event.to_dict()) for event in ledger.events],
+            "spent": {"epsilon": spent.epsilon, "delta": spent.delta, "mu": json_values(spent.mu)},
+            "releases": [json_values(event.to_dict()) for event in ledger.events],
         }
 
     def certificate(self) -> Any:
         """The guarantee with its assumptions, mechanism and noise."""
-        return self._once(
-            "certificate", self._state, lambda: self._policy.certificate().to_dict()
-        )
-
-
-def _plain(value: Any) -> Any:
-    """Values that JSON can hold: what is not finite is null."""
-    match value:
-        case dict():
-            return {str(key): _plain(item) for key, item in value.items()}
-        case str():
-            return str(value)
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case np.ndarray() | np.generic():
-            return _plain(value.tolist())
-        case float():
-            return value if isfinite(value) else None
-    if value is None or isinstance(value, int):
-        return value
-    return _plain(vars(value)) if hasattr(value, "__dict__") else str(value)
+        return self._once("certificate", self._state, lambda: self._policy.certificate().to_dict())
 
 
 def metrics(facts: Facts) -> str:

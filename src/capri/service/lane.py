@@ -10,23 +10,31 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
+from capri.errors import StorageError
 from capri.service.messages import RefusalError
 
 Work = Callable[[list[Any]], list[Any]]
 # Items of one call: a transaction holds up others while it runs.
 _MOST = 2048
+_PERIOD = 0.5
 
 
 class Lane:
-    """One thread that works on lists of items; each item's outcome is a value or an exception."""
+    """One thread that works on lists of items; each item's outcome is a value or an exception.
 
-    def __init__(self, name: str, work: Work, waiting: int) -> None:
-        self._work, self._limit = work, waiting
+    Who waits for longer than ``patience`` seconds is told that the store is away. What was asked
+    for may still happen; it was not acknowledged, and with its key it may be asked for again.
+    """
+
+    def __init__(self, name: str, work: Work, waiting: int, patience: float = 10.0) -> None:
+        self._work, self._limit, self._patience = work, waiting, patience
+        self._asked: dict[asyncio.Future[list[Any]], float] = {}
         self._queue: SimpleQueue[tuple[asyncio.Future[list[Any]], list[Any]] | None] = SimpleQueue()
         self._waiting = 0
         self._loop = asyncio.get_running_loop()
         self._thread = Thread(target=self._run, name=f"capri-{name}", daemon=True)
         self._thread.start()
+        self._watch = self._loop.call_later(_PERIOD, self._hurry)
 
     async def do(self, items: list[Any]) -> list[Any]:
         """The outcome of each item."""
@@ -34,14 +42,25 @@ class Lane:
             raise RefusalError(503, "too much is waiting: try again", wait=1)
         self._waiting += len(items)
         future: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._asked[future] = self._loop.time()
         self._queue.put((future, items))
         try:
             return await future
         finally:
+            del self._asked[future]
             self._waiting -= len(items)
+
+    def _hurry(self) -> None:
+        """Look from time to time who has waited for too long."""
+        overdue = self._loop.time() - self._patience
+        for future, asked in list(self._asked.items()):
+            if asked < overdue and not future.done():
+                future.set_exception(StorageError("the store takes too long"))
+        self._watch = self._loop.call_later(_PERIOD, self._hurry)
 
     def stop(self) -> None:
         """End after what waits."""
+        self._watch.cancel()
         self._queue.put(None)
         self._thread.join(30.0)
 

@@ -13,6 +13,7 @@ class Limits:
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     idle_seconds: float = 60.0
+    answer_seconds: float = 10.0
     rate: float = 20_000.0
     waiting: int = 20_000
 

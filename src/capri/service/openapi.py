@@ -41,6 +41,8 @@ _READS = {
     "/v1/explanation": ("What the releases made it believe", "object"),
     "/v1/certificate": ("The certificate of differential privacy", "object"),
     "/v1/ledger": ("What was promised and spent, release by release", "object"),
+    "/v1/shadow": ("What the policy would have been worth, as released", "array"),
+    "/v1/forecast": ("What was expected before the first user", "object"),
     "/v1/operations": ("What operators did, one line each", "array"),
 }
 
@@ -57,9 +59,7 @@ def document(limits: Limits) -> dict[str, Any]:
     rewarded = {"type": "array", "items": {"anyOf": [_ref("Rewarded"), _ref("Refused")]}}
     accepted = {"type": "object"}
     paths: dict[str, Any] = {
-        "/v1/decisions": _post(
-            "decide", "Decide for one visit", _ref("Visit"), _ref("Decided")
-        ),
+        "/v1/decisions": _post("decide", "Decide for one visit", _ref("Visit"), _ref("Decided")),
         "/v1/decisions:batch": _post(
             "decide", "Decide for many visits, item by item", visits, decided
         ),
@@ -126,6 +126,6 @@ def _post(role: str, text: str, body: dict[str, Any], answer: dict[str, Any]) ->
 
 def _get(role: str | None, text: str, kind: str | None) -> dict[str, Any]:
     content = _json({"type": kind}) if kind else {"content": {"text/plain": {}}}
-    told = {"description": f"Role `{role}`."} if role else {"security": []}
+    told: dict[str, Any] = {"description": f"Role `{role}`."} if role else {"security": []}
     answers = {"200": {"description": text, **content}, **_refusals()}
     return {"get": {"summary": text, **told, "responses": answers}}

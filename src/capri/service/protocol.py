@@ -1,7 +1,7 @@
 """HTTP on a connection, with patience that ends: for headers, for bodies, for their size."""
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -19,7 +19,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     header_seconds = 10.0
     body_seconds = 10.0
-    _watched: "WeakSet[PatientProtocol]" = WeakSet()
+    _watched: ClassVar["WeakSet[PatientProtocol]"] = WeakSet()
     _watch: asyncio.TimerHandle | None = None
     _deadline: float | None = None
     _size = 0

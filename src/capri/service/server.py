@@ -7,16 +7,18 @@ import socket
 import sys
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
 
 from capri.errors import ConfigurationError, KernelWarning, StorageError
+from capri.service.foresight import read_forecast, start_forecast
 from capri.service.keys import ENVIRONMENT, KeyRing
 from capri.service.protocol import PatientProtocol
 from capri.service.settings import Settings, load_settings
+from capri.service.workers import supervise
 
 STORE_KEY = "CAPRI_STORE_KEY"
 # Seconds for requests under way when the service is told to stop.
@@ -53,7 +55,27 @@ class Start:
             keys=None if self.insecure_local else self.ring(),
             hosts=settings.hosts,
             limits=settings.limits,
+            expected=partial(read_forecast, self.file),
         )
+
+    def run(self, listening: socket.socket) -> None:
+        """Serve at a socket until told to stop, in this process."""
+        limits = load_settings(self.file).limits
+        config = uvicorn.Config(
+            self,
+            factory=True,
+            http=PatientProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=int(limits.idle_seconds),
+            timeout_graceful_shutdown=_PARTING,
+        )
+        uvicorn.Server(config).run(sockets=[listening])
 
     def ring(self) -> KeyRing:
         """The keys; none at all is an error."""
@@ -88,7 +110,7 @@ def store_key() -> bytes | None:
     return key
 
 
-def serve(start: Start, *, host: str, port: int, workers: int) -> None:
+def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = False) -> None:
     """Serve until told to stop."""
     settings = load_settings(start.file)
     if start.insecure_local and host not in ("127.0.0.1", "localhost", "::1"):
@@ -98,33 +120,21 @@ def serve(start: Start, *, host: str, port: int, workers: int) -> None:
     if not start.insecure_local:
         start.ring()
     # Filled and found sound before a worker starts; also tells of a store that is another's.
-    open_policy(settings, start.store).close()
-    config = uvicorn.Config(
-        start,
-        factory=True,
-        host=host,
-        port=port,
-        http=PatientProtocol,
-        ws="none",
-        lifespan="on",
-        workers=workers,
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=int(settings.limits.idle_seconds),
-        timeout_graceful_shutdown=_PARTING,
-    )
+    policy = open_policy(settings, start.store)
+    try:
+        settings.begin(policy)
+    finally:
+        policy.close()
+    if forecast:
+        start_forecast(start.file)
     _log_plainly()
     listening = _listen(host, port)
-    address = listening.getsockname()
     shown = f"[{host}]" if ":" in host else host
-    print(f"capri: {settings.name} at http://{shown}:{address[1]}/", flush=True)
+    print(f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/", flush=True)
     if workers == 1:
-        uvicorn.Server(config).run(sockets=[listening])
-        return
-    Multiprocess(config, target=uvicorn.Server(config).run, sockets=[listening]).run()
+        start.run(listening)
+    else:
+        supervise(start.run, listening, workers)
 
 
 def _listen(host: str, port: int) -> socket.socket:

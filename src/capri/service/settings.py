@@ -28,6 +28,9 @@ from capri.spaces import ContextPool, FixedActions
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
+_TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions")
+_TABLES = ("context", "budget", "reward", "users", "epoch", "options", "service")
+_MODES = ("active", "shadow", "default")
 _PUBLIC_ROWS = 200  # where no file of public rows is given
 
 
@@ -38,12 +41,24 @@ class Settings:
     path: Path
     name: str
     arguments: Mapping[str, Any]
+    mode: str = "active"
+    default: str | None = None
     hosts: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     def policy(self, *, store: str | None, store_key: bytes | None = None) -> Capri:
         """The policy, in its store."""
         return Capri(**self.arguments, store=store, store_key=store_key)
+
+    def begin(self, policy: Capri) -> None:
+        """Put a new policy into its first mode; later on operators change it."""
+        if self.mode == "active" or policy.progress.decided:
+            return
+        change = getattr(policy, "set_mode", None)
+        if change is None:
+            raise ConfigurationError(f"mode {self.mode!r} is not offered: give 'active'")
+        if not getattr(policy, "operations", ()):
+            change(self.mode, action=self.default)
 
     @property
     def default_store(self) -> str:
@@ -66,14 +81,11 @@ def load_settings(path: Path) -> Settings:
 
 
 def _settings(given: Given, path: Path) -> Settings:
-    given.only(
-        ("name", "model", "kernel", "lengthscale", "horizon", "public", "actions", "context")
-        + ("budget", "reward", "users", "epoch", "options", "service")
-    )
+    given.only((*_TOP, *_TABLES))
     name = given.text("name", path.stem)
     columns = [_column(each) for each in given.tables("context")]
     with given.at("context"):
-        schema = Schema(columns)
+        schema = Schema(tuple(columns))
     arguments: dict[str, Any] = {
         "contexts": _contexts(given, schema, path.parent),
         "actions": _actions(given, path.parent),
@@ -85,11 +97,13 @@ def _settings(given: Given, path: Path) -> Settings:
         **_users(given),
         **_epoch(given),
     }
+    mode = given.word("mode", _MODES, "active")
+    default = _default(given, mode, arguments["actions"])
     hosts, limits = _service(given)
     options = given.take("options", {})
     inner = given.inner(options, "options")
     arguments |= {key: inner.take(key) for key in options}
-    settings = Settings(path, name, arguments, hosts, limits)
+    settings = Settings(path, name, arguments, mode, default, hosts, limits)
     if given.source.thorough:
         _try(settings, given, options)
     return settings
@@ -122,7 +136,7 @@ _BLAMED: dict[str, tuple[str | int, ...]] = {
 }
 
 
-# -- contexts ---------------------------------------------------------------------------------------
+# -- contexts --------------------------------------------------------------------------------------
 
 
 def _column(given: Given) -> Column:
@@ -137,17 +151,18 @@ def _column(given: Given) -> Column:
     values = [given.take(key) for key in own]
     with given.at("missing" if missing is not None else "name", "levels", "low", "high"):
         if kind == "numeric":
-            return Numeric(name, *values, missing)
+            return Numeric(name, values[0], values[1], missing)
         if kind == "boolean":
             return Boolean(name, missing)
-        return Categorical(name, *values, missing)
+        return Categorical(name, values[0], missing)
 
 
 def _contexts(given: Given, schema: Schema, folder: Path) -> ContextPool:
     """The public law of who comes: rows of a file, or rows spread over the declared ranges."""
     file = given.take("public")
     if file is None:
-        return ContextPool(spread_rows(schema, _PUBLIC_ROWS), schema=schema)
+        rows: Any = spread_rows(schema, _PUBLIC_ROWS)
+        return ContextPool(rows, schema=schema)
     with given.at("public"):
         if not isinstance(file, str):
             raise ConfigurationError(f"public must name a CSV file, got {file!r}")
@@ -165,7 +180,7 @@ def _contexts(given: Given, schema: Schema, folder: Path) -> ContextPool:
         return ContextPool(table, weights, schema)  # type: ignore[arg-type]
 
 
-# -- actions and kernel -----------------------------------------------------------------------------
+# -- actions and kernel ----------------------------------------------------------------------------
 
 
 def actions_from(rows: object, folder: Path) -> object:
@@ -205,6 +220,15 @@ def _actions(given: Given, folder: Path) -> FixedActions:
         return actions
 
 
+def _default(given: Given, mode: str, actions: FixedActions) -> str | None:
+    """The action that everybody gets in mode "default"."""
+    if mode != "default":
+        if given.take("action") is not None:
+            raise given.error('action is of use with mode = "default" only', "action")
+        return None
+    return given.word("action", actions.names or ())
+
+
 def _kernel(given: Given) -> Any:
     kernel = given.take("kernel", "auto")
     lengthscale = given.take("lengthscale")
@@ -223,7 +247,7 @@ def _kernel(given: Given) -> Any:
         return kernel_by_name(kernel, 0.5 if lengthscale is None else lengthscale)
 
 
-# -- promises and rewards ---------------------------------------------------------------------------
+# -- promises and rewards --------------------------------------------------------------------------
 
 
 def _table(given: Given, key: str, allowed: tuple[str, ...]) -> Given:
@@ -313,7 +337,7 @@ def _epoch(given: Given) -> dict[str, Any]:
     return {"epoch_time": _duration(inner, "time", inner.take("time"))}
 
 
-# -- the service ------------------------------------------------------------------------------------
+# -- the service -----------------------------------------------------------------------------------
 
 
 def _service(given: Given) -> tuple[tuple[str, ...], Limits]:

@@ -42,7 +42,9 @@ def guessed(cells: Sequence[str]) -> list[object]:
     if present and all(cell.lower() in _TRUTH for cell in present):
         return [_TRUTH[cell.lower()] if cell else None for cell in cells]
     numbers = [number_of(cell) for cell in cells]
-    if present and all(number is not None for cell, number in zip(cells, numbers, strict=True) if cell):
+    if present and all(
+        number is not None for cell, number in zip(cells, numbers, strict=True) if cell
+    ):
         return list(numbers)
     return [cell or None for cell in cells]
 

@@ -1,1 +1,246 @@
+"use strict";
+/* The page of a service: asks it every few seconds and draws what it says. */
 
+const PERIOD = 2500;
+const state = { key: sessionStorage.getItem("capri-key"), seen: [], rates: [], releases: -1, mode: "", operator: true };
+const at = (id) => document.getElementById(id);
+
+class Refused extends Error {
+  constructor(status) { super(String(status)); this.status = status; }
+}
+
+async function ask(path) {
+  const headers = state.key ? { Authorization: `Bearer ${state.key}` } : {};
+  const response = await fetch(path, { headers, credentials: "omit", redirect: "error", cache: "no-store" });
+  if (!response.ok) throw new Refused(response.status);
+  return response.json();
+}
+
+function tell(problem) {
+  at("problem").textContent = problem || "";
+  at("problem").hidden = !problem;
+}
+
+function show(open) {
+  at("door").hidden = open;
+  at("main").hidden = !open;
+}
+
+// -- now ----------------------------------------------------------------------------------------
+
+function tile(label, value, unit, more, extra) {
+  return make("div", { class: "tile" }, make("div", { class: "label" }, label),
+    make("div", { class: "figure" }, value, unit ? make("small", {}, ` ${unit}`) : null), extra || null,
+    make("div", { class: "more" }, more || ""));
+}
+
+function lasting(seconds) {
+  if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+/** Decisions a minute, from how many there were over the last minute of looks. */
+function pace(decided) {
+  const now = performance.now() / 1000;
+  state.seen.push([now, decided]);
+  while (state.seen.length > 2 && now - state.seen[0][0] > 60) state.seen.shift();
+  const [since, before] = state.seen[0];
+  const rate = now > since ? (60 * (decided - before)) / (now - since) : 0;
+  const last = state.seen.at(-2);
+  if (last) state.rates.push((60 * (decided - last[1])) / (now - last[0]));
+  if (state.rates.length > 60) state.rates.shift();
+  return rate;
+}
+
+function closing(epoch, rate, rewards) {
+  if (!epoch) return "The next epoch is being planned.";
+  const left = epoch.length - epoch.taken;
+  if (left <= 0) return "Full: goes on until the next is planned.";
+  const soon = rate > 0 ? `, about ${lasting((60 * left) / rate)} at this pace` : "";
+  const clock = rewards.epoch_seconds ? ", or by the clock" : "";
+  return `Closes in ${left.toLocaleString("en")} decisions${soon}${clock}.`;
+}
+
+function drawNow(policy, epochs, ledger) {
+  const progress = policy.progress, rate = pace(progress.decided);
+  const taking = progress.under_way.find((epoch) => epoch.open);
+  const waiting = progress.under_way.filter((epoch) => !epoch.open).length;
+  const last = epochs.at(-1), budget = ledger.budget.epsilon, spent = ledger.spent.epsilon;
+  const response = last && last.response_rate !== undefined ? last.response_rate : null;
+  at("tiles").replaceChildren(
+    tile("Decisions a minute", figure(rate), "", "Over the last minute.", spark(state.rates)),
+    tile("Decisions in all", progress.decided.toLocaleString("en"), "", policy.horizon ? `Of ${policy.horizon.toLocaleString("en")}.` : `${progress.released} ${progress.released === 1 ? "release" : "releases"} so far.`),
+    tile("Epoch under way", taking ? `${taking.epoch}` : "–", taking ? `${Math.min(100, Math.round((100 * taking.taken) / taking.length))} % taken` : "", closing(taking, rate, policy.rewards), taking ? share(taking.taken / taking.length) : null),
+    tile("Response rate", response === null ? "–" : percent(response), "", response === null ? (policy.rewards.missing === null ? "Released with each epoch." : "A missing reward counts as a number.") : `As released with epoch ${last.epoch}.`, waiting ? make("div", { class: "label" }, `${waiting} ${waiting === 1 ? "epoch waits" : "epochs wait"} for rewards`) : null),
+    tile("Privacy loss, at most", figure(spent), `of ε = ${figure(budget)}`, `δ = ${figure(ledger.budget.delta)}`, share(spent / budget, true)),
+  );
+  at("pills").replaceChildren(
+    make("li", { class: "live" }, "live"),
+    make("li", {}, `mode: ${policy.mode}`),
+    make("li", {}, `${policy.model} model`),
+    make("li", {}, `${policy.actions.length} actions`),
+  );
+}
+
+// -- what the releases tell ---------------------------------------------------------------------
+
+function drawActions(estimate, policy) {
+  const rows = [...estimate.actions].sort((a, b) => b.estimate - a.estimate || b.played - a.played);
+  const reach = (row) => [row.estimate - (row.error || 0), row.estimate + (row.error || 0)];
+  const ends = rows.flatMap(reach).concat([0, estimate.releases ? 0 : policy.reward_bound]);
+  const low = Math.min(...ends), high = Math.max(...ends);
+  at("actions-note").textContent = estimate.releases
+    ? `Estimated mean reward over the public contexts, with one predicted error to either side; after ${estimate.releases} ${estimate.releases === 1 ? "release" : "releases"}.`
+    : "Nothing is released yet: every action is expected to be alike.";
+  at("actions").replaceChildren(make("table", {},
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Action"), make("th", { scope: "col", colspan: 2 }, "Estimate, ± error"), make("th", { class: "share", scope: "col" }, "Played"), make("th", { class: "number", scope: "col" }, ""))),
+    make("tbody", {}, rows.slice(0, 12).map((row, n) => make("tr", { class: n === 0 && estimate.releases ? "best" : null },
+      make("td", { class: "name" }, row.name),
+      make("td", { class: "draw" }, whisker(row.estimate, row.error, low, high, `${figure(row.estimate)} plus or minus ${figure(row.error)}`)),
+      make("td", { class: "number" }, row.estimate.toFixed(3), row.error ? make("span", { class: "error" }, ` ± ${row.error.toFixed(3)}`) : ""),
+      make("td", { class: "share" }, share(row.played)),
+      make("td", { class: "number" }, percent(row.played)))))),
+  rows.length > 12 ? make("p", { class: "soft" }, `and ${rows.length - 12} more actions`) : "");
+}
+
+function drawEpochs(epochs, estimate, policy, forecast) {
+  const points = (name, by = () => 1) => epochs.filter((epoch) => epoch[name] !== null && epoch[name] !== undefined).map((epoch) => [epoch.epoch, epoch[name] / by(epoch)]);
+  const relative = (line) => line.map(([epoch, value]) => [epoch, value / (line[0][1] || 1)]);
+  const error = epochs.some((epoch) => epoch.predicted_error) ? "predicted_error" : "width";
+  const last = epochs.length ? epochs.at(-1).epoch : 0;
+  const expected = (forecast || []).filter((epoch) => epoch.epoch <= Math.max(last, 4) && epoch[error]).map((epoch) => [epoch.epoch, epoch[error]]);
+  at("forecast-note").textContent = expected.length ? "Error of the estimate: as forecast before the first user, and as the releases have it." : "Error of the estimate, as the releases have it.";
+  lineChart(at("forecast"), [{ name: "what happened", colour: 0, points: points(error) }, { name: "forecast", colour: 1, dashed: true, points: expected }], "Error of the estimate by epoch");
+  at("noise-note").textContent = "Typical width, and noise at the gate per decision; the first epoch is 1.";
+  lineChart(at("noise"), [{ name: "width", colour: 0, points: relative(points("width")) }, { name: "noise", colour: 1, points: relative(points("noise_scale", (epoch) => epoch.length)) }], "Width and noise by epoch");
+  at("play-note").textContent = `Played now as if there were ${figure(estimate.effective_actions)} of ${policy.actions.length} actions. Share of pairs in play:`;
+  lineChart(at("play"), [{ name: "in play", colour: 2, points: points("active_share") }], "Share of pairs in play by epoch");
+}
+
+function drawEvidence(told) {
+  if (!told) return at("evidence").replaceChildren(make("div", { class: "empty" }, "This preset believes in one kernel."));
+  const columns = [...told.columns].sort((a, b) => b.effect - a.effect).slice(0, 4);
+  at("evidence").replaceChildren(
+    make("p", { class: "soft" }, told.headline),
+    make("table", {},
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Effect of"), make("th", { scope: "col" }, "By evidence"), make("th", { class: "number", scope: "col" }, ""))),
+      make("tbody", {}, told.effects.map((effect) => make("tr", {}, make("td", { class: "name" }, effect.name), make("td", { class: "draw" }, share(effect.share)), make("td", { class: "number" }, percent(effect.share)))))),
+    told.releases ? make("p", { class: "soft" }, "Columns that matter: ", columns.map((column) => `${column.name} ${figure(column.effect)} ± ${figure(column.standard_error)}`).join(", "), ".") : "");
+}
+
+function drawBudget(ledger, certificate) {
+  const last = ledger.releases.at(-1);
+  const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Spent at most", `ε = ${figure(ledger.spent.epsilon)}`], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
+  const digest = certificate && certificate.digests && certificate.digests.configuration;
+  if (digest) facts.push(["Configuration", `${String(digest).slice(0, 16)}…`]);
+  at("budget").replaceChildren(
+    make("ul", { class: "facts" }, facts.map(([name, value]) => make("li", {}, make("span", {}, name), make("b", {}, value)))),
+    certificate ? make("p", {}, make("button", { type: "button", click: () => keep(certificate) }, "Download the certificate")) : "");
+}
+
+function keep(certificate) {
+  const link = make("a", { download: "certificate.json" });
+  link.href = URL.createObjectURL(new Blob([JSON.stringify(certificate, null, 2)], { type: "application/json" }));
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function drawAlarms(policy, operations) {
+  const done = (operations || []).slice(-4).reverse().map((each) => make("tr", {}, make("td", { class: "name" }, each.kind), make("td", {}, Object.entries(each).filter(([name]) => name !== "kind" && name !== "made").map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ")), make("td", { class: "number" }, new Date(1000 * each.made).toLocaleString())));
+  at("history").replaceChildren(done.length ? make("table", {}, make("tbody", {}, done)) : make("p", { class: "soft" }, "Catalogue and mode are as they were declared."));
+  at("alarms").replaceChildren(...(policy.notices.length
+    ? policy.notices.map((notice) => make("p", { class: "alarm" }, make("b", {}, notice.kind), ` ${notice.text}`))
+    : [make("p", { class: "fine" }, "✓ Everything fits"), make("p", { class: "soft" }, "Looked for with every release: misfit of the kernel, rank too small, features without scale, a wait for rewards that is too short, contexts unlike the public rows, drift.")]));
+}
+
+// -- inside the trust boundary ------------------------------------------------------------------
+
+function counts(title, values) {
+  const rows = Object.entries(values);
+  return make("div", {}, make("h3", {}, title), rows.length ? make("table", {}, make("tbody", {}, rows.map(([name, value]) => make("tr", {}, make("td", { class: "name" }, name), make("td", { class: "number" }, typeof value === "number" ? value.toLocaleString("en") : value))))) : make("p", { class: "soft" }, "none yet"));
+}
+
+async function drawLive() {
+  if (!state.operator) return;
+  try {
+    const live = await ask("/v1/live");
+    const times = Object.fromEntries(Object.entries(live.milliseconds).map(([name, each]) => [name, `${figure(each.p50)} / ${figure(each.p99)} ms`]));
+    at("live").replaceChildren(make("div", { class: "columns" }, counts("Visits by status", live.visits), counts("Rewards by status", live.rewards), counts("Requests, median / 99 %", times)));
+    at("inside").hidden = false;
+  } catch (problem) {
+    if (!(problem instanceof Refused)) throw problem;
+    state.operator = false;
+    at("inside").hidden = true;
+  }
+}
+
+// -- looking again and again --------------------------------------------------------------------
+
+async function optional(path) {
+  try { return await ask(path); } catch (problem) {
+    if (problem instanceof Refused) return null;
+    throw problem;
+  }
+}
+
+async function look() {
+  const policy = await ask("/v1/policy");
+  const stamp = `${policy.progress.released} ${policy.mode} ${policy.actions.join()}`;
+  if (stamp !== state.stamp) {
+    const [epochs, estimate, ledger, told, certificate, forecast, operations] = await Promise.all([ask("/v1/epochs"), ask("/v1/estimate"), ask("/v1/ledger"), optional("/v1/explanation"), optional("/v1/certificate"), optional("/v1/forecast"), optional("/v1/operations")]);
+    Object.assign(state, { stamp, epochs, estimate, ledger, told, certificate, operations, forecast: forecast && forecast.epochs, policy });
+    at("name").textContent = policy.name;
+    document.title = `${policy.name} · capri`;
+    at("guarantee").textContent = policy.guarantee;
+    show(true);
+    drawHeavy();
+  }
+  show(true);
+  drawNow(policy, state.epochs, state.ledger);
+  drawAlarms(policy, state.operations);
+  await drawLive();
+  at("stamp").textContent = `As of ${new Date().toLocaleTimeString()}, capri ${policy.version}.`;
+}
+
+function drawHeavy() {
+  drawActions(state.estimate, state.policy);
+  drawEpochs(state.epochs, state.estimate, state.policy, state.forecast);
+  drawEvidence(state.told);
+  drawBudget(state.ledger, state.certificate);
+}
+
+async function go() {
+  try {
+    await look();
+    tell("");
+  } catch (problem) {
+    if (problem instanceof Refused && (problem.status === 401 || problem.status === 403)) {
+      show(false);
+      tell(state.key ? "This key is not known here, or has not the role read." : "");
+    } else {
+      tell("The service does not answer. Looking again.");
+      at("pills").replaceChildren(make("li", { class: "away" }, "away"));
+    }
+  }
+  setTimeout(go, document.hidden ? 4 * PERIOD : PERIOD);
+}
+
+at("door").addEventListener("submit", (event) => {
+  event.preventDefault();
+  state.key = at("key").value.trim() || null;
+  at("key").value = "";
+  if (state.key) sessionStorage.setItem("capri-key", state.key);
+  state.operator = true;
+  state.stamp = "";
+  look().then(() => tell(""), () => tell("This key is not known here, or has not the role read."));
+});
+at("unlock").addEventListener("click", () => {
+  sessionStorage.removeItem("capri-key");
+  state.key = null;
+  show(false);
+  at("key").focus();
+});
+let width = innerWidth;
+addEventListener("resize", () => { if (state.epochs && innerWidth !== width) { width = innerWidth; drawHeavy(); } });
+go();

@@ -1,0 +1,49 @@
+"""Several processes at one socket: each is started anew when it ends, all end together."""
+
+import multiprocessing
+import signal
+import socket
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from threading import Event
+from types import FrameType
+
+_PERIOD = 0.2
+# A worker that ends sooner than this after its start is not started again at once.
+_SOON, _REST = 5.0, 1.0
+_PARTING = 15.0
+
+
+def supervise(work: Callable[[socket.socket], None], listening: socket.socket, count: int) -> None:
+    """Keep so many workers running until this process is told to stop."""
+    ended = Event()
+
+    def stop(_: int, __: FrameType | None) -> None:
+        ended.set()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, stop)
+    context = multiprocessing.get_context("spawn")  # a forked policy would be of no use
+
+    def worker() -> tuple[BaseProcess, float]:
+        process = context.Process(target=work, args=(listening,), daemon=False)
+        process.start()
+        return process, time.monotonic()
+
+    workers = [worker() for _ in range(count)]
+    while not ended.wait(_PERIOD):
+        for place, (process, since) in enumerate(workers):
+            if not process.is_alive():
+                process.join()
+                if time.monotonic() - since < _SOON and ended.wait(_REST):
+                    break
+                workers[place] = worker()
+    for process, _ in workers:
+        process.terminate()
+    deadline = time.monotonic() + _PARTING
+    for process, _ in workers:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()

@@ -1,0 +1,107 @@
+"""The lines of docs/service.md work as printed, against the example of `make serve`."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service_process import Running
+from stores import MEMORY
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "service.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[Running]:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as name:
+        for file in ("policy.toml", "public.csv"):
+            shutil.copy(ROOT / "examples" / "service" / file, name)
+        running = Running(Path(name), ("--insecure-local",))
+        running.start()
+        yield running
+        running.stop()
+
+
+def test_make_serve_starts_this_example() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert "capri serve examples/service/policy.toml --insecure-local" in makefile
+    assert "make serve" in PAGE
+
+
+def test_curl(example: Running) -> None:
+    decide, reward, many = blocks("curl")
+
+    def run(lines: str) -> object:
+        lines = lines.replace("127.0.0.1:8017", f"127.0.0.1:{example.port}")
+        done = subprocess.run(["sh", "-c", lines], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    made = run(decide)
+    assert isinstance(made, dict)
+    assert made["status"] == "served"
+    assert made == run(decide)  # the key is the same
+    (shown,) = blocks("json")
+    assert set(json.loads(shown)) == set(made)
+    assert run(reward.replace(json.loads(shown)["id"], made["id"])) == {"status": "accepted"}
+    assert run(reward) == {"status": "late"}
+    listed = run(many)
+    assert isinstance(listed, list)
+    assert [item["marks"] for item in listed] == [["absent column"]] * 2
+
+
+def test_python(example: Running) -> None:
+    (code,) = blocks("python")
+    exec(
+        compile(code.replace("127.0.0.1:8017", f"127.0.0.1:{example.port}"), "service.md", "exec"),
+        {},
+    )
+
+
+def test_javascript(example: Running) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node")
+    (code,) = blocks("js")
+    code = code.replace("127.0.0.1:8017", f"127.0.0.1:{example.port}")
+    done = subprocess.run(
+        [node, "--input-type=module", "-e", code + "console.log(decision.action, status);"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip().endswith("accepted")
+
+
+def test_web_shop(example: Running) -> None:
+    source = (ROOT / "examples" / "web_shop.py").read_text()
+    assert len(source.splitlines()) < 40
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / "web_shop.py"),
+         "--visits", "120", "--url", example.url],
+        capture_output=True, text=True, check=True, env={**os.environ},
+    )  # fmt: skip
+    assert done.stdout.startswith("offered most: ")
+
+
+def test_every_field_status_and_limit_is_on_the_page() -> None:
+    from capri.service import contexts, messages
+    from capri.service.clerk import REWARD_STATUSES, VISIT_STATUSES
+    from capri.service.limits import Limits
+    from capri.service.openapi import document
+
+    for word in (*contexts.MARKS, *REWARD_STATUSES, *VISIT_STATUSES, *Limits.defaults()):
+        assert f"`{word}`" in PAGE or f"`{word}" in PAGE, word
+    for path in document(Limits())["paths"]:
+        assert path in PAGE, path
+    for field in messages.Visit.__struct_fields__:
+        assert field.split("_")[0] in PAGE, field

@@ -1,0 +1,151 @@
+"""Services that are killed, restarted and joined by others: what was acknowledged is there."""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import capri
+from service_process import SOMEBODY, Running, service
+
+
+class Shoppers:
+    """Callers who note what was acknowledged, until they are stopped."""
+
+    def __init__(self, running: Running, count: int) -> None:
+        self._running = running
+        self.made: dict[str, capri.Decision] = {}
+        self.rewarded: dict[str, capri.RewardStatus] = {}
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._shop, args=(n,)) for n in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def _shop(self, number: int) -> None:
+        with capri.Client(self._running.url, self._running.key, retries=8, timeout=10) as client:
+            for visit in range(100_000):
+                if self._ended.is_set():
+                    return
+                key = f"{number}-{visit}"
+                self.made[key] = decision = client.act(SOMEBODY, key=key)
+                self.rewarded[decision.id] = client.update(decision, 1.0)
+
+    def stop(self) -> None:
+        """Wait for the calls under way."""
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def check(running: Running, shoppers: Shoppers) -> None:
+    """Every decision is read back by its key, every reward is a duplicate, each id is one."""
+    with capri.Client(running.url, running.key) as client:
+        keys = list(shoppers.made)
+        for start in range(0, len(keys), 500):
+            part = keys[start : start + 500]
+            again = client.act_many([{}] * len(part), keys=part)
+            assert [shoppers.made[key] for key in part] == again
+            told = client.update_many([each.id for each in again], [0.0] * len(part))
+            assert set(told) <= {capri.RewardStatus.DUPLICATE, capri.RewardStatus.LATE}
+    assert len({decision.id for decision in shoppers.made.values()}) == len(keys)
+    # One that was stored before a kill and sent again has met itself.
+    assert set(shoppers.rewarded.values()) <= {
+        capri.RewardStatus.ACCEPTED, capri.RewardStatus.DUPLICATE, capri.RewardStatus.LATE,
+    }  # fmt: skip
+
+
+def test_nothing_acknowledged_is_lost_by_kills(folder: Path) -> None:
+    with service(folder, first=150, reward="wait = 100") as shop:
+        shoppers = Shoppers(shop, 4)
+        try:
+            for _ in range(2):
+                time.sleep(0.7)
+                shop.kill()
+                shop.start()
+            time.sleep(0.5)
+        finally:
+            shoppers.stop()
+        assert len(shoppers.made) > 50
+        check(shop, shoppers)
+        taken = shop.decided()
+        assert taken >= len(shoppers.made)
+        released = sum(epoch["length"] for epoch in shop.get("/v1/epochs"))
+        assert released <= taken
+
+
+def test_two_workers_on_postgres_are_one_policy(folder: Path, postgres_url: str) -> None:
+    with service(
+        folder, "--workers", "2", first=64, environment={"CAPRI_STORE": postgres_url}
+    ) as shop:
+        shoppers = Shoppers(shop, 6)
+        try:
+            time.sleep(1.0)
+            worker = next(iter(_children(shop.process.pid)))
+            os.kill(worker, signal.SIGKILL)  # the supervisor starts another
+            time.sleep(1.5)
+        finally:
+            shoppers.stop()
+        assert len(shoppers.made) > 64
+        check(shop, shoppers)
+        epochs: Any = shop.get("/v1/epochs")
+        assert epochs
+        assert max(Counter(epoch["epoch"] for epoch in epochs).values()) == 1
+        assert [event["epoch"] for event in shop.get("/v1/ledger")["releases"]] == [
+            epoch["epoch"] for epoch in epochs
+        ]
+
+
+def _children(parent: int) -> list[int]:
+    """Workers of a supervisor, without the helper of Python's own."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if above == parent and b"spawn_main" in command:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.slow
+def test_a_store_that_is_gone_is_told_and_comes_back(folder: Path) -> None:
+    from postgres_server import NoServerError, PostgresServer, unavailable
+
+    try:
+        server = PostgresServer()
+        server.__enter__()
+    except (NoServerError, OSError, ImportError) as missing:
+        unavailable(str(missing))
+    try:
+        with (
+            server.database() as url,
+            service(
+                folder,
+                more="[service]\nanswer_seconds = 1",
+                environment={"CAPRI_STORE": url},
+            ) as shop,
+        ):
+            first = shop.post("/v1/decisions", {"context": SOMEBODY, "key": "before"})
+            server.crash()
+            status, said = shop.ask("POST", "/v1/decisions", {"context": SOMEBODY})
+            assert status == 503, said
+            assert "nothing acknowledged is lost" in said["error"]["problem"]
+            time.sleep(0.6)
+            assert shop.ask("GET", "/readyz")[0] == 503
+            assert shop.ask("GET", "/healthz")[0] == 200
+            server.start()
+            with capri.Client(shop.url, shop.key, retries=8) as client:
+                assert client.act({}, key="before").id == first["id"]
+            shop.stop()
+            assert "before" not in "".join(shop.said)
+    finally:
+        server.__exit__()
