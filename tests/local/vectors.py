@@ -85,10 +85,9 @@ def as_splices(name: str, wanted: bytes) -> Case:
     cuts.append((len(old), len(new)))
     for (here, there), (next_here, next_there) in pairwise(cuts):
         one, two = old[here:next_here], new[there:next_there]
-        start = next((i for i, pair in enumerate(zip(one, two)) if pair[0] != pair[1]), None)
-        if start is None:
-            start = min(len(one), len(two))
-        end = 0
+        start = end = 0
+        while start < min(len(one), len(two)) and one[start] == two[start]:
+            start += 1
         while end < min(len(one), len(two)) - start and one[-1 - end] == two[-1 - end]:
             end += 1
         if len(one) > start + end or len(two) > start + end:

@@ -8,11 +8,12 @@ export type Row = Float64Array;
 /** `matrix^T row`, one column after the other as they are stored. */
 export function times(row: Row, matrix: Numbers): Row {
   const columns = matrix.shape[1]!;
+  const data = matrix.data;
   const out = new Float64Array(columns);
+  let place = 0;
   for (let i = 0; i < row.length; i++) {
     const factor = row[i]!;
-    const start = i * columns;
-    for (let j = 0; j < columns; j++) out[j] = out[j]! + factor * matrix.data[start + j]!;
+    for (let j = 0; j < columns; j++) out[j] = out[j]! + factor * data[place++]!;
   }
   return out;
 }
@@ -25,7 +26,10 @@ export function product(left: Numbers, right: Numbers): Numbers {
   return { shape: [rows, columns], data };
 }
 
-const settle = (row: Row): Row => row.map(settled);
+function settle(row: Row): Row {
+  for (let i = 0; i < row.length; i++) row[i] = settled(row[i]!);
+  return row;
+}
 
 export interface Actions {
   count: number;
@@ -96,7 +100,9 @@ function kernelBasis(told: unknown, arrays: Arrays, actions: Actions, columns: n
     const of = (between ??= made(width));
     return chosen.map((action) => {
       const point = pair(context, action);
-      return Float64Array.from({ length: count }, (_, j) => of(point, 0, pivots.data, j * width));
+      const row = new Float64Array(count);
+      for (let j = 0; j < count; j++) row[j] = of(point, 0, pivots.data, j * width);
+      return row;
     });
   };
   const rank = transform.shape[1]!;
@@ -193,7 +199,8 @@ function factor(told: unknown, arrays: Arrays, side: string, columns: number): F
       const of = (between ??= made(turned));
       let scores: Row = row.map((x, i) => settled(clip((x - centre.data[i]!) * rate.data[i]!, FARTHEST_SCORE)));
       if (axes) scores = settle(times(scores, axes));
-      const values = Float64Array.from({ length: count }, (_, j) => of(scores, 0, pivots.data, j * turned));
+      const values = new Float64Array(count);
+      for (let j = 0; j < count; j++) values[j] = of(scores, 0, pivots.data, j * turned);
       times(values, transform).forEach((value, i) => {
         out[i + 1] = settled(clip(value - offset.data[i]!, MOST_FEATURE));
       });
@@ -236,7 +243,9 @@ function productBasis(kernels: Bag, arrays: Arrays, actions: Actions, columns: n
     const u = context.of(given.slice(0, columns));
     return chosen.map((number) => {
       const z = table ? table[number]! : action.of(features(actions, given, number));
-      return Float64Array.from({ length: rank }, (_, i) => settled(u[left[i]!]! * z[right[i]!]!));
+      const row = new Float64Array(rank);
+      for (let i = 0; i < rank; i++) row[i] = settled(u[left[i]!]! * z[right[i]!]!);
+      return row;
     });
   };
   return {
@@ -257,15 +266,16 @@ function productBasis(kernels: Bag, arrays: Arrays, actions: Actions, columns: n
       };
       // Of equal products the last one counts, as an assignment would have it.
       const place = new Map(left.map((i, at) => [i * action.width + right[at]!, at]));
+      const { data } = brackets;
       for (const at of place.values()) {
-        for (const x of all) {
-          for (let d = 0; d < many; d++) {
-            const to = left[at]! * actions.count * many + x * many + d;
-            brackets.data[to] = brackets.data[to]! + table[x]![right[at]!]! * draws.data[at * many + d]!;
-          }
+        let to = left[at]! * actions.count * many;
+        for (const z of table) {
+          const factor = z[right[at]!]!;
+          const from = at * many;
+          for (let d = 0; d < many; d++, to++) data[to] = data[to]! + factor * draws.data[from + d]!;
         }
       }
-      brackets.data = settle(brackets.data);
+      settle(data);
       return (given) => {
         const flat = times(context.of(given.slice(0, columns)), brackets);
         return all.map((x) => flat.subarray(x * many, (x + 1) * many));

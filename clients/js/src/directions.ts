@@ -96,10 +96,12 @@ export class Directions {
   /** Entries of the table, not yet of length 1. */
   raw(row: number): Float64Array {
     const words = this.seed.row(row);
-    return Float64Array.from({ length: this.dimension }, (_, j) => {
+    const raw = new Float64Array(this.dimension);
+    for (let j = 0; j < raw.length; j++) {
       const cell = (words[j >> 1]! >>> (j & 1 ? 20 : 4)) & 0xfff;
-      return cell < 2048 ? CELLS[cell]! : -CELLS[cell - 2048]!;
-    });
+      raw[j] = cell < 2048 ? CELLS[cell]! : -CELLS[cell - 2048]!;
+    }
+    return raw;
   }
 
   /** `<v, q> / |v|` of a row: sums of whole numbers below 2^53, a square root and a division. */
