@@ -4,12 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
+NODE := $(VENV)/.node
 # Only files of data are read from these; what they require is heavy, or older than what we use.
 DATA_ONLY := lifelines obp
 
 .PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
 .PHONY: bench-store bench-service serve arena ablation
-.PHONY: tree example-report real screenshot
+.PHONY: vectors tree example-report real screenshot
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -40,10 +41,15 @@ $(BROWSER): tools/install_browser.sh | $(READY)
 	sh tools/install_browser.sh
 	touch $@
 
-test: lint $(BROWSER)  ## everything CI checks, in under five minutes on two idle cores
+# Node and the pinned tools of clients/js; where they cannot be had, its tests are skipped, in CI failed.
+$(NODE): tools/install_node.sh clients/js/package-lock.json | $(READY)
+	sh tools/install_node.sh $(BIN)/python
+	touch $@
+
+test: lint $(BROWSER) $(NODE)  ## everything CI checks, in under five minutes on two idle cores
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow"
 
-coverage: $(READY) $(BROWSER)  ## the same tests with the lines they reach: twice as long
+coverage: $(READY) $(BROWSER) $(NODE)  ## the same tests with the lines they reach: twice as long
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" \
 		--cov --cov-report=term
 
@@ -86,6 +92,9 @@ bench-ridge: $(READY)  ## private regression: accuracy against epsilon, time and
 ablation: $(READY)  ## what each option of the practical preset is worth
 	$(BIN)/python benchmarks/ablation.py
 
+vectors: $(READY)  ## clients/vectors: write the test vectors of the wire format anew
+	$(BIN)/python tests/local/vectors.py
+
 tree: $(READY)  ## draw the tree of src/capri in docs/design.md anew
 	$(BIN)/python tools/draw_tree.py
 
@@ -104,4 +113,4 @@ screenshot: $(READY) $(BROWSER)  ## the pictures of the report and of the servic
 	CAPRI_SCREENSHOT=docs/figures/service.png $(BIN)/pytest -q tests/service/test_page.py -k screenshot
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) clients/js/node_modules clients/js/dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -200,7 +200,8 @@ def check_kernel(description: Any, depth: int = 1) -> int:
                 "the bundle is malformed: the numbers of a kernel must lie in 1e-30 to 1e30"
             )
     order = description.get("nu", "inf") if isinstance(description, dict) else "inf"
-    if order != "inf" and not (0 < float(order) < LARGE_ORDER and (float(order) - 0.5) % 1 == 0):
+    number = isinstance(order, int | float) and not isinstance(order, bool)
+    if order != "inf" and not (number and 0 < order < LARGE_ORDER and (order - 0.5) % 1 == 0):
         raise BundleError(
             f"devices take Matern kernels of half-integer order below {LARGE_ORDER:g} only: 1/2, "
             "3/2, ..., or infinite order"

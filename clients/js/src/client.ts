@@ -1,0 +1,151 @@
+/** One user's device in the local model. */
+import { features } from "./basis.js";
+import { type Bundle, openBundle } from "./bundle.js";
+import * as core from "./device.js";
+import { BudgetError, BundleError, DataError, need } from "./errors.js";
+import { isBag } from "./header.js";
+import { webCrypto } from "./randomness.js";
+import type { Receipt } from "./receipts.js";
+import { type Draws, keeps } from "./sphere.js";
+
+/** A row of numbers, or a record of the bundle's schema. */
+export type Context = ArrayLike<number | null> | { [column: string]: unknown };
+
+export interface Decision {
+  epoch: number;
+  actionIndex: number;
+  /** The features of the action. */
+  action: Float64Array;
+  actionName: string | null;
+  propensity: number;
+  /** "invalid" where the context is no row of numbers: played uniformly, and counts for nothing. */
+  status: "served" | "invalid";
+}
+
+export interface Options {
+  /** What this user is willing to spend, in all: the client reports once. Pure, delta = 0. */
+  epsilon: number;
+  /** The digest of the bundle as published elsewhere: 32 bytes. */
+  digest?: Uint8Array;
+  /** Remembers across restarts that the report was made. */
+  receipt?: Receipt;
+}
+
+const spent = () => new BudgetError("this device has reported: a second report would spend twice");
+
+/**
+ * Context, action and reward stay here; what leaves is one report, private by itself. The client
+ * trusts nobody: it works out from the bundle what a report would cost its user and refuses a
+ * bundle that asks for more than `epsilon`.
+ */
+export class LocalClient {
+  #bundle: Bundle;
+  readonly #epsilon: number;
+  readonly #receipt: Receipt | undefined;
+  readonly #draws: Draws;
+  #reported: boolean;
+  #pending: { bundle: Bundle; context: Float64Array; action: number } | null = null;
+
+  private constructor(bundle: Bundle, options: Options, reported: boolean, draws: Draws) {
+    this.#bundle = bundle;
+    this.#epsilon = options.epsilon;
+    this.#receipt = options.receipt;
+    this.#reported = reported;
+    this.#draws = draws;
+  }
+
+  /** Read a bundle, and make sure that a report under it can be afforded. */
+  static async open(data: Uint8Array, options: Options): Promise<LocalClient> {
+    return LocalClient.openWith(data, options, webCrypto);
+  }
+
+  /** With draws of the caller's: for tests and simulations. Anything but Web Crypto protects nobody. */
+  static async openWith(data: Uint8Array, options: Options, draws: Draws): Promise<LocalClient> {
+    const { epsilon } = options;
+    if (!(typeof epsilon === "number" && epsilon > 0 && epsilon < Infinity)) {
+      throw new DataError("epsilon must be positive and finite");
+    }
+    const bundle = affordable(data, epsilon, options.digest);
+    const reported = (await options.receipt?.there()) ?? false;
+    return new LocalClient(bundle, options, reported, draws);
+  }
+
+  /** The epoch this device takes part in. */
+  get epoch(): number {
+    return this.#bundle.epoch;
+  }
+
+  /** Whether the one report was made, and the budget spent. */
+  get reported(): boolean {
+    return this.#reported;
+  }
+
+  /** Decide here. No value is refused, only another type or length is. */
+  act(context: Context): Decision {
+    const bundle = this.#bundle;
+    const row = rowOf(bundle, context);
+    const [actionIndex, propensity] = core.decide(bundle, row, this.#draws.action());
+    if (!this.#reported) this.#pending = { bundle, context: row, action: actionIndex };
+    return {
+      epoch: bundle.epoch,
+      actionIndex,
+      action: features(bundle.actions, row, actionIndex),
+      actionName: bundle.actions.names?.[actionIndex] ?? null,
+      propensity,
+      status: core.usable(row) ? "served" : "invalid",
+    };
+  }
+
+  /** The 32 bytes to upload; null if no reward was seen, which nobody can tell from a report. */
+  async report(reward: number | null): Promise<Uint8Array> {
+    const value = numberOf(reward, "a reward must be a number or null");
+    if (this.#reported) throw spent();
+    const datum = this.#pending;
+    if (!datum) throw new DataError("there is nothing to report: act comes first");
+    // At once, so that a second call meets it while this one waits for its receipt.
+    this.#reported = true;
+    this.#pending = null;
+    if (this.#receipt && !(await this.#receipt.leave())) throw spent();
+    return core.report(datum.bundle, datum.context, datum.action, value, this.#draws);
+  }
+
+  /**
+   * Go on with the bundle of a later epoch; true if a datum had to be dropped for it. With `keep` it
+   * stays, for a reward that is still to come, and its report answers the old bundle.
+   */
+  renew(data: Uint8Array, options: { digest?: Uint8Array; keep?: boolean } = {}): boolean {
+    const renewed = affordable(data, this.#epsilon, options.digest);
+    if (renewed.epoch < this.epoch) {
+      throw new BundleError(`this bundle is older (epoch ${renewed.epoch}) than the one in use`, "older");
+    }
+    if (renewed.digest.every((byte, i) => byte === this.#bundle.digest[i])) return false;
+    const dropped = this.#pending !== null && !options.keep;
+    this.#bundle = renewed;
+    if (!options.keep) this.#pending = null;
+    return dropped;
+  }
+}
+
+function affordable(data: Uint8Array, epsilon: number, digest?: Uint8Array): Bundle {
+  const bundle = openBundle(data, digest);
+  need(bundle.sphere, "this bundle asks for Gaussian noise: this device makes sphere reports only", "randomizer");
+  need(keeps(bundle.sphere, epsilon), "this bundle asks for too much: a report costs more than epsilon", "too-costly");
+  return bundle;
+}
+
+function numberOf(value: unknown, problem: string): number {
+  if (value === null || value === undefined) return NaN;
+  if (typeof value === "number" || typeof value === "boolean" || typeof value === "bigint") return Number(value);
+  throw new DataError(problem);
+}
+
+function rowOf(bundle: Bundle, context: Context): Float64Array {
+  const listed = Array.isArray(context) || ArrayBuffer.isView(context);
+  if (!listed && isBag(context) && bundle.schema) return bundle.schema.row(context);
+  if (!listed) throw new DataError("a context must be a row of numbers");
+  const row = Float64Array.from(context as ArrayLike<number>, (x) => numberOf(x, "a context must be a row of numbers"));
+  if (row.length !== bundle.contextDimension) {
+    throw new DataError(`a context must have ${bundle.contextDimension} numbers, got ${row.length}`);
+  }
+  return row;
+}

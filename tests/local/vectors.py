@@ -1,0 +1,667 @@
+"""Test vectors of the wire format: cases that every client must answer alike.
+
+``python tests/local/vectors.py`` writes ``clients/vectors/*.json`` anew. Every operation is a
+function from JSON to JSON; docs/wire.md says what each means and how exactly answers must agree.
+"""
+
+import copy
+import json
+import random
+import struct
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from hashlib import sha256
+from itertools import pairwise
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from devices import (
+    ACTIONS,
+    BUDGETS,
+    late_aggregator,
+    put_together,
+    sealed,
+    signed,
+    small_aggregator,
+    take_apart,
+)
+
+import capri
+from capri.errors import BundleError
+from capri.kernels import from_dict
+from capri.kernels.steady import steady
+from capri.local import wire
+from capri.local.bundle import open_bundle
+from capri.local.device import Device
+from capri.local.gathering import Gathering
+from capri.local.intake import are_reports, judge
+from capri.local.randomness import DeviceRandomness
+from capri.privacy.directions import direction_sum, directions
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger
+from capri.privacy.normal_table import positive_cells
+from capri.privacy.promise import Randomizer
+from capri.privacy.sphere import COIN, Sphere, _exponential_from_below, randomized, sphere
+
+FOLDER = Path(__file__).parents[2] / "clients" / "vectors"
+Case = dict[str, Any]
+
+
+# -- bundles, and those made from them ------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def stored_bundles() -> dict[str, bytes]:
+    """Those in the file: every client reads the same."""
+    texts = json.loads((FOLDER / "bundles.json").read_text())["bundles"]
+    return {name: b64decode(text) for name, text in texts.items()}
+
+
+def spliced(case: Case) -> bytes:
+    """A bundle with some bytes replaced, from the last place to the first, and signed anew."""
+    data = bytearray(stored_bundles()[case["bundle"]])
+    splices = case.get("splices", [])
+    if case.get("sign"):
+        del data[-32:]
+    for start, removed, text in reversed(splices):
+        data[start : start + removed] = bytes.fromhex(text)
+    return signed(bytes(data)) if case.get("sign") else bytes(data)
+
+
+def as_splices(name: str, wanted: bytes) -> Case:
+    """The case whose bundle is ``wanted``."""
+    base = stored_bundles()[name]
+    signed_right = len(wanted) >= 32 and sha256(wanted[:-32]).digest() == wanted[-32:]
+    old, new = (base[:-32], wanted[:-32]) if signed_right else (base, wanted)
+    splices: list[list[Any]] = []
+    cuts = [(0, 0), (14, 14), (18, 18), *zip(_split(old), _split(new), strict=True)]
+    cuts.append((len(old), len(new)))
+    for (here, there), (next_here, next_there) in pairwise(cuts):
+        one, two = old[here:next_here], new[there:next_there]
+        start = end = 0
+        while start < min(len(one), len(two)) and one[start] == two[start]:
+            start += 1
+        while end < min(len(one), len(two)) - start and one[-1 - end] == two[-1 - end]:
+            end += 1
+        if len(one) > start + end or len(two) > start + end:
+            replaced = two[start : len(two) - end].hex()
+            splices.append([here + start, len(one) - end - start, replaced])
+    return {"bundle": name, "splices": splices, "sign": signed_right}
+
+
+def _split(body: bytes) -> list[int]:
+    """Where the header ends."""
+    length = int.from_bytes(body[14:18], "little")
+    return [min(18 + length, len(body))]
+
+
+# -- operations -----------------------------------------------------------------------------------
+
+
+class Draws(DeviceRandomness):
+    """The draws of a case."""
+
+    private = False
+
+    def __init__(self, draws: Case) -> None:
+        self._draws = draws
+
+    def action(self, count: int) -> Any:
+        return np.array([self._draws["action"]])
+
+    def seeds(self, count: int) -> Any:
+        token = bytes.fromhex(self._draws["token"])
+        return np.frombuffer(token, "<u8").reshape(1, 2).astype(np.uint64)
+
+    def rounding(self, count: int) -> Any:
+        return np.array([self._draws["rounding"]])
+
+    def coin(self, count: int, chance: int) -> Any:
+        return np.array([int(self._draws["coin"]) < chance])
+
+    def below(self, limits: Any) -> Any:
+        return np.array([self._draws["pick"] % int(limits[0])])
+
+    def prepare(self, scale: float) -> None:
+        raise AssertionError("sphere reports only")
+
+    def noised(self, units: Any, scale: float) -> Any:
+        raise AssertionError("sphere reports only")
+
+
+def tokens(texts: list[str]) -> Any:
+    data = b"".join(bytes.fromhex(text) for text in texts)
+    return np.frombuffer(data, "<u8").reshape(-1, 2).astype(np.uint64)
+
+
+def sphere_of(parts: list[Any]) -> Sphere:
+    dimension, candidates, near, chance = parts
+    return Sphere(dimension=dimension, candidates=candidates, near=near, chance=int(chance))
+
+
+def op_table(case: Case) -> Any:
+    return [int(positive_cells()[place]) for place in case["places"]]
+
+
+def op_direction(case: Case) -> Any:
+    found = directions(tokens([case["token"]]), np.array([case["row"]]), case["dimension"])
+    return found[0].tolist()
+
+
+def op_direction_sum(case: Case) -> Any:
+    numbers = np.array(case["numbers"])
+    total = direction_sum(
+        tokens(case["tokens"]), numbers // 2, 1 - 2 * (numbers % 2), case["dimension"]
+    )
+    return total.tolist()
+
+
+def op_exponential(case: Case) -> Any:
+    return str(int(_exponential_from_below(case["epsilon"]) * 2**128))
+
+
+def op_keeps(case: Case) -> Any:
+    return sphere_of(case["sphere"]).keeps(case["epsilon"])
+
+
+def op_randomize(case: Case) -> Any:
+    vector = np.array([case["vector"]], dtype=np.int64)
+    _, number = randomized(vector, case["limit"], sphere_of(case["sphere"]), Draws(case["draws"]))
+    return int(number[0])
+
+
+def op_pack(case: Case) -> Any:
+    message = wire.pack(
+        Randomizer.SPHERE,
+        bytes.fromhex(case["digest"]),
+        tokens([case["token"]]),
+        np.array([case["number"]]),
+    )
+    return message[0].tobytes().hex()
+
+
+def op_kernel(case: Case) -> Any:
+    points = np.array(case["points"])
+    return steady(from_dict(case["kernel"]))(points, points).tolist()
+
+
+def op_schema(case: Case) -> Any:
+    row = capri.Schema.from_dict(case["schema"]).row(case["record"])
+    return [None if number != number else number for number in row.tolist()]
+
+
+def opened(case: Case) -> Any:
+    return open_bundle(stored_bundles()[case["bundle"]])
+
+
+def row_of(case: Case) -> Any:
+    """A context of a case: null stands for a number that is none."""
+    bundle = opened(case)
+    context = case["context"]
+    if isinstance(context, dict):
+        return np.asarray(bundle.encoded(context, single=True))[None]
+    return np.array([[nan if number is None else number for number in context]])
+
+
+def op_law(case: Case) -> Any:
+    return opened(case).conduct.probabilities(row_of(case))[0].tolist()
+
+
+def op_encode(case: Case) -> Any:
+    reward = np.array([nan if case["reward"] is None else case["reward"]])
+    return Device(opened(case)).encode(row_of(case), np.array([case["action"]]), reward)[0].tolist()
+
+
+def op_report(case: Case) -> Any:
+    device = Device(opened(case))
+    draws = Draws(case["draws"])
+    row = row_of(case)
+    action, _ = device.decide(row, draws.action(1))
+    reward = np.array([nan if case["reward"] is None else case["reward"]])
+    gate = Gate(draws, Ledger(capri.Budget(epsilon=case["epsilon"]), tolerance=0.0))
+    message = device.report(row, action, reward, gate)
+    return {
+        "action": int(action[0]),
+        "report": message[0].tobytes().hex(),
+    }
+
+
+def op_open(case: Case) -> Any:
+    digest = bytes.fromhex(case["digest"]) if "digest" in case else None
+    try:
+        capri.LocalClient(spliced(case), capri.Budget(epsilon=case["epsilon"]), digest=digest)
+    except BundleError as problem:
+        return problem.reason
+    return "ok"
+
+
+def op_judge(case: Case) -> Any:
+    bundle = open_bundle(stored_bundles()[case["bundle"]])
+    gathering = Gathering(bundle.plan, bundle.randomizer, bundle.digest[:8])
+    gathering.tokens = {bytes.fromhex(text) for text in case["seen"]}
+    data = bytes.fromhex(case["report"])
+    if len(data) != gathering.size:
+        return "malformed"
+    rows = np.frombuffer(data, dtype=np.uint8)[None]
+    digests = [bundle.digest[:8], *(bytes.fromhex(text) for text in case["closed"])]
+    verdict = judge(rows, are_reports(rows, bundle.randomizer), [gathering], digests)
+    return str(capri.ReportStatus(int(verdict.status[0])))
+
+
+OPERATIONS: dict[str, Callable[[Case], Any]] = {
+    name.removeprefix("op_"): function
+    for name, function in list(globals().items())
+    if name.startswith("op_")
+}
+# How an answer may differ: not at all, by so much of the largest number, or by whole units.
+EXACT, RELATIVE, UNITS = "exact", "1e-9", "1 unit"
+AGREEMENT = dict.fromkeys(OPERATIONS, EXACT) | {
+    "kernel": RELATIVE,
+    "law": RELATIVE,
+    "encode": UNITS,
+}
+SIDES = dict.fromkeys(OPERATIONS, "device") | {"judge": "aggregator", "direction_sum": "aggregator"}
+
+
+def agree(operation: str, found: Any, wanted: Any) -> bool:
+    """Whether an answer is right, by the rule of its operation."""
+    if AGREEMENT[operation] == EXACT:
+        return bool(found == wanted)
+    one, two = np.array(found, dtype=np.float64), np.array(wanted, dtype=np.float64)
+    if one.shape != two.shape:
+        return False
+    allowed = 1.0 if AGREEMENT[operation] == UNITS else 1e-9 * max(1e-300, np.abs(two).max())
+    return bool((np.abs(one - two) <= allowed).all())
+
+
+# -- inputs ---------------------------------------------------------------------------------------
+
+
+def make_bundles() -> dict[str, bytes]:
+    """Laws, tests, kernels and spans of all kinds, as small as they come."""
+    few = {"contexts": capri.ContextPool(np.linspace(0, 1, 4)[:, None]), "actions": ACTIONS[::2]}
+    people = capri.Schema(
+        [
+            capri.schema.Numeric("age", 0, 100, missing="own"),
+            capri.schema.Categorical("plan", ["free", "pro", 7], missing="free"),
+            capri.schema.Boolean("member"),
+        ]
+    )
+    crowd = [
+        {"age": age, "plan": plan, "member": member}
+        for age in (20, 70, None)
+        for plan in ("free", "gold", 7)
+        for member in (True, False)
+    ]
+    varied = np.random.default_rng(0).random((6, 1 + 3 * 2))
+    kernels = capri.kernels
+    return {
+        "first": small_aggregator("sphere", **few).bundle(),
+        "thompson": late_aggregator("sphere").bundle(),
+        "tests": late_aggregator("sphere", exploration="uniform").bundle(),
+        "common-tests": common_tests(),
+        "inverse-gap": late_aggregator("sphere", exploration="inverse-gap").bundle(),
+        "products": late_aggregator("sphere", kernel="auto").bundle(),
+        "products-inverse-gap": late_aggregator(
+            "sphere", kernel="auto", exploration="inverse-gap"
+        ).bundle(),
+        "unrelated": small_aggregator(
+            "sphere", kernel="auto", actions=np.eye(3), contexts=few["contexts"]
+        ).bundle(),
+        "varying": small_aggregator(
+            "sphere", actions=capri.VaryingActions(3, 2), contexts=capri.ContextPool(varied)
+        ).bundle(),
+        "schema": small_aggregator(
+            "sphere",
+            kernel=kernels.ContextAction(
+                kernels.Columns(kernels.Matern(nu=1.5, lengthscale=0.5), (0, 1))
+                * kernels.Columns(kernels.Categories(0.25), (2, 3, 4, 5))
+                + kernels.Constant(0.125),
+                kernels.RationalQuadratic(alpha=0.75, lengthscale=0.5, variance=0.5),
+                7,
+            ),
+            actions=capri.FixedActions(ACTIONS[::2], ("left", "middle", "right")),
+            contexts=capri.ContextPool(crowd, schema=people),
+            missing_reward=0.25,
+        ).bundle(),
+        "gaussian": small_aggregator("gaussian", **few).bundle(),
+    }
+
+
+def common_tests() -> bytes:
+    """With a test of the paper's kind, which sphere reports make no use of so far."""
+    header, arrays = take_apart(late_aggregator("sphere", exploration="uniform").bundle())
+    kept = {name: array for name, array in arrays.items() if not name.startswith("test.")}
+    header["conduct"]["tests"] = [{"kind": "common", "width": 0.05}]
+    weights = np.random.default_rng(1).normal(size=len(arrays["pivots"]))
+    return put_together(header, kept | {"test.0.weights": weights})
+
+
+SPHERES = [sphere(epsilon, m) for epsilon, m in ((0.5, 2), (1.0, 7), (4.0, 12), (8.0, 50))]
+
+
+def parts_of(mechanism: Sphere) -> list[Any]:
+    return [mechanism.dimension, mechanism.candidates, mechanism.near, str(mechanism.chance)]
+
+
+def draws_of(chooser: random.Random, pick: int | None = None) -> Case:
+    return {
+        "action": chooser.randrange(1 << 53) * 2.0**-53,
+        "token": chooser.randbytes(16).hex(),
+        "rounding": chooser.randrange(1 << 53) * 2.0**-53,
+        "coin": str(chooser.randrange(1 << 63)),
+        "pick": chooser.randrange(1 << 20) if pick is None else pick,
+    }
+
+
+def direction_cases(chooser: random.Random) -> Iterator[Case]:
+    yield {"operation": "table", "places": [*range(10), 1000, 2046, 2047]}
+    for dimension in (2, 3, 4, 5, 50, 201):
+        for token in (bytes(16), b"\xff" * 16, chooser.randbytes(16)):
+            for row in (0, 1, chooser.randrange(2048)):
+                yield {
+                    "operation": "direction",
+                    "token": token.hex(),
+                    "row": row,
+                    "dimension": dimension,
+                }
+    yield {
+        "operation": "direction_sum",
+        "tokens": [chooser.randbytes(16).hex() for _ in range(200)],
+        "numbers": [chooser.randrange(64) for _ in range(200)],
+        "dimension": 50,
+    }
+    for epsilon in (5e-324, 1e-3, 0.5, 1.0, 3.999999, 4.0, 8.0, 30.0, 63.9, 64.0, 1e6):
+        yield {"operation": "exponential", "epsilon": epsilon}
+    for mechanism, epsilon in zip(SPHERES, (0.5, 1.0, 4.0, 8.0), strict=True):
+        more = Sphere(**(vars(mechanism) | {"chance": mechanism.chance + 1}))
+        for each, asked in (
+            (mechanism, epsilon), (more, epsilon), (mechanism, epsilon - 1e-12), (more, 100.0),
+        ):  # fmt: skip
+            yield {"operation": "keeps", "sphere": parts_of(each), "epsilon": asked}
+    for mechanism in SPHERES:
+        m = mechanism.dimension
+        for place in range(12):
+            vector = [chooser.randrange(-(2**26), 2**26) for _ in range(m)]
+            if place < 3:  # nothing, an axis, and ties of all rows with equal entries
+                vector = [[0] * m, [2**30] + [0] * (m - 1), [1, -1] + [0] * (m - 2)][place]
+            yield {
+                "operation": "randomize",
+                "vector": vector,
+                "limit": 1 << 30,
+                "sphere": parts_of(mechanism),
+                "draws": draws_of(chooser, place) | ({"coin": "0"} if place % 2 else {}),
+            }
+    for number in (0, 1, 63, 4095):
+        yield {
+            "operation": "pack",
+            "digest": chooser.randbytes(32).hex(),
+            "token": chooser.randbytes(16).hex(),
+            "number": number,
+        }
+
+
+def number_cases(chooser: random.Random) -> Iterator[Case]:
+    kernels = capri.kernels
+    points = [[0.0, 0.0], [1e-9, 0.0], [0.5, -0.25], [3.0, 1.0], [40.0, 1e9], [1e100, -1e100]]
+    for kernel in (
+        kernels.RBF(lengthscale=0.4),
+        kernels.RBF(lengthscale=[0.5, 2.0], variance=0.5),
+        *(kernels.Matern(nu=nu, lengthscale=0.7) for nu in (0.5, 1.5, 2.5, 7.5, 19.5, inf)),
+        kernels.RationalQuadratic(),
+        kernels.RationalQuadratic(alpha=2.5, lengthscale=0.3),
+        kernels.Linear(variance=0.5, bias=0.25),
+        kernels.Constant(0.5),
+        kernels.Categories(0.25),
+        kernels.RBF() + kernels.Linear(),
+        kernels.RBF() * kernels.Constant(0.5),
+        kernels.ContextAction(kernels.RBF(), kernels.Matern(nu=1.5), 1),
+        kernels.Columns(kernels.RBF(), (1,)),
+    ):
+        yield {"operation": "kernel", "kernel": kernel.to_dict(), "points": points}
+    schema = capri.Schema(
+        [
+            capri.schema.Numeric("a", -1, 3),
+            capri.schema.Numeric("b", 0, 1, missing="own"),
+            capri.schema.Numeric("c", 0, 8, missing=2.0),
+            capri.schema.Boolean("d", missing="own"),
+            capri.schema.Boolean("e", missing=True),
+            capri.schema.Categorical("f", ["x", "y", 3], missing="own"),
+            capri.schema.Categorical("g", ["x", "é"], missing="x"),
+        ]
+    ).to_dict()
+    for record in (
+        {"a": 0.5, "b": 0.25, "c": 9, "d": True, "e": False, "f": "y", "g": "é"},
+        {"a": -7, "b": None, "c": None, "d": None, "e": None, "f": None, "g": None},
+        {"a": "no", "b": "1", "c": "2", "d": 2, "e": "x", "f": 3, "g": "z"},
+        {"a": True, "b": 1e300, "c": [], "d": 1, "e": 0.0, "f": 3.5, "g": 1, "other": 5},
+    ):
+        yield {"operation": "schema", "schema": schema, "record": record}
+    for name, data in stored_bundles().items():
+        bundle = open_bundle(data)
+        contexts: list[Any] = [
+            [chooser.random() for _ in range(bundle.context_dimension)] for _ in range(3)
+        ]
+        if name == "schema":
+            contexts += [
+                {"age": None, "plan": "pro", "member": 1},
+                {"age": 3, "plan": 1, "member": 0},
+            ]
+        contexts.append([0.0] * bundle.context_dimension)
+        for context in contexts:
+            yield {"operation": "law", "bundle": name, "context": context}
+            for action, reward in ((0, 0.3), (bundle.actions.count - 1, -7.0), (1, None)):
+                yield {
+                    "operation": "encode",
+                    "bundle": name,
+                    "context": context,
+                    "action": action,
+                    "reward": reward,
+                }
+        if name == "gaussian":
+            continue
+        contexts += [[None] * bundle.context_dimension, [1e101] * bundle.context_dimension]
+        for context in contexts:
+            for reward in (0.75, None, -1e300):
+                yield {
+                    "operation": "report",
+                    "bundle": name,
+                    "epsilon": 4.0,
+                    "context": context,
+                    "reward": reward,
+                    "draws": draws_of(chooser),
+                }
+
+
+def changed(name: str, change: Callable[[Case, dict[str, Any]], object]) -> Case:
+    """A bundle with another header or other arrays, and a digest that is right."""
+    header, arrays = take_apart(stored_bundles()[name])
+    header, arrays = copy.deepcopy(header), dict(arrays)
+    change(header, arrays)
+    return as_splices(name, put_together(header, arrays))
+
+
+def open_cases(chooser: random.Random) -> Iterator[Case]:
+    """Bundles that must be opened or refused, with the class of the reason."""
+
+    def case(inner: Case, epsilon: float = 4.0, **more: Any) -> Case:
+        return {"operation": "open", "epsilon": epsilon} | inner | more
+
+    for name in stored_bundles():
+        yield case({"bundle": name})
+        yield case({"bundle": name}, 3.9999)
+        yield case({"bundle": name}, 64.0, digest=stored_bundles()[name][-32:].hex())
+        yield case({"bundle": name}, digest="00" * 32)
+    base = stored_bundles()["first"]
+    size = len(base)
+    for splices in (
+        [[0, size, ""]], [[40, size - 40, ""]], [[0, 1, "58"]], [[200, 1, "ff"]],
+        [[size - 1, 1, ""]], [[size, 0, "00"]],
+    ):  # fmt: skip
+        yield case({"bundle": "first", "splices": splices})
+    body = size - 32
+    (length,) = struct.unpack_from("<I", base, 14)
+    for splices in (
+        [[12, 2, "0100"]], [[12, 2, "0300"]], [[14, 4, "00000000"]], [[14, 4, "ffffffff"]],
+        [[14, 4, struct.pack("<I", length + 1).hex()]], [[body, 0, "00" * 8]],
+        [[body - 8, 8, ""]], [[body - 8, 8, struct.pack("<d", nan).hex()]],
+        [[body - 8, 8, struct.pack("<d", -inf).hex()]],
+        [[body - 8, 8, struct.pack("<d", 1.1e15).hex()]],
+        [[18, 0, "efbbbf"], ], [[18, 1, "5b"]], [[19, 1, "ff"]],
+    ):  # fmt: skip
+        yield case({"bundle": "first", "splices": splices, "sign": True})
+    for path, values in (
+        (("kernel",), [None, "RBF", {"type": "Nobody"}, {"type": "Auto"}, {"type": "RBF", "x": 1},
+                       {"type": "Matern", "nu": 0.7}, {"type": "Matern", "nu": 20.5},
+                       {"type": "RBF", "lengthscale": 1e-31}, {"type": "RBF", "lengthscale": []},
+                       {"type": "RBF", "lengthscale": [1, 1, 1]}, {"type": "RBF", "variance": 0},
+                       {"type": "Columns", "kernel": {"type": "RBF"}, "columns": [2]},
+                       {"type": "Matern", "nu": "inf"}]),
+        (("context_dimension",), [0, -1, 1.5, 2, 1 << 25, "1", None, True, 1.0]),
+        (("reward_bound",), [0, 1e51, "1", 1e400, 0.01]),
+        (("varying_actions",), [[3, 2], [3], [], {}, 3, [1 << 16, 1 << 16]]),
+        (("plan", "epoch"), [0, 2**53 - 1, 2**53, 1.5, "1"]),
+        (("plan", "value_bound"), [0, 2.0, 0.3]),
+        (("plan", "moment_share"), [-0.1, 0.6, 0.0]),
+        (("plan", "tail_share"), [0.6, "x"]),
+        (("plan", "extra"), [1]),
+        (("grid", 0), [0, 1e-300, 1e9]),
+        (("grid", 1), [0, 1 << 31, 1.5]),
+        (("grid", 2), [-1, 1e30]),
+        (("grid",), [[1, 2], {}]),
+        (("randomizer",), ["gaussian", "other", 1]),
+        (("sphere",), [None, [], [2, 2, 1, "5000000000000000000"]]),
+        (("sphere", 3), [5000000000000000000, "x", "", "-1", "9223372036854775808",
+                         "9223372036854775807", "00000000000000000000", "1e18", "٣"]),
+        (("sphere", 2), [0, 33, 1]),
+        (("sphere", 1), [3, 4098, 2]),
+        (("sphere", 0), [1, 3, 65536]),
+        (("conduct", "law"), [{"kind": "other"}, {}, [], {"kind": "thompson"},
+                              {"kind": "inverse-gap", "gamma": 1.0}]),
+        (("conduct", "tests"), [{}, [[]], [{"kind": "other"}], [{"kind": "common", "width": 1}],
+                                [{"kind": "difference", "width": 1, "outside": 0, "roots": 1}]]),
+        (("missing_reward",), [2.0, "0", 0.5]),
+        (("action_names",), [["a", "b", "c"], ["a", "b"], ["a", "a", "b"], [1, 2, 3], "abc"]),
+        (("schema",), [{}, {"format": "capri-schema", "version": True, "columns": []},
+                       {"format": "capri-schema", "version": 1,
+                        "columns": [{"kind": "numeric", "name": "a", "low": 0, "high": 1}]},
+                       {"format": "capri-schema", "version": 1,
+                        "columns": [{"kind": "boolean", "name": "a", "missing": "own"}]}]),
+        (("span",), [{}, None, {"context": {"type": "RBF"}, "action": {"type": "RBF"}}]),
+        (("unknown",), [1]),
+    ):  # fmt: skip
+        for value in values:
+
+            def change(header: Case, _: Any, path: Any = path, value: Any = value) -> None:
+                for key in path[:-1]:
+                    header = header[key]
+                header[path[-1]] = value  # type: ignore[index]
+
+            yield case(changed("first", change))
+    for gone in ("kernel", "plan", "grid", "sphere", "conduct", "arrays", "randomizer"):
+        yield case(changed("first", lambda header, _, gone=gone: header.pop(gone)))
+    for name in ("thompson", "tests", "inverse-gap", "products"):
+        for array in take_apart(stored_bundles()[name])[1]:
+            turned = changed(name, lambda _, a, n=array: a.update({n: a[n].reshape(-1)[None]}))
+            yield case(turned)
+            yield case(changed(name, lambda _, a, n=array: a.pop(n)))
+    wide = np.ones((1, 5000))
+    yield case(
+        changed(
+            "first",
+            lambda header, a: (
+                a.update(pivots=np.zeros((1, 2)), transform=np.ones((1, 1)), whitening=wide),
+                header["plan"].update(moment_share=0.0, tail_share=0.0),
+                header["sphere"].__setitem__(0, 5000),
+            ),
+        )
+    )
+    deep: Any = {"type": "RBF"}
+    for _ in range(11):
+        deep = {"type": "Sum", "left": deep, "right": deep}
+    yield case(changed("first", lambda header, _: header.update(kernel=deep)))
+    chain: Any = {"type": "RBF"}
+    for _ in range(64):
+        chain = {"type": "Sum", "left": chain, "right": {"type": "RBF"}}
+    yield case(changed("first", lambda header, _: header.update(kernel=chain)))
+
+
+def judge_cases(chooser: random.Random) -> Iterator[Case]:
+    """Reports that must be accepted or rejected."""
+    for name in ("first", "thompson"):
+        bundle = open_bundle(stored_bundles()[name])
+        assert bundle.plan.sphere is not None
+        client = capri.LocalClient(stored_bundles()[name], BUDGETS["sphere"], simulation=(7, 1))
+        client.act([0.5])
+        good = client.report(0.5)
+        token, stranger = good[10:26].hex(), chooser.randbytes(8)
+        last = bundle.plan.sphere.candidates
+        other_kind = bytes([0xCA, 0x22])
+        for report, seen, closed in (
+            (good, [], []),
+            (good, [token], []),
+            (good[:-1], [], []),
+            (good + b"\0", [], []),
+            (b"", [], []),
+            (good[:-1] + bytes([good[-1] ^ 1]), [], []),
+            (good[:12] + bytes([good[12] ^ 1]) + good[13:], [], []),
+            (sealed(b"\xcb" + good[1:-4]), [], []),
+            (sealed(b"\xca\x11" + good[2:-4]), [], []),  # version 1
+            (sealed(other_kind + good[2:-4]), [], []),
+            (sealed(good[:2] + stranger + good[10:-4]), [], []),
+            (sealed(good[:2] + stranger + good[10:-4]), [], [stranger.hex()]),
+            (sealed(good[:26] + last.to_bytes(2, "little")), [], []),
+            (sealed(good[:26] + (last - 1).to_bytes(2, "little")), [], []),
+            (sealed(good[:26] + b"\xff\xff"), [], []),
+        ):
+            yield {
+                "operation": "judge",
+                "bundle": name,
+                "report": report.hex(),
+                "seen": seen,
+                "closed": closed,
+            }
+
+
+GROUPS: dict[str, tuple[Callable[[random.Random], Iterator[Case]], int]] = {
+    "directions": (direction_cases, 1),
+    "numbers": (number_cases, 2),
+    "open": (open_cases, 3),
+    "judge": (judge_cases, 4),
+}
+
+
+def group(name: str) -> list[Case]:
+    """The stored cases."""
+    cases: list[Case] = json.loads((FOLDER / f"{name}.json").read_text())["cases"]
+    return cases
+
+
+def write() -> None:
+    """All files anew."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    bundles = {name: b64encode(data).decode() for name, data in make_bundles().items()}
+    head = {"format": "capri-wire-vectors", "version": 2}
+    (FOLDER / "bundles.json").write_text(json.dumps(head | {"bundles": bundles}, indent=0) + "\n")
+    stored_bundles.cache_clear()
+    for name, (cases, seed) in GROUPS.items():
+        found = []
+        for case in cases(random.Random(seed)):
+            plain = json.loads(json.dumps(case))
+            found.append(json.dumps(plain | {"answer": OPERATIONS[case["operation"]](plain)}))
+        used = sorted({json.loads(case)["operation"] for case in found})
+        operations = {each: {"side": SIDES[each], "agreement": AGREEMENT[each]} for each in used}
+        text = json.dumps(head | {"operations": operations})[:-1]
+        (FOLDER / f"{name}.json").write_text(f'{text}, "cases": [\n' + ",\n".join(found) + "\n]}\n")
+
+
+assert COIN == 1 << 63
+if __name__ == "__main__":
+    write()
