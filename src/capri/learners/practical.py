@@ -25,9 +25,11 @@ from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import typical_error
 from capri.learners.crowds import Crowds
 from capri.learners.evidence import EvidencePrior
+from capri.learners.gathered import Gathered
 from capri.learners.guards.fit import Fit
 from capri.learners.guards.pool import silence_chi_square
 from capri.learners.guards.watch import Watch
+from capri.learners.law import ContextLaw
 from capri.learners.messages import (
     Design,
     awaited_factor,
@@ -37,6 +39,7 @@ from capri.learners.messages import (
 )
 from capri.learners.options import PracticalOptions
 from capri.learners.priors import Prior, ToldPrior
+from capri.learners.reach import Reach
 from capri.learners.reading import (
     Expectations,
     Leg,
@@ -46,10 +49,12 @@ from capri.learners.reading import (
 from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.stored import StoredLearner
-from capri.learners.support import Stage, predicted, support_of
+from capri.learners.support import Stage, predicted
+from capri.learners.tally import moments_of, projection_for
 from capri.privacy.grid import make_grid
 from capri.privacy.layout import MessageLayout
 from capri.privacy.message import MessageGrid, make_message_grid
+from capri.privacy.projection import IntegerProjection
 from capri.privacy.promise import PrivacyModel, Randomizer
 from capri.privacy.sphere import sphere
 
@@ -84,6 +89,10 @@ class PracticalLearner(StoredLearner):
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
         self._flights: dict[int, tuple[Leg, ...]] = {}
         self._fit = Fit()
+        # Messages that are private by themselves have no room for what the law is learnt from.
+        self._context_law = ContextLaw.trusting(
+            Reach.of(problem) if problem.sends_products else Reach.nowhere(problem)
+        )
         self._watch = self._watched()
 
     @property
@@ -152,7 +161,8 @@ class PracticalLearner(StoredLearner):
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Shape the messages of an epoch under the law it will be played with."""
         problem, options = self._problem, self._options
-        support = support_of(problem, self._basis, self._stage, self._stage_law(), generator)
+        gathered = self._gathered(generator)
+        support = gathered.support(self._context_law)
         shape, design = design_epoch(
             problem=problem,
             options=options,
@@ -191,20 +201,38 @@ class PracticalLearner(StoredLearner):
             moment_share=options.moment_share,
             tail_share=tail_share,
             sphere=on_sphere,
-            message=self._message(shape.shape[1], length, tail_share),
+            message=None,
         )
         leg = self._leg(design.observation.baseline, design.value_bound)
-        self._flights = {**self._flights, epoch: (replace(leg, design=design),)}
+        leg = replace(leg, design=design, pairs=gathered if gathered.kept else None)
+        if problem.sends_products:
+            psi = leg.psi(plan, gathered.pairs, gathered.features)
+            projection = projection_for(gathered, psi, self._context_law)
+            message = self._message(shape.shape[1], length, tail_share, projection)
+            plan = replace(plan, message=message)
+        self._flights = {**self._flights, epoch: (leg,)}
         return plan
 
-    def _message(self, rank: int, length: int, tail_share: float) -> MessageGrid | None:
+    def _gathered(self, generator: np.random.Generator) -> Gathered:
+        """What the coming epoch may play."""
+        self._stage_law()
+        elsewhere = self._context_law.elsewhere
+        return Gathered.of(self._basis, self._stage, self._conduct, elsewhere, generator)
+
+    def _message(
+        self,
+        rank: int,
+        length: int,
+        tail_share: float,
+        projection: IntegerProjection | None,
+    ) -> MessageGrid:
         """The message of products, with a form for missing rewards where they are measured."""
         problem = self._problem
-        if not problem.sends_products:
-            return None
         layout = MessageLayout(
             rank=rank,
             missing=problem.rewards.measured,
+            second_moments=projection is not None,
+            projection=projection,
             tail_share=tail_share,
             moment_share=_FREE_MOMENT_SHARE,
         )
@@ -232,7 +260,8 @@ class PracticalLearner(StoredLearner):
         if not self._flights:
             return None
         epoch = max(self._flights)
-        support = support_of(self._problem, self._basis, self._stage, self._stage_law(), generator)
+        gathered = self._gathered(generator)
+        support = gathered.support(self._context_law)
         variance = np.sum((support.features @ self._posterior.factor) ** 2, axis=1)
         bound, residual = bound_of(
             self._problem,
@@ -242,7 +271,8 @@ class PracticalLearner(StoredLearner):
             + self._belief.noise_variance(self._problem.reward_bound),
         )
         baseline = self._posterior.mean if residual else np.zeros(self._basis.rank)
-        legs = (*self._flights[epoch], self._leg(baseline, bound))
+        leg = replace(self._leg(baseline, bound), pairs=gathered if gathered.kept else None)
+        legs = (*self._flights[epoch], leg)
         self._flights = {**self._flights, epoch: legs}
         return Segment(
             number=len(legs),
@@ -277,7 +307,8 @@ class PracticalLearner(StoredLearner):
         if not options.pooling:
             nothing = Belief.empty(self._basis.rank)
             before = replace(before, information=nothing.information, vector=nothing.vector)
-        design, released, response = self._read(release, before, generator)
+        reading = self._read(release, before, generator)
+        design, released, response, context_law = reading
         if cuts_off_too_much(release, design, self._problem.reward_bound):
             belief = before.start_again()
             crowds, squares = Crowds.empty(self._basis.rank), Squares.empty(self._basis.rank)
@@ -326,6 +357,7 @@ class PracticalLearner(StoredLearner):
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
         self._crowds, self._squares, self._fit = crowds, squares, fit
+        self._context_law = context_law
         self._conduct = play.Conduct(self._problem.actions, law, tests)
         self._stage = stage
         if release.last:
@@ -344,12 +376,12 @@ class PracticalLearner(StoredLearner):
 
     def _read(
         self, release: Release, belief: Belief, generator: np.random.Generator
-    ) -> tuple[Design, FloatArray, Response]:
-        """What the release observed, the vector it observed, and who answered.
+    ) -> tuple[Design, FloatArray, Response, ContextLaw]:
+        """What the release observed, the vector it observed, who answered, and who came.
 
         As planned, where the epoch went as planned; else by its segments and real counts.
         """
-        plan, response = release.plan, self._response
+        plan, response, law = release.plan, self._response, self._context_law
         legs = self._flights[plan.epoch]
         rank, planned = plan.features.rank, legs[0].design
         vector = release.vector[:rank]
@@ -361,16 +393,25 @@ class PracticalLearner(StoredLearner):
         )
         if as_planned and plan.message is None:
             assert planned is not None
-            return planned, vector / planned.main_share, response
+            return planned, vector / planned.main_share, response, law
+        gathered = [leg.gathered(self._basis, law.elsewhere, generator) for leg in legs]
+        if plan.message is not None and plan.message.layout.projection is not None:
+            if not any(leg.moved for leg in legs):
+                told = [
+                    (pairs, leg.psi(plan, pairs.pairs, pairs.features), count)
+                    for pairs, leg, count in zip(gathered, legs, release.counts, strict=True)
+                ]
+                moments = moments_of(plan.message, release.vector, told, law)
+                law = law.observe(moments, gathered[0].contexts, gathered[0].weights)
         expected = Expectations.of(
-            self._problem, self._basis, plan, legs, release.counts, generator
+            self._problem, self._basis, plan, legs, release.counts, gathered, law
         )
         if plan.message is None:
             main_share = self._options.main_share(tail=plan.tail_share > 0, products=False)
             design, shift = expected.design(
                 belief, self._posterior, legs[0].baseline, main_share=main_share
             )
-            return design, vector / main_share - shift, response
+            return design, vector / main_share - shift, response, law
         main_share = self._options.main_share(tail=plan.tail_share > 0, products=True)
         doubt = None
         if plan.message.layout.missing:
@@ -381,7 +422,7 @@ class PracticalLearner(StoredLearner):
         )
         if plan.message.layout.missing:
             design = replace(design, silence=silence_chi_square(expected, release.vector))
-        return design, plan.value_bound * vector - shift, response
+        return design, plan.value_bound * vector - shift, response, law
 
     def _next_law(
         self,

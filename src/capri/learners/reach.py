@@ -1,0 +1,164 @@
+"""Where users may be, in public: the pool's rows, rows around them, and smooth functions of both.
+
+A law of contexts is learnt as ``pool (1 + sum_k beta_k phi_k)``. The ``phi_k`` are eigenfunctions
+of a Matern kernel on standard scores under a public law ``nu``, centred there: with ``k~`` the
+kernel less its means,
+
+    phi_k(c) = sum_j k~(c, x_j) nu_j phi_k(x_j) / lambda_k,    E_nu phi_k = 0,  E_nu phi_k^2 = 1,
+
+so that no ``beta`` changes how many users there are. Everything here is a function of public rows.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.epoch.problem import Problem
+from capri.kernels import Matern
+from capri.spaces import ContextPool, FixedActions
+
+# Functions of contexts, and public rows that they are made from.
+_FUNCTIONS = 16
+_LANDMARKS = 256
+# Functions of a smaller share of the largest eigenvalue are made of rounding errors.
+_SMALLEST = 1e-6
+# Rows around the pool, and how far from its centre they lie, relative to the pool's own.
+_ELSEWHERE = 48
+_FARTHEST = 3.0
+# A row of a pool that weighs less than this share of the mean one counts as elsewhere, too.
+_LIGHT = 0.1
+_KERNEL = Matern(nu=2.5, lengthscale=1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """The functions above: ``phi(c) = k(scores(c), landmarks) matrix + offset``.
+
+    ``decay``: eigenvalues relative to the largest, which is how much each is expected to matter.
+    """
+
+    centre: FloatArray
+    rate: FloatArray
+    landmarks: FloatArray
+    matrix: FloatArray
+    offset: FloatArray
+    decay: FloatArray
+
+    def __call__(self, contexts: FloatArray) -> FloatArray:
+        """One row of values for each context."""
+        scores = (contexts - self.centre) * self.rate
+        return np.asarray(_KERNEL(scores, self.landmarks) @ self.matrix + self.offset)
+
+    @classmethod
+    def of(cls, rows: FloatArray, nu: FloatArray) -> "Functions | None":
+        """The eigenfunctions under ``nu`` on these rows; None where all rows are alike."""
+        centre = nu @ rows
+        deviation = np.sqrt(nu @ (rows - centre) ** 2)
+        changing = deviation > 1e-9 * np.maximum(np.abs(centre), 1e-300)
+        if not changing.any():
+            return None
+        rate = np.where(changing, 1.0 / np.where(changing, deviation, 1.0), 0.0)
+        scores = (rows - centre) * rate
+        # Squared distances of independent rows have the mean 2 per changing column.
+        rate = rate / np.sqrt(2 * np.count_nonzero(changing)) * _SHARPNESS
+        scores = (rows - centre) * rate
+        kernel = _KERNEL(scores, scores)
+        mean = kernel @ nu
+        centred = kernel - mean[:, None] - mean[None, :] + nu @ mean
+        root = np.sqrt(nu)
+        values, vectors = np.linalg.eigh(root[:, None] * centred * root)
+        values, vectors = values[::-1][:_FUNCTIONS], vectors[:, ::-1][:, :_FUNCTIONS]
+        kept = values > _SMALLEST * values[0]
+        if not (values[0] > 0 and kept.any()):
+            return None
+        values, vectors = values[kept], vectors[:, kept]
+        weights = root[:, None] * vectors / values
+        return cls(
+            centre=centre,
+            rate=rate,
+            landmarks=scores,
+            matrix=weights - np.outer(nu, weights.sum(axis=0)),
+            offset=-(mean - nu @ mean) @ weights,
+            decay=values / values[0],
+        )
+
+
+# Lengthscales are a typical distance divided by this.
+_SHARPNESS = 1.4
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """Rows elsewhere that the pool gives no weight, and functions with them and without.
+
+    ``inside`` is orthonormal under the pool's law; ``outside`` under that law and the rows
+    elsewhere with half of the weight each, None where there are no such rows.
+    """
+
+    elsewhere: FloatArray
+    inside: Functions | None
+    outside: Functions | None
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Reach":
+        """From the public rows of a problem, by draws of its own that move no others."""
+        generator, contexts = np.random.default_rng(0), problem.contexts
+        rows, weights = contexts.support(generator, _LANDMARKS)
+        if len(rows) > _LANDMARKS:
+            chosen = generator.choice(len(rows), size=_LANDMARKS, p=weights)
+            rows, weights = rows[chosen], np.full(_LANDMARKS, 1 / _LANDMARKS)
+        elsewhere = np.empty((0, contexts.dimension))
+        if isinstance(problem.actions, FixedActions):
+            elsewhere = _rows_elsewhere(problem, rows, weights, generator)
+        inside = Functions.of(rows, weights)
+        outside = None
+        if len(elsewhere):
+            half = np.full(len(elsewhere), 0.5 / len(elsewhere))
+            outside = Functions.of(
+                np.concatenate([rows, elsewhere]), np.concatenate([0.5 * weights, half])
+            )
+        return cls(elsewhere if outside is not None else elsewhere[:0], inside, outside)
+
+    @classmethod
+    def nowhere(cls, problem: Problem) -> "Reach":
+        """Where nothing is learnt of the law."""
+        return cls(np.empty((0, problem.contexts.dimension)), None, None)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """As JSON values and arrays."""
+        arrays = {"elsewhere": self.elsewhere}
+        for name in ("inside", "outside"):
+            functions = getattr(self, name)
+            if functions is not None:
+                arrays |= {f"{name}.{field}": array for field, array in vars(functions).items()}
+        return {}, arrays
+
+
+def _rows_elsewhere(
+    problem: Problem, rows: FloatArray, weights: FloatArray, generator: np.random.Generator
+) -> FloatArray:
+    """Rows that the pool gives hardly any weight, then rows of it moved away from its centre.
+
+    ``centre + s (row - centre)`` with ``s`` up to 3 keeps what columns have to do with each other,
+    which a box of their ranges would not. A column of two values, such as an indicator, is left
+    as it is, and a declared range is kept to.
+    """
+    pool = problem.contexts
+    light = rows[:0]
+    if isinstance(pool, ContextPool):
+        light = pool.rows[pool.weights < _LIGHT / pool.size]
+        if len(light) > _ELSEWHERE // 2:
+            light = light[generator.choice(len(light), size=_ELSEWHERE // 2, replace=False)]
+    numeric = np.array([len(np.unique(column)) > 2 for column in rows.T])
+    if not numeric.any():
+        return light
+    count = _ELSEWHERE - len(light)
+    chosen = rows[generator.choice(len(rows), size=count, p=weights)]
+    centre = weights @ rows
+    stretch = np.linspace(1.0, _FARTHEST, count + 1)[1:, None]
+    moved = np.where(numeric, centre + stretch * (chosen - centre), chosen)
+    if pool.schema is not None:
+        moved = np.clip(moved, 0.0, 1.0)
+    return np.concatenate([light, moved])
