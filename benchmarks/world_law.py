@@ -39,6 +39,10 @@ def half(x: np.ndarray) -> np.ndarray:
     return (x <= 0.5).astype(float)
 
 
+def other_half(x: np.ndarray) -> np.ndarray:
+    return (x > 0.5).astype(float)
+
+
 def middle(x: np.ndarray) -> np.ndarray:
     return ((x >= 1 / 3) & (x <= 2 / 3)).astype(float)
 
@@ -52,6 +56,7 @@ CASES: dict[str, tuple[Law, Law, int]] = {
     "users in the middle third": (even, middle, 50),
     "pool of the left half": (half, even, 50),
     "pool of the middle third": (middle, even, 50),
+    "pool of the other half": (half, other_half, 50),
 }
 
 

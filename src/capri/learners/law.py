@@ -22,7 +22,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from capri.arrays import FloatArray
-from capri.learners.reach import Functions, Reach
+from capri.learners.reach import Reach
+from capri.spaces import ContextPool, Contexts
 
 # Sizes of beta that are compared with 0.
 SCALES = (0.1, 0.3, 1.0, 2.0)
@@ -31,6 +32,8 @@ SCALES = (0.1, 0.3, 1.0, 2.0)
 _TRUST = (2.0, 5.0)
 # No row of the pool is given less than this share of its own weight.
 _FLOOR = 0.02
+# Contexts that stand for a sampler's law.
+_SAMPLE = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +75,12 @@ class ContextLaw:
     scale: float = 0.0
     gain: float = 0.0
     beta: FloatArray | None = None
+    left_out: float = 0.0  # of users, by the basis when it was last made (learners/outside.py)
 
     @classmethod
     def trusting(cls, reach: Reach) -> "ContextLaw":
         """Before any release: the pool's own."""
-        sizes = [0 if each is None else len(each.decay) for each in (reach.inside, reach.outside)]
+        sizes = [len(decay) for decay in reach.decays]
         return cls(
             reach,
             tuple(np.zeros((size, size)) for size in sizes),
@@ -88,25 +92,21 @@ class ContextLaw:
         """Rows beside the pool."""
         return self.reach.elsewhere
 
-    @property
-    def functions(self) -> Functions | None:
-        """Those of the likeliest kind; None where that is the pool."""
-        return (None, self.reach.inside, self.reach.outside)[self.kind]
-
     def directions(
         self, contexts: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """``nu phi`` on these rows and on those elsewhere, for both kinds: ``(rows, K)`` each."""
-        count = len(self.elsewhere)
-        inside, outside = (np.zeros((len(contexts) + count, 0)),) * 2
+        """How each ``beta`` moves weights, here and elsewhere: ``(rows, K)`` for both kinds."""
+        own, count = len(contexts), len(self.elsewhere)
+        inside = np.zeros((own + count, 0))
         if self.reach.inside is not None:
-            inside = np.zeros((len(contexts) + count, len(self.reach.inside.decay)))
-            inside[: len(contexts)] = weights[:, None] * self.reach.inside(contexts)
-        if self.reach.outside is not None:
-            values = self.reach.outside(np.concatenate([contexts, self.elsewhere]))
-            nu = np.concatenate([0.5 * weights, np.full(count, 0.5 / count)])
-            outside = nu[:, None] * values
-        return inside, outside
+            inside = np.zeros((own + count, len(self.reach.inside.decay)))
+            inside[:own] = weights[:, None] * self.reach.inside(contexts)
+        if self.reach.outside is None:
+            return inside, np.zeros((own + count, 0))
+        values = self.reach.outside(self.elsewhere) / count
+        # Who comes from elsewhere does not come from the pool.
+        outside = np.concatenate([-np.outer(weights, values.sum(axis=0)), values])
+        return inside, np.concatenate([inside, outside], axis=1)
 
     def weights(
         self, contexts: FloatArray, weights: FloatArray
@@ -120,6 +120,17 @@ class ContextLaw:
         other = np.maximum(moved[len(contexts) :], 0.0)
         total = own.sum() + other.sum()
         return own / total, other / total
+
+    def contexts(self, public: Contexts) -> Contexts:
+        """Public contexts that stand for the learnt law: the pool's, and those elsewhere."""
+        if self.kind < 2:
+            return public
+        rows, weights = public.support(np.random.default_rng(0), _SAMPLE)
+        own, other = self.weights(rows, weights)
+        # Which of the rows elsewhere it is, is known last: half of their weight goes to all.
+        other = 0.5 * other + 0.5 * other.sum() / len(other)
+        chances = np.concatenate([own, other])
+        return ContextPool(np.concatenate([rows, self.elsewhere]), weights=chances)
 
     def mismatch(self, contexts: FloatArray, weights: FloatArray) -> float:
         """Total variation between the learnt law and the pool's: 0 where the pool is right."""
@@ -144,18 +155,15 @@ class ContextLaw:
     def _settled(self, contexts: FloatArray, weights: FloatArray) -> "ContextLaw":
         """With the likeliest kind, scale and ``beta``."""
         best = (0.0, 0, 0.0)
-        for kind, functions in enumerate((self.reach.inside, self.reach.outside), start=1):
-            if functions is None:
-                continue
-            for scale in SCALES:
-                gain = self._evidence(kind, scale * np.sqrt(functions.decay)) - _TRUST[kind - 1]
+        for kind, decay in enumerate(self.reach.decays, start=1):
+            for scale in SCALES if len(decay) else ():
+                gain = self._evidence(kind, scale * np.sqrt(decay)) - _TRUST[kind - 1]
                 best = max(best, (gain, kind, scale))
         gain, kind, scale = best
         if kind == 0:
             return replace(self, kind=0, scale=0.0, gain=0.0, beta=None)
-        functions = (self.reach.inside, self.reach.outside)[kind - 1]
-        assert functions is not None
-        precision = self.informations[kind - 1] + np.diag(1 / (scale**2 * functions.decay))
+        decay = self.reach.decays[kind - 1]
+        precision = self.informations[kind - 1] + np.diag(1 / (scale**2 * decay))
         free = np.linalg.solve(precision, self.scores[kind - 1])
         slopes = self.directions(contexts, weights)[kind - 1]
         least = np.concatenate([(_FLOOR - 1) * weights, np.zeros(len(self.elsewhere))])
@@ -188,6 +196,8 @@ def allowed(
     # Every row on a scale of its own: a row of small weight asks no less than a heavy one.
     scale = np.linalg.norm(matrix, axis=1)
     matrix, bound = matrix / scale[:, None], short[used] / scale
+    unit = max(float(bound.max()), 1e-300)  # the answer is of this size: all is measured by it
+    bound = bound / unit
     system = np.concatenate([matrix.T, bound[None, :]])
     target = np.zeros(len(system))
     target[-1] = 1.0
@@ -198,4 +208,4 @@ def allowed(
     rest = system @ found - target
     if not rest[-1] < -1e-12:
         return np.zeros_like(free)  # beta = 0 is always allowed
-    return np.asarray(free + np.linalg.solve(lower.T, -rest[:-1] / rest[-1]))
+    return np.asarray(free + np.linalg.solve(lower.T, -unit * rest[:-1] / rest[-1]))

@@ -30,6 +30,7 @@ from capri.learners.guards.fit import Fit
 from capri.learners.guards.pool import silence_chi_square
 from capri.learners.guards.watch import Watch
 from capri.learners.law import ContextLaw
+from capri.learners.outside import left_out, too_many
 from capri.learners.messages import (
     Design,
     awaited_factor,
@@ -77,6 +78,10 @@ class PracticalLearner(StoredLearner):
         self._problem = problem
         self._options = options
         self._norm_bound = options.norm_bound or problem.reward_bound
+        # Messages that are private by themselves have no room for what the law is learnt from.
+        self._context_law = ContextLaw.trusting(
+            Reach.of(problem) if problem.sends_products else Reach.nowhere(problem)
+        )
         self._basis, self._prior = self._build_basis(generator)
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
@@ -89,10 +94,6 @@ class PracticalLearner(StoredLearner):
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
         self._flights: dict[int, tuple[Leg, ...]] = {}
         self._fit = Fit()
-        # Messages that are private by themselves have no room for what the law is learnt from.
-        self._context_law = ContextLaw.trusting(
-            Reach.of(problem) if problem.sends_products else Reach.nowhere(problem)
-        )
         self._watch = self._watched()
 
     @property
@@ -114,7 +115,7 @@ class PracticalLearner(StoredLearner):
         kernel = self._problem.kernel
         if isinstance(kernel, Auto):
             family = family_of(
-                self._problem.contexts,
+                self._context_law.contexts(self._problem.contexts),
                 self._problem.actions,
                 max_rank=self._options.max_rank,
                 generator=generator,
@@ -133,7 +134,8 @@ class PracticalLearner(StoredLearner):
     def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:
         """Public pairs under uniform play."""
         actions = self._problem.actions
-        contexts, weights = self._problem.contexts.support(generator, _BASIS_SAMPLE)
+        known = self._context_law.contexts(self._problem.contexts)
+        contexts, weights = known.support(generator, _BASIS_SAMPLE)
         if len(contexts) * actions.count <= _BASIS_SAMPLE:
             pairs = actions.pairs(contexts)
             return np.asarray(pairs.reshape(-1, pairs.shape[-1]))
@@ -144,7 +146,8 @@ class PracticalLearner(StoredLearner):
     def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
         """Functions and contexts to calibrate widths on, drawn once."""
         actions = self._problem.actions
-        contexts, _ = self._problem.contexts.support(generator, _REHEARSAL_PAIRS)
+        known = self._context_law.contexts(self._problem.contexts)
+        contexts, _ = known.support(generator, _REHEARSAL_PAIRS)
         count = max(1, min(len(contexts), _REHEARSAL_PAIRS // actions.count))
         chosen = generator.choice(len(contexts), size=count, replace=False)
         pairs = actions.pairs(contexts[chosen])
@@ -362,6 +365,10 @@ class PracticalLearner(StoredLearner):
         self._stage = stage
         if release.last:
             self.drop(plan.epoch)
+        if left_out(context_law, self._basis, self._problem) > too_many(context_law):
+            self.adopt(self._problem, generator)
+            left = left_out(context_law, self._basis, self._problem)
+            self._context_law = replace(context_law, left_out=left)
         covariance = design.observation.covariance
         return Lesson(
             width=tests[-1].width,

@@ -10,6 +10,7 @@ so that no ``beta`` changes how many users there are. Everything here is a funct
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,13 @@ from capri.kernels import Matern
 from capri.spaces import ContextPool, FixedActions
 
 # Functions of contexts, and public rows that they are made from.
-_FUNCTIONS = 16
+_INSIDE, _OUTSIDE = 16, 12
 _LANDMARKS = 256
 # Functions of a smaller share of the largest eigenvalue are made of rounding errors.
 _SMALLEST = 1e-6
 # Rows around the pool, and how far from its centre they lie, relative to the pool's own.
 _ELSEWHERE = 48
-_FARTHEST = 3.0
+_STRETCHES = (3.5, 2.0)
 # A row of a pool that weighs less than this share of the mean one counts as elsewhere, too.
 _LIGHT = 0.1
 _KERNEL = Matern(nu=2.5, lengthscale=1.0)
@@ -52,8 +53,10 @@ class Functions:
         return np.asarray(_KERNEL(scores, self.landmarks) @ self.matrix + self.offset)
 
     @classmethod
-    def of(cls, rows: FloatArray, nu: FloatArray) -> "Functions | None":
-        """The eigenfunctions under ``nu`` on these rows; None where all rows are alike."""
+    def of(
+        cls, rows: FloatArray, nu: FloatArray, count: int, *, centred: bool
+    ) -> "Functions | None":
+        """Eigenfunctions under ``nu`` on these rows; None where all rows are alike."""
         centre = nu @ rows
         deviation = np.sqrt(nu @ (rows - centre) ** 2)
         changing = deviation > 1e-9 * np.maximum(np.abs(centre), 1e-300)
@@ -65,11 +68,11 @@ class Functions:
         rate = rate / np.sqrt(2 * np.count_nonzero(changing)) * _SHARPNESS
         scores = (rows - centre) * rate
         kernel = _KERNEL(scores, scores)
-        mean = kernel @ nu
-        centred = kernel - mean[:, None] - mean[None, :] + nu @ mean
+        mean = kernel @ nu if centred else np.zeros(len(rows))
+        operator = kernel - mean[:, None] - mean[None, :] + nu @ mean
         root = np.sqrt(nu)
-        values, vectors = np.linalg.eigh(root[:, None] * centred * root)
-        values, vectors = values[::-1][:_FUNCTIONS], vectors[:, ::-1][:, :_FUNCTIONS]
+        values, vectors = np.linalg.eigh(root[:, None] * operator * root)
+        values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]
         kept = values > _SMALLEST * values[0]
         if not (values[0] > 0 and kept.any()):
             return None
@@ -79,7 +82,7 @@ class Functions:
             centre=centre,
             rate=rate,
             landmarks=scores,
-            matrix=weights - np.outer(nu, weights.sum(axis=0)),
+            matrix=weights - centred * np.outer(nu, weights.sum(axis=0)),
             offset=-(mean - nu @ mean) @ weights,
             decay=values / values[0],
         )
@@ -93,8 +96,8 @@ _SHARPNESS = 1.4
 class Reach:
     """Rows elsewhere that the pool gives no weight, and functions with them and without.
 
-    ``inside`` is orthonormal under the pool's law; ``outside`` under that law and the rows
-    elsewhere with half of the weight each, None where there are no such rows.
+    ``inside`` is centred and orthonormal under the pool's law; ``outside``, with a level of its
+    own, on the rows elsewhere. None where there are none.
     """
 
     elsewhere: FloatArray
@@ -112,19 +115,24 @@ class Reach:
         elsewhere = np.empty((0, contexts.dimension))
         if isinstance(problem.actions, FixedActions):
             elsewhere = _rows_elsewhere(problem, rows, weights, generator)
-        inside = Functions.of(rows, weights)
-        outside = None
+        inside, outside = Functions.of(rows, weights, _INSIDE, centred=True), None
         if len(elsewhere):
-            half = np.full(len(elsewhere), 0.5 / len(elsewhere))
-            outside = Functions.of(
-                np.concatenate([rows, elsewhere]), np.concatenate([0.5 * weights, half])
-            )
+            even = np.full(len(elsewhere), 1 / len(elsewhere))
+            outside = Functions.of(elsewhere, even, _OUTSIDE, centred=False)
         return cls(elsewhere if outside is not None else elsewhere[:0], inside, outside)
 
     @classmethod
     def nowhere(cls, problem: Problem) -> "Reach":
         """Where nothing is learnt of the law."""
         return cls(np.empty((0, problem.contexts.dimension)), None, None)
+
+    @cached_property
+    def decays(self) -> tuple[FloatArray, FloatArray]:
+        """How much each function is expected to matter: within the pool, and with elsewhere."""
+        inside = np.zeros(0) if self.inside is None else self.inside.decay
+        if self.outside is None:
+            return inside, np.zeros(0)
+        return inside, np.concatenate([inside, self.outside.decay])
 
     def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """As JSON values and arrays."""
@@ -141,7 +149,7 @@ def _rows_elsewhere(
 ) -> FloatArray:
     """Rows that the pool gives hardly any weight, then rows of it moved away from its centre.
 
-    ``centre + s (row - centre)`` with ``s`` up to 3 keeps what columns have to do with each other,
+    ``centre + s (row - centre)`` with ``s`` 2 and 3.5 keeps what columns have to do with each other,
     which a box of their ranges would not. A column of two values, such as an indicator, is left
     as it is, and a declared range is kept to.
     """
@@ -154,11 +162,24 @@ def _rows_elsewhere(
     numeric = np.array([len(np.unique(column)) > 2 for column in rows.T])
     if not numeric.any():
         return light
-    count = _ELSEWHERE - len(light)
-    chosen = rows[generator.choice(len(rows), size=count, p=weights)]
-    centre = weights @ rows
-    stretch = np.linspace(1.0, _FARTHEST, count + 1)[1:, None]
-    moved = np.where(numeric, centre + stretch * (chosen - centre), chosen)
+    centre, each = weights @ rows, (_ELSEWHERE - len(light)) // len(_STRETCHES)
+    moved = np.concatenate(
+        [
+            np.where(numeric, centre + stretch * (chosen - centre), chosen)
+            for stretch in _STRETCHES
+            for chosen in (_spread_out(rows, each),)
+        ]
+    )
     if pool.schema is not None:
         moved = np.clip(moved, 0.0, 1.0)
     return np.concatenate([light, moved])
+
+
+def _spread_out(rows: FloatArray, count: int) -> FloatArray:
+    """Some of the rows: evenly along their first principal direction, the ends among them."""
+    if len(rows) <= count:
+        return rows
+    scores = (rows - rows.mean(axis=0)) / np.maximum(rows.std(axis=0), 1e-300)
+    _, _, directions = np.linalg.svd(scores, full_matrices=False)
+    order = np.argsort(scores @ directions[0], kind="stable")
+    return np.asarray(rows[order[np.linspace(0, len(rows) - 1, count).astype(np.int64)]])

@@ -36,7 +36,8 @@ def projection_for(
     count = gathered.rows + len(law.elsewhere)
     weights = np.full(len(loudest) * (len(loudest) + 1) // 2, sqrt(2))
     weights[: len(loudest)] = 1.0  # in terms of half-vectors, whose norm is Frobenius'
-    slopes = np.concatenate(law.directions(gathered.contexts, gathered.weights), axis=1)
+    within, beside = law.directions(gathered.contexts, gathered.weights)
+    slopes = beside if beside.size else within
     designs = slopes.T @ (_by_row(gathered, own, count, None) * weights)
     if not designs.size:
         return None
