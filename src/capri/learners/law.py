@@ -17,6 +17,7 @@ among those that give no row a negative weight. Post-processing of releases.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -29,7 +30,9 @@ from capri.spaces import ContextPool, Contexts
 SCALES = (0.1, 0.3, 1.0, 2.0)
 # Logarithm of what speaks for the pool before any release: against other weights, and against rows
 # that it does not have.
-_TRUST = (2.0, 5.0)
+_TRUST = (2.0, 10.0)
+# What the kinds of law but the pool's own are called in files.
+_KINDS = ("within", "beside")
 # No row of the pool is given less than this share of its own weight.
 _FLOOR = 0.02
 # Contexts that stand for a sampler's law.
@@ -108,9 +111,7 @@ class ContextLaw:
         outside = np.concatenate([-np.outer(weights, values.sum(axis=0)), values])
         return inside, np.concatenate([inside, outside], axis=1)
 
-    def weights(
-        self, contexts: FloatArray, weights: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def weights(self, contexts: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The learnt weights of rows that stand for the pool, and of those elsewhere."""
         nothing = np.zeros(len(self.elsewhere))
         if self.kind == 0 or self.beta is None:
@@ -132,14 +133,34 @@ class ContextLaw:
         chances = np.concatenate([own, other])
         return ContextPool(np.concatenate([rows, self.elsewhere]), weights=chances)
 
-    def mismatch(self, contexts: FloatArray, weights: FloatArray) -> float:
-        """Total variation between the learnt law and the pool's: 0 where the pool is right."""
+    def mismatch(self, contexts: FloatArray, weights: FloatArray) -> tuple[float, float]:
+        """Total variation between the learnt law and the pool's; the share of users elsewhere."""
         own, other = self.weights(contexts, weights)
-        return float(0.5 * (np.abs(own - weights).sum() + other.sum()))
+        away = float(other.sum())
+        return 0.5 * (float(np.abs(own - weights).sum()) + away), away
 
-    def observe(
-        self, moments: Moments, contexts: FloatArray, weights: FloatArray
-    ) -> "ContextLaw":
+    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """As JSON values and arrays."""
+        arrays = self.reach.state()
+        for name, information, score in zip(_KINDS, self.informations, self.scores, strict=True):
+            arrays |= {f"{name}.information": information, f"{name}.score": score}
+        if self.beta is not None:
+            arrays["beta"] = self.beta
+        plain = {name: getattr(self, name) for name in ("kind", "scale", "gain", "left_out")}
+        return plain, arrays
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "ContextLaw":
+        """The inverse of :meth:`state`."""
+        return cls(
+            Reach.from_state(arrays),
+            tuple(arrays[f"{name}.information"] for name in _KINDS),
+            tuple(arrays[f"{name}.score"] for name in _KINDS),
+            beta=arrays.get("beta"),
+            **values,
+        )
+
+    def observe(self, moments: Moments, contexts: FloatArray, weights: FloatArray) -> "ContextLaw":
         """Take in the moments of an epoch; rows: where no weight may be negative."""
         error = moments.seen - moments.base
         informations, scores = [], []
@@ -164,7 +185,7 @@ class ContextLaw:
             return replace(self, kind=0, scale=0.0, gain=0.0, beta=None)
         decay = self.reach.decays[kind - 1]
         precision = self.informations[kind - 1] + np.diag(1 / (scale**2 * decay))
-        free = np.linalg.solve(precision, self.scores[kind - 1])
+        free = np.asarray(np.linalg.solve(precision, self.scores[kind - 1]), dtype=np.float64)
         slopes = self.directions(contexts, weights)[kind - 1]
         least = np.concatenate([(_FLOOR - 1) * weights, np.zeros(len(self.elsewhere))])
         beta = allowed(free, precision, slopes, least)
@@ -180,7 +201,7 @@ class ContextLaw:
 def allowed(
     free: FloatArray, precision: FloatArray, slopes: FloatArray, least: FloatArray
 ) -> FloatArray:
-    """The ``beta`` nearest to ``free``, in the metric of its precision, with ``slopes beta >= least``.
+    """The ``beta`` nearest to ``free``, by its precision, with ``slopes beta >= least``.
 
     Lawson and Hanson's least distance programme. With ``precision = L L^T`` and ``x = L^T (beta -
     free)`` it asks for the shortest ``x`` with ``G x >= h``; that follows from the non-negative

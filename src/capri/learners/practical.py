@@ -27,10 +27,9 @@ from capri.learners.crowds import Crowds
 from capri.learners.evidence import EvidencePrior
 from capri.learners.gathered import Gathered
 from capri.learners.guards.fit import Fit
-from capri.learners.guards.pool import silence_chi_square
+from capri.learners.guards.pool import Comers
 from capri.learners.guards.watch import Watch
-from capri.learners.law import ContextLaw
-from capri.learners.outside import left_out, too_many
+from capri.learners.law import ContextLaw, Moments
 from capri.learners.messages import (
     Design,
     awaited_factor,
@@ -39,6 +38,7 @@ from capri.learners.messages import (
     sigma_max,
 )
 from capri.learners.options import PracticalOptions
+from capri.learners.outside import left_out, too_many
 from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reach import Reach
 from capri.learners.reading import (
@@ -51,21 +51,18 @@ from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage, predicted
-from capri.learners.tally import moments_of, projection_for
+from capri.learners.tally import message_for, moments_of, projection_for
 from capri.privacy.grid import make_grid
-from capri.privacy.layout import MessageLayout
-from capri.privacy.message import MessageGrid, make_message_grid
-from capri.privacy.projection import IntegerProjection
 from capri.privacy.promise import PrivacyModel, Randomizer
 from capri.privacy.sphere import sphere
 
 # Public pairs from which the basis is built, and pairs on which widths are rehearsed.
 _BASIS_SAMPLE = 3000
 _REHEARSAL_PAIRS = 2048
+# Public rows on which the learnt law is held against that of a sampler.
+_LAW_ROWS = 2048
 # Laws of up to so many pairs are kept with their leg: 2 MB each.
 _KEPT_LAW = 1 << 18
-# Beside a missing block, measuring the size of residuals costs nothing up to 0.83.
-_FREE_MOMENT_SHARE = 0.7
 
 
 class PracticalLearner(StoredLearner):
@@ -78,10 +75,7 @@ class PracticalLearner(StoredLearner):
         self._problem = problem
         self._options = options
         self._norm_bound = options.norm_bound or problem.reward_bound
-        # Messages that are private by themselves have no room for what the law is learnt from.
-        self._context_law = ContextLaw.trusting(
-            Reach.of(problem) if problem.sends_products else Reach.nowhere(problem)
-        )
+        self._context_law, self._comers = ContextLaw.trusting(Reach.of(problem)), Comers()
         self._basis, self._prior = self._build_basis(generator)
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
@@ -164,6 +158,7 @@ class PracticalLearner(StoredLearner):
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Shape the messages of an epoch under the law it will be played with."""
         problem, options = self._problem, self._options
+        self._widen(generator)
         gathered = self._gathered(generator)
         support = gathered.support(self._context_law)
         shape, design = design_epoch(
@@ -211,42 +206,23 @@ class PracticalLearner(StoredLearner):
         if problem.sends_products:
             psi = leg.psi(plan, gathered.pairs, gathered.features)
             projection = projection_for(gathered, psi, self._context_law)
-            message = self._message(shape.shape[1], length, tail_share, projection)
+            message = message_for(problem, shape.shape[1], length, tail_share, projection)
             plan = replace(plan, message=message)
         self._flights = {**self._flights, epoch: (leg,)}
         return plan
+
+    def _widen(self, generator: np.random.Generator) -> None:
+        """Make the basis anew where it does not know many of those who come."""
+        problem, law = self._problem, self._context_law
+        if left_out(law, self._basis, problem) > too_many(law):
+            self.adopt(problem, generator)
+            self._context_law = replace(law, left_out=left_out(law, self._basis, problem))
 
     def _gathered(self, generator: np.random.Generator) -> Gathered:
         """What the coming epoch may play."""
         self._stage_law()
         elsewhere = self._context_law.elsewhere
         return Gathered.of(self._basis, self._stage, self._conduct, elsewhere, generator)
-
-    def _message(
-        self,
-        rank: int,
-        length: int,
-        tail_share: float,
-        projection: IntegerProjection | None,
-    ) -> MessageGrid:
-        """The message of products, with a form for missing rewards where they are measured."""
-        problem = self._problem
-        layout = MessageLayout(
-            rank=rank,
-            missing=problem.rewards.measured,
-            second_moments=projection is not None,
-            projection=projection,
-            tail_share=tail_share,
-            moment_share=_FREE_MOMENT_SHARE,
-        )
-        if layout.missing:
-            layout = replace(layout, count_share=layout.largest_count_share)
-        return make_message_grid(
-            layout,
-            length=4 * length,
-            budget=problem.budget,
-            composition=problem.composition,
-        )
 
     def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
         """A segment that plays the law of now."""
@@ -310,8 +286,7 @@ class PracticalLearner(StoredLearner):
         if not options.pooling:
             nothing = Belief.empty(self._basis.rank)
             before = replace(before, information=nothing.information, vector=nothing.vector)
-        reading = self._read(release, before, generator)
-        design, released, response, context_law = reading
+        design, released, response, context_law, moments = self._read(release, before, generator)
         if cuts_off_too_much(release, design, self._problem.reward_bound):
             belief = before.start_again()
             crowds, squares = Crowds.empty(self._basis.rank), Squares.empty(self._basis.rank)
@@ -339,6 +314,8 @@ class PracticalLearner(StoredLearner):
             state=state,
             crowds=crowds,
         )
+        rows, weights = self._problem.contexts.support(np.random.default_rng(0), _LAW_ROWS)
+        comers, strangers = self._comers.after(moments, *context_law.mismatch(rows, weights))
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(
             self._conduct.tests,
@@ -360,15 +337,11 @@ class PracticalLearner(StoredLearner):
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
         self._crowds, self._squares, self._fit = crowds, squares, fit
-        self._context_law = context_law
+        self._context_law, self._comers = context_law, comers
         self._conduct = play.Conduct(self._problem.actions, law, tests)
         self._stage = stage
         if release.last:
             self.drop(plan.epoch)
-        if left_out(context_law, self._basis, self._problem) > too_many(context_law):
-            self.adopt(self._problem, generator)
-            left = left_out(context_law, self._basis, self._problem)
-            self._context_law = replace(context_law, left_out=left)
         covariance = design.observation.covariance
         return Lesson(
             width=tests[-1].width,
@@ -378,12 +351,13 @@ class PracticalLearner(StoredLearner):
             if self._problem.budget is None
             else design.noise**2 * len(covariance) / float(np.trace(covariance)),
             response_rate=response.rate if self._problem.rewards.measured else None,
-            notices=notices,
+            mismatch=comers.mismatch if self._problem.sends_products else None,
+            notices=notices if strangers is None else (*notices, strangers),
         )
 
     def _read(
         self, release: Release, belief: Belief, generator: np.random.Generator
-    ) -> tuple[Design, FloatArray, Response, ContextLaw]:
+    ) -> tuple[Design, FloatArray, Response, ContextLaw, Moments | None]:
         """What the release observed, the vector it observed, who answered, and who came.
 
         As planned, where the epoch went as planned; else by its segments and real counts.
@@ -400,16 +374,10 @@ class PracticalLearner(StoredLearner):
         )
         if as_planned and plan.message is None:
             assert planned is not None
-            return planned, vector / planned.main_share, response, law
+            return planned, vector / planned.main_share, response, law, None
         gathered = [leg.gathered(self._basis, law.elsewhere, generator) for leg in legs]
-        if plan.message is not None and plan.message.layout.projection is not None:
-            if not any(leg.moved for leg in legs):
-                told = [
-                    (pairs, leg.psi(plan, pairs.pairs, pairs.features), count)
-                    for pairs, leg, count in zip(gathered, legs, release.counts, strict=True)
-                ]
-                moments = moments_of(plan.message, release.vector, told, law)
-                law = law.observe(moments, gathered[0].contexts, gathered[0].weights)
+        if (moments := moments_of(release, legs, gathered, law)) is not None:
+            law = law.observe(moments, gathered[0].contexts, gathered[0].weights)
         expected = Expectations.of(
             self._problem, self._basis, plan, legs, release.counts, gathered, law
         )
@@ -418,7 +386,7 @@ class PracticalLearner(StoredLearner):
             design, shift = expected.design(
                 belief, self._posterior, legs[0].baseline, main_share=main_share
             )
-            return design, vector / main_share - shift, response, law
+            return design, vector / main_share - shift, response, law, None
         main_share = self._options.main_share(tail=plan.tail_share > 0, products=True)
         doubt = None
         if plan.message.layout.missing:
@@ -427,9 +395,7 @@ class PracticalLearner(StoredLearner):
         design, shift = expected.design(
             belief, self._posterior, legs[0].baseline, main_share=main_share, response=doubt
         )
-        if plan.message.layout.missing:
-            design = replace(design, silence=silence_chi_square(expected, release.vector))
-        return design, plan.value_bound * vector - shift, response, law
+        return design, plan.value_bound * vector - shift, response, law, moments
 
     def _next_law(
         self,

@@ -11,13 +11,13 @@ so that no ``beta`` changes how many users there are. Everything here is a funct
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
 from capri.kernels import Matern
+from capri.kernels.stationary import squared_distances
 from capri.spaces import ContextPool, FixedActions
 
 # Functions of contexts, and public rows that they are made from.
@@ -27,7 +27,12 @@ _LANDMARKS = 256
 _SMALLEST = 1e-6
 # Rows around the pool, and how far from its centre they lie, relative to the pool's own.
 _ELSEWHERE = 48
-_STRETCHES = (3.5, 2.0)
+_STRETCHES = tuple(np.arange(1.5, 3.6, 0.25))
+# Rows of the pool that are moved.
+_MOVED = 64
+# Such a row is at least so many times as far from the pool as its rows are from each other, and as
+# many deviations of a column.
+_APART, _LEAST_APART = 1.5, 0.25
 # A row of a pool that weighs less than this share of the mean one counts as elsewhere, too.
 _LIGHT = 0.1
 _KERNEL = Matern(nu=2.5, lengthscale=1.0)
@@ -106,7 +111,12 @@ class Reach:
 
     @classmethod
     def of(cls, problem: Problem) -> "Reach":
-        """From the public rows of a problem, by draws of its own that move no others."""
+        """From the public rows of a problem, by draws of its own that move no others.
+
+        A message that is private by itself has no room for what the law is learnt from: nowhere.
+        """
+        if not problem.sends_products:
+            return cls(np.empty((0, problem.contexts.dimension)), None, None)
         generator, contexts = np.random.default_rng(0), problem.contexts
         rows, weights = contexts.support(generator, _LANDMARKS)
         if len(rows) > _LANDMARKS:
@@ -121,11 +131,6 @@ class Reach:
             outside = Functions.of(elsewhere, even, _OUTSIDE, centred=False)
         return cls(elsewhere if outside is not None else elsewhere[:0], inside, outside)
 
-    @classmethod
-    def nowhere(cls, problem: Problem) -> "Reach":
-        """Where nothing is learnt of the law."""
-        return cls(np.empty((0, problem.contexts.dimension)), None, None)
-
     @cached_property
     def decays(self) -> tuple[FloatArray, FloatArray]:
         """How much each function is expected to matter: within the pool, and with elsewhere."""
@@ -134,14 +139,27 @@ class Reach:
             return inside, np.zeros(0)
         return inside, np.concatenate([inside, self.outside.decay])
 
-    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        """As JSON values and arrays."""
+    def state(self) -> dict[str, FloatArray]:
+        """As arrays."""
         arrays = {"elsewhere": self.elsewhere}
         for name in ("inside", "outside"):
             functions = getattr(self, name)
             if functions is not None:
                 arrays |= {f"{name}.{field}": array for field, array in vars(functions).items()}
-        return {}, arrays
+        return arrays
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, FloatArray]) -> "Reach":
+        """The inverse of :meth:`state`; other arrays are left alone."""
+        found: list[Functions | None] = []
+        for name in ("inside", "outside"):
+            own = {
+                field.removeprefix(f"{name}."): array
+                for field, array in arrays.items()
+                if field.startswith(f"{name}.")
+            }
+            found.append(Functions(**own) if own else None)
+        return cls(arrays["elsewhere"], *found)
 
 
 def _rows_elsewhere(
@@ -149,9 +167,10 @@ def _rows_elsewhere(
 ) -> FloatArray:
     """Rows that the pool gives hardly any weight, then rows of it moved away from its centre.
 
-    ``centre + s (row - centre)`` with ``s`` 2 and 3.5 keeps what columns have to do with each other,
-    which a box of their ranges would not. A column of two values, such as an indicator, is left
-    as it is, and a declared range is kept to.
+    ``centre + s (row - centre)`` with ``s`` up to 3.5 keeps what columns have to do with each
+    other, which a box of their ranges would not. A column of two values, such as an indicator, is
+    left as it is, and a declared range is kept to. Rows as near to the pool as its own rows are to
+    each other are left out: the pool speaks for them.
     """
     pool = problem.contexts
     light = rows[:0]
@@ -162,24 +181,33 @@ def _rows_elsewhere(
     numeric = np.array([len(np.unique(column)) > 2 for column in rows.T])
     if not numeric.any():
         return light
-    centre, each = weights @ rows, (_ELSEWHERE - len(light)) // len(_STRETCHES)
+    some = rows
+    if len(rows) > _MOVED:
+        some = rows[generator.choice(len(rows), size=_MOVED, p=weights, replace=False)]
+    centre = weights @ rows
     moved = np.concatenate(
-        [
-            np.where(numeric, centre + stretch * (chosen - centre), chosen)
-            for stretch in _STRETCHES
-            for chosen in (_spread_out(rows, each),)
-        ]
+        [np.where(numeric, centre + stretch * (some - centre), some) for stretch in _STRETCHES]
     )
     if pool.schema is not None:
         moved = np.clip(moved, 0.0, 1.0)
-    return np.concatenate([light, moved])
+    scale = np.where(numeric, rows.std(axis=0), 1e300)  # what does not move says nothing
+    near = squared_distances(rows / scale, rows / scale)
+    np.fill_diagonal(near, np.inf)
+    away = squared_distances(moved / scale, rows / scale).min(axis=1)
+    apart = _APART * float(np.quantile(np.sqrt(near.min(axis=1)), 0.9))
+    apart = max(apart, _LEAST_APART * float(np.sqrt(numeric.sum())))
+    moved = moved[np.sqrt(away) > apart]
+    return np.concatenate([light, _far_apart(moved, scale, _ELSEWHERE - len(light))])
 
 
-def _spread_out(rows: FloatArray, count: int) -> FloatArray:
-    """Some of the rows: evenly along their first principal direction, the ends among them."""
+def _far_apart(rows: FloatArray, scale: FloatArray, count: int) -> FloatArray:
+    """So many of the rows, each as far from those before it as there is one."""
     if len(rows) <= count:
         return rows
-    scores = (rows - rows.mean(axis=0)) / np.maximum(rows.std(axis=0), 1e-300)
-    _, _, directions = np.linalg.svd(scores, full_matrices=False)
-    order = np.argsort(scores @ directions[0], kind="stable")
-    return np.asarray(rows[order[np.linspace(0, len(rows) - 1, count).astype(np.int64)]])
+    scaled, chosen = rows / scale, [0]
+    distance = squared_distances(scaled, scaled[:1])[:, 0]
+    while len(chosen) < count:
+        chosen.append(int(distance.argmax()))
+        newest = squared_distances(scaled, scaled[chosen[-1] :][:1])[:, 0]
+        distance = np.minimum(distance, newest)
+    return np.asarray(rows[chosen])

@@ -7,12 +7,13 @@ from typing import Any
 from capri.arrays import FloatArray
 from capri.epoch import play
 from capri.epoch.learner import State
-from capri.epoch.storage import below
+from capri.epoch.storage import below, named
 from capri.learners import widths
 from capri.learners.belief import Belief
 from capri.learners.catalogue import Catalogue
 from capri.learners.crowds import Crowds
 from capri.learners.guards.fit import Fit
+from capri.learners.guards.pool import Comers
 from capri.learners.kept import (
     apart,
     design_from,
@@ -23,6 +24,8 @@ from capri.learners.kept import (
     stage_arrays,
     stage_from,
 )
+from capri.learners.law import ContextLaw
+from capri.learners.reach import Reach
 from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
@@ -32,6 +35,8 @@ class StoredLearner(Catalogue):
     """Goes on where it was stored, to the bit."""
 
     _fit: Fit
+    _context_law: ContextLaw
+    _comers: Comers
 
     @abstractmethod
     def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
@@ -56,6 +61,10 @@ class StoredLearner(Catalogue):
             values["silence"], silence = apart("silence", self._response.silence)
             arrays |= response | silence
         values["fit"] = asdict(self._fit)
+        if self._problem.sends_products:
+            values["law"], law = self._context_law.state()
+            values["comers"] = asdict(self._comers)
+            arrays |= named("law", law)
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
@@ -75,6 +84,13 @@ class StoredLearner(Catalogue):
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         self._stage = stage_from(problem, values["stage"], arrays)
         self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
+        if "law" in values:
+            self._context_law = ContextLaw.from_state(values["law"], below("law", arrays))
+            comers = values["comers"]
+            self._comers = Comers(**comers | {"fit": Fit(**comers["fit"])})
+        else:  # a file from before the law was learnt, or a model that does not learn it
+            self._context_law = ContextLaw.trusting(Reach.of(problem))
+            self._comers = Comers()
         self._watch = self._watched()
         if "flights" in values:
             self._flights = flights_from(values["flights"], arrays, problem, self._basis)

@@ -6,20 +6,27 @@ hence public, and are free whatever they are (:mod:`capri.privacy.projection`).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.epoch.plan import Release
+from capri.epoch.problem import Problem
 from capri.learners.gathered import Gathered
 from capri.learners.law import ContextLaw, Moments
-from capri.privacy.message import MessageGrid
+from capri.learners.reading import Leg
+from capri.privacy.layout import MessageLayout
+from capri.privacy.message import MessageGrid, make_message_grid
 from capri.privacy.projection import IntegerProjection, half_products, integer_projection
 
 # Combinations of second moments that are sent at most, and coordinates of psi that enter them.
 _COMBINATIONS, _COORDINATES = 24, 24
 # Combinations that a law could move by less than this share of the first are left out.
 _NEGLIGIBLE = 1e-6
+# Beside second moments, measuring the size of residuals costs nothing up to 0.7.
+_FREE_MOMENT_SHARE = 0.7
 # Pairs whose products are held at once.
 _PAIRS_AT_ONCE = 1 << 13
 
@@ -63,39 +70,60 @@ def _by_row(
     return found
 
 
-def moments_of(
-    message: MessageGrid,
-    released: FloatArray,
-    legs: Sequence[tuple[Gathered, FloatArray, int]],
-    law: ContextLaw,
-) -> Moments:
-    """What the moments of a release say of the law.
+def message_for(
+    problem: Problem,
+    rank: int,
+    length: int,
+    tail_share: float,
+    projection: IntegerProjection | None,
+) -> MessageGrid:
+    """The message of products, with a form for missing rewards where they are measured."""
+    layout = MessageLayout(
+        rank=rank,
+        missing=problem.rewards.measured,
+        second_moments=projection is not None,
+        projection=projection,
+        tail_share=tail_share,
+        moment_share=_FREE_MOMENT_SHARE,
+    )
+    if layout.missing:
+        layout = replace(layout, count_share=layout.largest_count_share)
+    return make_message_grid(
+        layout, length=4 * length, budget=problem.budget, composition=problem.composition
+    )
 
-    ``legs``: pairs, their ``psi`` and the decisions of each segment. The sampling noise is that of
-    independent users of the pool: ``n (E[q q^T] - E[q] E[q]^T)``.
+
+def moments_of(
+    release: Release, legs: Sequence[Leg], gathered: Sequence[Gathered], law: ContextLaw
+) -> Moments | None:
+    """What the moments of a release say of the law; None where it carries none.
+
+    ``gathered``: the pairs of each segment. The sampling noise is that of independent users of the
+    pool: ``n (E[q q^T] - E[q] E[q]^T)``. Once actions were replaced, what was played beside the
+    pool is not known any more, and nothing is said.
     """
-    projection, seen = message.layout.projection, message.sums(released).projected
-    assert projection is not None
-    assert seen is not None
+    plan, message = release.plan, release.plan.message
+    if message is None or any(leg.moved for leg in legs):
+        return None
+    projection, seen = message.layout.projection, message.sums(release.vector).projected
+    if projection is None or seen is None:
+        return None
     combine = projection.compact.astype(np.float64)
     size = len(combine)
     base, covariance = np.zeros(size), message.deviation("projected") ** 2 * np.eye(size)
-    designs: list[FloatArray] = [
-        np.zeros((len(score), size)) for score in law.scores
-    ]
-    for gathered, psi, decisions in legs:
+    designs = [np.zeros((len(score), size)) for score in law.scores]
+    for leg, pairs, decisions in zip(legs, gathered, release.counts, strict=True):
         if decisions == 0:
             continue
-        own = psi[:, projection.coordinates]
-        count = gathered.rows + len(law.elsewhere)
+        own = leg.psi(plan, pairs.pairs, pairs.features)[:, projection.coordinates]
         q = half_products(own) @ combine.T
-        pool = np.append(gathered.weights, np.zeros(len(law.elsewhere)))
-        chance = pool[gathered.row] * gathered.chance
+        pool = np.append(pairs.weights, np.zeros(len(law.elsewhere)))
+        chance = pool[pairs.row] * pairs.chance
         mean = chance @ q
         base += decisions * mean
         covariance += decisions * ((q * chance[:, None]).T @ q - np.outer(mean, mean))
-        rows = gathered.by_row(q, count)
-        for place, slopes in enumerate(law.directions(gathered.contexts, gathered.weights)):
+        rows = pairs.by_row(q, len(pool))
+        for place, slopes in enumerate(law.directions(pairs.contexts, pairs.weights)):
             designs[place] += decisions * (slopes.T @ rows)
     # Without a budget there is no noise, and what nobody plays has no variance.
     covariance += 1e-9 * float(np.trace(covariance)) / size * np.eye(size)

@@ -136,7 +136,7 @@ class IntegerProjection:
     def coordinates(self) -> IntArray:
         """The coordinates of ``psi`` whose products enter some combination."""
         first, second = np.triu_indices(self.rank, 1)
-        entering = self.matrix.any(axis=0)
+        entering = np.asarray(self.matrix.any(axis=0))
         above = entering[self.rank :]
         used = entering[: self.rank].copy()
         used[first[above]] = used[second[above]] = True
@@ -160,8 +160,9 @@ def integer_projection(
 ) -> IntegerProjection:
     """Orthonormal rows, in terms of :func:`half_vector`, rounded to integers.
 
-    ``among``: the coordinates of ``psi`` that the rows speak of, None for all of them. More ``bits`` waste less noise on directions that are not quite orthogonal any more (20 rows
-    and 10 bits: below one in a hundred), and leave fewer to the sums.
+    ``among``: the coordinates of ``psi`` that the rows speak of, None for all of them. More
+    ``bits`` waste less noise on directions that are not quite orthogonal any more (20 rows and 10
+    bits: below one in a hundred), and leave fewer to the sums.
     """
     rows = np.asarray(rows, dtype=float)
     own = whole("rank", rank) if among is None else len(among)

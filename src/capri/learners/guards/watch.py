@@ -80,11 +80,9 @@ class Watch:
         """
         if belief.moment_precision == 0:
             return Fit(), ()
-        rank = len(released)
         found = [
             words.prior_scale(state.scale, self.norm_bound),
             words.another_kernel(belief, self._kernels, self.norm_bound),
-            words.pool(design.silence, rank, belief.epochs),
             words.people(crowds),
         ]
         if before.moment_precision > 0:
