@@ -35,8 +35,6 @@ _TRUST = (2.0, 10.0)
 _KINDS = ("within", "beside")
 # No row of the pool is given less than this share of its own weight.
 _FLOOR = 0.02
-# Contexts that stand for a sampler's law.
-_SAMPLE = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,16 +124,17 @@ class ContextLaw:
         """Public contexts that stand for the learnt law: the pool's, and those elsewhere."""
         if self.kind < 2:
             return public
-        rows, weights = public.support(np.random.default_rng(0), _SAMPLE)
-        own, other = self.weights(rows, weights)
+        own, other = self.weights(self.reach.rows, self.reach.weights)
         # Which of the rows elsewhere it is, is known last: half of their weight goes to all.
         other = 0.5 * other + 0.5 * other.sum() / len(other)
         chances = np.concatenate([own, other])
-        return ContextPool(np.concatenate([rows, self.elsewhere]), weights=chances)
+        return ContextPool(np.concatenate([self.reach.rows, self.elsewhere]), weights=chances)
 
-    def mismatch(self, contexts: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    @property
+    def mismatch(self) -> tuple[float, float]:
         """Total variation between the learnt law and the pool's; the share of users elsewhere."""
-        own, other = self.weights(contexts, weights)
+        weights = self.reach.weights
+        own, other = self.weights(self.reach.rows, weights)
         away = float(other.sum())
         return 0.5 * (float(np.abs(own - weights).sum()) + away), away
 

@@ -5,8 +5,6 @@ anew for those rows as well, and what was learnt passes to it as when actions ar
 (:mod:`capri.learners.passage`). Until then nothing is spent on them.
 """
 
-import numpy as np
-
 from capri.epoch.problem import Problem
 from capri.features import Basis, Span
 from capri.learners.law import ContextLaw
@@ -15,8 +13,6 @@ from capri.learners.law import ContextLaw
 _TOO_MANY, _MORE = 0.02, 2.0
 # A basis of products has some coordinates everywhere: users elsewhere must be more.
 _WORTH = 0.2
-# Public rows that stand for the pool.
-_ROWS = 256
 
 
 def left_out(law: ContextLaw, basis: Span, problem: Problem) -> float:
@@ -26,8 +22,7 @@ def left_out(law: ContextLaw, basis: Span, problem: Problem) -> float:
     """
     if law.kind < 2:
         return 0.0
-    rows, weights = problem.contexts.support(np.random.default_rng(0), _ROWS)
-    _, other = law.weights(rows, weights)
+    _, other = law.weights(law.reach.rows, law.reach.weights)
     if not isinstance(basis, Basis):
         return _WORTH * float(other.sum())
     pairs = problem.actions.pairs(law.elsewhere)

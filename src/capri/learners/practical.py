@@ -59,8 +59,6 @@ from capri.privacy.sphere import sphere
 # Public pairs from which the basis is built, and pairs on which widths are rehearsed.
 _BASIS_SAMPLE = 3000
 _REHEARSAL_PAIRS = 2048
-# Public rows on which the learnt law is held against that of a sampler.
-_LAW_ROWS = 2048
 # Laws of up to so many pairs are kept with their leg: 2 MB each.
 _KEPT_LAW = 1 << 18
 
@@ -314,8 +312,7 @@ class PracticalLearner(StoredLearner):
             state=state,
             crowds=crowds,
         )
-        rows, weights = self._problem.contexts.support(np.random.default_rng(0), _LAW_ROWS)
-        comers, strangers = self._comers.after(moments, *context_law.mismatch(rows, weights))
+        comers, strangers = self._comers.after(moments, *context_law.mismatch)
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(
             self._conduct.tests,

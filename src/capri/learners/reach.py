@@ -23,6 +23,8 @@ from capri.spaces import ContextPool, FixedActions
 # Functions of contexts, and public rows that they are made from.
 _INSIDE, _OUTSIDE = 16, 12
 _LANDMARKS = 256
+# Public rows that stand for the pool where its law is held against the learnt one.
+_ROWS = 1024
 # Functions of a smaller share of the largest eigenvalue are made of rounding errors.
 _SMALLEST = 1e-6
 # Rows around the pool, and how far from its centre they lie, relative to the pool's own.
@@ -99,12 +101,14 @@ _SHARPNESS = 1.4
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """Rows elsewhere that the pool gives no weight, and functions with them and without.
+    """Rows that stand for the pool with its weights, rows elsewhere, and functions of both.
 
     ``inside`` is centred and orthonormal under the pool's law; ``outside``, with a level of its
     own, on the rows elsewhere. None where there are none.
     """
 
+    rows: FloatArray
+    weights: FloatArray
     elsewhere: FloatArray
     inside: Functions | None
     outside: Functions | None
@@ -116,12 +120,11 @@ class Reach:
         A message that is private by itself has no room for what the law is learnt from: nowhere.
         """
         if not problem.sends_products:
-            return cls(np.empty((0, problem.contexts.dimension)), None, None)
+            nobody = np.empty((0, problem.contexts.dimension))
+            return cls(nobody, np.empty(0), nobody, None, None)
         generator, contexts = np.random.default_rng(0), problem.contexts
-        rows, weights = contexts.support(generator, _LANDMARKS)
-        if len(rows) > _LANDMARKS:
-            chosen = generator.choice(len(rows), size=_LANDMARKS, p=weights)
-            rows, weights = rows[chosen], np.full(_LANDMARKS, 1 / _LANDMARKS)
+        every = _fewer(*contexts.support(generator, _ROWS), _ROWS, generator)
+        rows, weights = _fewer(*every, _LANDMARKS, generator)
         elsewhere = np.empty((0, contexts.dimension))
         if isinstance(problem.actions, FixedActions):
             elsewhere = _rows_elsewhere(problem, rows, weights, generator)
@@ -129,7 +132,7 @@ class Reach:
         if len(elsewhere):
             even = np.full(len(elsewhere), 1 / len(elsewhere))
             outside = Functions.of(elsewhere, even, _OUTSIDE, centred=False)
-        return cls(elsewhere if outside is not None else elsewhere[:0], inside, outside)
+        return cls(*every, elsewhere if outside is not None else elsewhere[:0], inside, outside)
 
     @cached_property
     def decays(self) -> tuple[FloatArray, FloatArray]:
@@ -141,7 +144,7 @@ class Reach:
 
     def state(self) -> dict[str, FloatArray]:
         """As arrays."""
-        arrays = {"elsewhere": self.elsewhere}
+        arrays = {"rows": self.rows, "weights": self.weights, "elsewhere": self.elsewhere}
         for name in ("inside", "outside"):
             functions = getattr(self, name)
             if functions is not None:
@@ -159,7 +162,16 @@ class Reach:
                 if field.startswith(f"{name}.")
             }
             found.append(Functions(**own) if own else None)
-        return cls(arrays["elsewhere"], *found)
+        return cls(arrays["rows"], arrays["weights"], arrays["elsewhere"], *found)
+
+
+def _fewer(
+    rows: FloatArray, weights: FloatArray, count: int, generator: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """At most so many rows with their weights, drawn by them where there are more."""
+    if len(rows) <= count:
+        return rows, weights
+    return rows[generator.choice(len(rows), size=count, p=weights)], np.full(count, 1 / count)
 
 
 def _rows_elsewhere(
