@@ -62,9 +62,9 @@ class StoredLearner(Catalogue):
             arrays |= response | silence
         values["fit"] = asdict(self._fit)
         if self._problem.sends_products:
-            values["law"], law = self._context_law.state()
+            values["context_law"], law = self._context_law.state()
             values["comers"] = asdict(self._comers)
-            arrays |= named("law", law)
+            arrays |= named("context_law", law)
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
@@ -84,8 +84,10 @@ class StoredLearner(Catalogue):
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         self._stage = stage_from(problem, values["stage"], arrays)
         self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
-        if "law" in values:
-            self._context_law = ContextLaw.from_state(values["law"], below("law", arrays))
+        if "context_law" in values:
+            self._context_law = ContextLaw.from_state(
+                values["context_law"], below("context_law", arrays)
+            )
             comers = values["comers"]
             self._comers = Comers(**comers | {"fit": Fit(**comers["fit"])})
         else:  # a file from before the law was learnt, or a model that does not learn it
