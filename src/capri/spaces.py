@@ -15,6 +15,7 @@ from capri.cells import as_numbers as as_numbers
 from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema import Schema
+from capri.schema.ranges import checked_ranges, columns_of, even_shares, within
 from capri.schema.tables import is_table
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
@@ -160,7 +161,13 @@ class Contexts(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ContextPool(Contexts):
-    """Finitely many public contexts, with optional weights.
+    """Finitely many public contexts, with optional weights: the public law of who comes.
+
+    **Weights are a law**, not a wish: a row of weight 0.02 stands for 2 % of the users, and rows
+    without weights for equally many each. Privacy never depends on it; plans and estimates do. In
+    the joint model the practical preset learns from its releases how far those who come are from it
+    (``mismatch`` of its records), and goes on with what it learnt (docs/world.md). Rows must
+    be public: another company's, an old study's, or made up; :meth:`from_ranges` makes them up.
 
     >>> pool = ContextPool([[0.0], [1.0]], weights=[0.25, 0.75])
     >>> pool.weights
@@ -191,6 +198,21 @@ class ContextPool(Contexts):
         # Backwards, so that of equal rows the first is found.
         place = {key: number for number, key in reversed([*enumerate(_row_bytes(rows))])}
         object.__setattr__(self, "_place", place)
+
+    @classmethod
+    def from_ranges(cls, ranges: object, size: int = 256) -> "ContextPool":
+        """Made-up rows that fill public ranges evenly, for those who have no public rows.
+
+        ``ranges``: a (low, high) for each column, or a :class:`~capri.Schema`, whose levels take
+        turns. The same rows for everybody. As a law it says that all contexts come equally often,
+        which nobody believes: it is where learning the law begins.
+
+        >>> ContextPool.from_ranges([(0, 1), (18, 98)], size=3).rows.round(2).tolist()
+        [[0.25, 23.59], [0.01, 69.17], [0.76, 34.76]]
+        """
+        known = checked_ranges(ranges)
+        rows = within(known, even_shares(whole("size", size), columns_of(known)))
+        return cls(rows, schema=known if isinstance(known, Schema) else None)
 
     @staticmethod
     def _normalised(weights: object, count: int) -> FloatArray:
@@ -268,6 +290,24 @@ class ContextSampler(Contexts):
                 f"rows of this schema have {self.schema.dimension} numbers, "
                 f"got dimension {self.dimension}: leave it out"
             )
+
+    @classmethod
+    def from_ranges(cls, ranges: object) -> "ContextSampler":
+        """Contexts drawn evenly from public ranges: as :meth:`ContextPool.from_ranges`, unlisted.
+
+        >>> sampler = ContextSampler.from_ranges([(0, 1), (18, 98)])
+        >>> sampler.draw(np.random.default_rng(0), 5)[0].shape
+        (5, 2)
+        """
+        known = checked_ranges(ranges)
+        columns = columns_of(known)
+
+        def sample(generator: np.random.Generator, count: int) -> FloatArray:
+            return within(known, generator.random((count, columns)))  # type: ignore[no-any-return]
+
+        if isinstance(known, Schema):
+            return cls(sample, schema=known)
+        return cls(sample, columns)
 
     @property
     def size(self) -> None:

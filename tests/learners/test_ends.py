@@ -7,7 +7,7 @@ import capri
 from capri.environments import random_rkhs, rare_clicks
 from capri.learners.belief import Belief, Posterior
 from capri.learners.ends import Encoding, noise_at, shared_baseline, sized
-from capri.learners.reach import Level, room_of, size_reach
+from capri.learners.room import Level, room_of, size_reach
 from capri.learners.squares import Expected, Squares
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)

@@ -295,6 +295,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
         (os.path.join("joint", "attacker.py"), ""): "probes of the attacker",
         (os.path.join("joint", "stage.py"), "Stage"): "made-up users of a simulation",
         (os.path.join("learners", "guards", "watch.py"), ""): "public pairs that notices look at",
+        (os.path.join("learners", "reach.py"), "Reach"): "public rows that a law is learnt on",
         (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
         (os.path.join("report", "comparison.py"), ""): "sign flips of a permutation test",
         (os.path.join("rivals", "features.py"), ""): "random features of a simulated rival",

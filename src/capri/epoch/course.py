@@ -145,6 +145,7 @@ class Course:
             seconds=self._plan_seconds + perf_counter() - started if self._timed else None,
             segments=len(self._unlearnt.segments),
             response_rate=lesson.response_rate,
+            mismatch=lesson.mismatch,
             notices=unheard((*self.learner.notices, *lesson.notices), self._told),
         )
         self._plans = [*self._plans[: len(self._records)], plan_digest(plan)]

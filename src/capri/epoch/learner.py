@@ -28,6 +28,7 @@ class Lesson:
     predicted_error: float | None = None
     noise_share: float | None = None
     response_rate: float | None = None
+    mismatch: float | None = None
     notices: tuple[Notice, ...] = ()
 
 

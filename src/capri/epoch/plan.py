@@ -148,6 +148,8 @@ class EpochRecord:
     it: the root-mean-square error of the estimate over the pairs in play, and the share of privacy
     noise in the variance of the released vector. ``response_rate``: the share of decisions whose
     reward came, as measured in private; None where a missing reward counts as a number.
+    ``mismatch``: how much of the pool's weight would have to move to make the law of contexts that
+    the releases so far speak for, as measured in private; None where that is not learnt.
     ``notices``: what was first seen not to fit with this release (docs/warnings.md); the first
     record has those of the configuration, too.
     """
@@ -165,6 +167,7 @@ class EpochRecord:
     noise_share: float | None = None
     segments: int = 1
     response_rate: float | None = None
+    mismatch: float | None = None
     notices: tuple[Notice, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,8 +175,9 @@ class EpochRecord:
         values = asdict(self)
         if self.segments == 1:
             del values["segments"]
-        if self.response_rate is None:
-            del values["response_rate"]
+        for name in ("response_rate", "mismatch"):
+            if values[name] is None:
+                del values[name]
         if not self.notices:
             del values["notices"]
         return values

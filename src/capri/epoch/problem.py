@@ -52,11 +52,11 @@ class Problem:
     def sends_products(self) -> bool:
         """Whether messages are products of integers (:mod:`capri.privacy.message`).
 
-        They measure the size of residuals, and who did not answer, for nothing. A report that is
-        made private by itself has no such room, and epochs that close at once keep the older form.
+        They measure the size of residuals, who did not answer, and the law of contexts, for
+        nothing. A report that is made private by itself has no such room, and blocks of arms and
+        the paper keep the older form.
         """
-        terms = self.rewards
-        return self.model is PrivacyModel.JOINT and (terms.measured or terms.overlapping)
+        return self.model is PrivacyModel.JOINT
 
     @property
     def composition(self) -> float:

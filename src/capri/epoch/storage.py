@@ -35,6 +35,7 @@ from capri.privacy.grid import Grid
 from capri.privacy.layout import MessageLayout
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.message import MessageGrid
+from capri.privacy.projection import IntegerProjection
 from capri.privacy.sphere import Sphere
 from capri.schema import Schema
 from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
@@ -303,9 +304,9 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
 
 
 def message_state(grid: MessageGrid) -> dict[str, Any]:
-    """A message grid without second moments as plain values."""
+    """A message grid as plain values; of a projection the products that enter it."""
     layout = grid.layout
-    return {
+    values: dict[str, Any] = {
         "rank": layout.rank,
         "missing": layout.missing,
         "moment_share": layout.moment_share,
@@ -314,11 +315,21 @@ def message_state(grid: MessageGrid) -> dict[str, Any]:
         "level": grid.level,
         "noise_units": grid.noise_units,
     }
+    if (projection := layout.projection) is not None:
+        values["projection"] = {
+            "coordinates": projection.coordinates.tolist(),
+            "rows": projection.compact.tolist(),
+        }
+    return values
 
 
 def message_from_state(values: dict[str, Any]) -> MessageGrid:
     """The inverse of :func:`message_state`."""
-    shares = {name: value for name, value in values.items() if name not in ("level", "noise_units")}
+    apart = ("level", "noise_units", "projection")
+    shares = {name: value for name, value in values.items() if name not in apart}
+    if (kept := values.get("projection")) is not None:
+        projection = IntegerProjection.compacted(values["rank"], kept["coordinates"], kept["rows"])
+        shares |= {"second_moments": True, "projection": projection}
     return MessageGrid(
         layout=MessageLayout(**shares), level=values["level"], noise_units=values["noise_units"]
     )

@@ -101,7 +101,7 @@ class Posterior:
     ``weights``: logarithms of the weights of candidate kernels, where the evidence weighs some.
     ``evidence``: its logarithm, up to what does not depend on the prior. ``doubt``: how far what
     was known before the first user is from ``f`` (:mod:`capri.learners.start.head`).
-    ``reach``: what the prior's deviations were multiplied by (learners/reach.py).
+    ``reach``: what the prior's deviations were multiplied by (learners/room.py).
     """
 
     mean: FloatArray

@@ -22,7 +22,7 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
 from capri.learners.belief import Belief
-from capri.learners.reach import tells
+from capri.learners.room import tells
 from capri.learners.squares import Squares
 
 # Rewards are at their ends where E y^2 is beyond doubt above this share of B^2.

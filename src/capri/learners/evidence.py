@@ -23,7 +23,7 @@ from capri.arrays import FloatArray
 from capri.family import Family
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Posterior
 from capri.learners.priors import Prior
-from capri.learners.reach import LEVEL_DEVIATION, Level, size_reach
+from capri.learners.room import LEVEL_DEVIATION, Level, size_reach
 
 # Deviation of each log weight from its expectation, and of all of them together.
 _SPREAD, _COMMON = 1.5, 1.5

@@ -125,7 +125,7 @@ def design_state(design: Design) -> State:
     return values, arrays
 
 
-_READ_ONLY = ("answers", "moment_bound", "silence")
+_READ_ONLY = ("answers", "moment_bound")
 
 
 def design_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Design:

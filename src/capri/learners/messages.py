@@ -125,8 +125,6 @@ class Design:
     # squared residuals were divided on average (see learners/reading.py).
     answers: float | None = None
     moment_bound: float | None = None
-    # How far those who did not answer are from what the pool allows (see learners/guards/pool.py).
-    silence: float | None = None
 
 
 def first_epoch_length(problem: Problem) -> int:

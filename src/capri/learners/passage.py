@@ -105,6 +105,7 @@ class Passage:
             baseline=self.matrix.T @ leg.baseline,
             design=None,
             moved=True,
+            pairs=None,
         )
 
 

@@ -26,10 +26,12 @@ from capri.learners.catalogue import typical_error
 from capri.learners.crowds import Crowds
 from capri.learners.ends import mean_of, noise_at, sized
 from capri.learners.evidence import EvidencePrior
+from capri.learners.gathered import Gathered
 from capri.learners.guards.fit import Fit
-from capri.learners.guards.pool import silence_chi_square
+from capri.learners.guards.pool import Comers
 from capri.learners.guards.wait import Rates
 from capri.learners.guards.watch import Watch, level_of
+from capri.learners.law import ContextLaw, Moments
 from capri.learners.messages import (
     Design,
     awaited_factor,
@@ -38,6 +40,7 @@ from capri.learners.messages import (
     sigma_max,
 )
 from capri.learners.options import PracticalOptions
+from capri.learners.outside import left_out, too_many
 from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import (
     Expectations,
@@ -48,10 +51,10 @@ from capri.learners.reading import (
 from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.stored import StoredLearner
-from capri.learners.support import Stage, predicted, support_of
+from capri.learners.support import Stage, predicted
+from capri.learners.tally import message_for, moments_of, projection_for
+from capri.learners.whereabouts import Reach
 from capri.privacy.grid import make_grid
-from capri.privacy.layout import MessageLayout
-from capri.privacy.message import MessageGrid, make_message_grid
 from capri.privacy.promise import PrivacyModel, Randomizer
 from capri.privacy.sphere import sphere
 
@@ -60,8 +63,6 @@ _BASIS_SAMPLE = 3000
 _REHEARSAL_PAIRS = 2048
 # Laws of up to so many pairs are kept with their leg: 2 MB each.
 _KEPT_LAW = 1 << 18
-# Beside a missing block, measuring the size of residuals costs nothing up to 0.83.
-_FREE_MOMENT_SHARE = 0.7
 
 
 class PracticalLearner(StoredLearner):
@@ -74,6 +75,7 @@ class PracticalLearner(StoredLearner):
         self._problem = problem
         self._options = options
         self._norm_bound = options.norm_bound or problem.reward_bound
+        self._context_law, self._comers = ContextLaw.trusting(Reach.of(problem)), Comers()
         self._basis, self._prior = self._build_basis(generator)
         self._rehearsal = self._rehearse(generator)
         self._belief = Belief.empty(self._basis.rank)
@@ -108,7 +110,7 @@ class PracticalLearner(StoredLearner):
         kernel = self._problem.kernel
         if isinstance(kernel, Auto):
             family = family_of(
-                self._problem.contexts,
+                self._context_law.contexts(self._problem.contexts),
                 self._problem.actions,
                 max_rank=self._options.max_rank,
                 generator=generator,
@@ -130,7 +132,8 @@ class PracticalLearner(StoredLearner):
     def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:
         """Public pairs under uniform play."""
         actions = self._problem.actions
-        contexts, weights = self._problem.contexts.support(generator, _BASIS_SAMPLE)
+        known = self._context_law.contexts(self._problem.contexts)
+        contexts, weights = known.support(generator, _BASIS_SAMPLE)
         if len(contexts) * actions.count <= _BASIS_SAMPLE:
             pairs = actions.pairs(contexts)
             return np.asarray(pairs.reshape(-1, pairs.shape[-1]))
@@ -141,7 +144,8 @@ class PracticalLearner(StoredLearner):
     def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
         """Functions and contexts to calibrate widths on, drawn once."""
         actions = self._problem.actions
-        contexts, _ = self._problem.contexts.support(generator, _REHEARSAL_PAIRS)
+        known = self._context_law.contexts(self._problem.contexts)
+        contexts, _ = known.support(generator, _REHEARSAL_PAIRS)
         count = max(1, min(len(contexts), _REHEARSAL_PAIRS // actions.count))
         chosen = generator.choice(len(contexts), size=count, replace=False)
         pairs = actions.pairs(contexts[chosen])
@@ -158,7 +162,9 @@ class PracticalLearner(StoredLearner):
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Shape the messages of an epoch under the law it will be played with."""
         problem, options = self._problem, self._options
-        support = support_of(problem, self._basis, self._stage, self._stage_law(), generator)
+        self._widen(generator)
+        gathered = self._gathered(generator)
+        support = gathered.support(self._context_law)
         shape, design = design_epoch(
             problem=problem,
             options=options,
@@ -197,35 +203,34 @@ class PracticalLearner(StoredLearner):
             moment_share=options.moment_share,
             tail_share=tail_share,
             sphere=on_sphere,
-            message=self._message(shape.shape[1], length, tail_share),
+            message=None,
         )
         leg = self._leg(design.observation.baseline, design.value_bound)
-        self._flights = {**self._flights, epoch: (replace(leg, design=design),)}
+        leg = replace(leg, design=design, pairs=gathered if gathered.kept else None)
+        if problem.sends_products:
+            psi = leg.psi(plan, gathered.pairs, gathered.features)
+            projection = projection_for(gathered, psi, self._context_law)
+            message = message_for(problem, shape.shape[1], length, tail_share, projection)
+            plan = replace(plan, message=message)
+        self._flights = {**self._flights, epoch: (leg,)}
         return plan
 
     def _subtracted(self, baseline: FloatArray) -> Function | None:
         """What is subtracted from rewards; None for nothing."""
         return self._basis.function(baseline) if baseline.any() else None
 
-    def _message(self, rank: int, length: int, tail_share: float) -> MessageGrid | None:
-        """The message of products, with a form for missing rewards where they are measured."""
-        problem = self._problem
-        if not problem.sends_products:
-            return None
-        layout = MessageLayout(
-            rank=rank,
-            missing=problem.rewards.measured,
-            tail_share=tail_share,
-            moment_share=_FREE_MOMENT_SHARE,
-        )
-        if layout.missing:
-            layout = replace(layout, count_share=layout.largest_count_share)
-        return make_message_grid(
-            layout,
-            length=4 * length,
-            budget=problem.budget,
-            composition=problem.composition,
-        )
+    def _widen(self, generator: np.random.Generator) -> None:
+        """Make the basis anew where it does not know many of those who come."""
+        problem, law = self._problem, self._context_law
+        if left_out(law, self._basis, problem) > too_many(law):
+            self.adopt(problem, generator)
+            self._context_law = replace(law, left_out=left_out(law, self._basis, problem))
+
+    def _gathered(self, generator: np.random.Generator) -> Gathered:
+        """What the coming epoch may play."""
+        self._stage_law()
+        elsewhere = self._context_law.elsewhere
+        return Gathered.of(self._basis, self._stage, self._conduct, elsewhere, generator)
 
     def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
         """A segment that plays the law of now."""
@@ -242,7 +247,8 @@ class PracticalLearner(StoredLearner):
         if not self._flights:
             return None
         epoch = max(self._flights)
-        support = support_of(self._problem, self._basis, self._stage, self._stage_law(), generator)
+        gathered = self._gathered(generator)
+        support = gathered.support(self._context_law)
         variance = np.sum((support.features @ self._posterior.factor) ** 2, axis=1)
         estimate = support.features @ self._posterior.mean
         noise = noise_at(self._belief, estimate, self._problem.reward_bound)
@@ -259,7 +265,8 @@ class PracticalLearner(StoredLearner):
             ),
         )
         baseline, bound = encoding.subtracted(self._posterior.mean), encoding.bound
-        legs = (*self._flights[epoch], self._leg(baseline, bound))
+        leg = replace(self._leg(baseline, bound), pairs=gathered if gathered.kept else None)
+        legs = (*self._flights[epoch], leg)
         self._flights = {**self._flights, epoch: legs}
         return Segment(
             number=len(legs),
@@ -294,7 +301,7 @@ class PracticalLearner(StoredLearner):
         if not options.pooling:
             nothing = Belief.empty(self._basis.rank)
             before = replace(before, information=nothing.information, vector=nothing.vector)
-        design, released, response = self._read(release, before, generator)
+        design, released, response, context_law, moments = self._read(release, before, generator)
         if cuts_off_too_much(release, design, self._problem.reward_bound):
             belief = before.start_again()
             crowds, squares = Crowds.empty(self._basis.rank), Squares.empty(self._basis.rank)
@@ -328,6 +335,7 @@ class PracticalLearner(StoredLearner):
         rates = self._rates.after(release)
         if (late := rates.notice()) is not None:
             notices = (*notices, late)
+        comers, strangers = self._comers.after(moments, *context_law.mismatch)
         expected = typical_error(state, design.spread)
         tests = widths.next_tests(
             self._conduct.tests,
@@ -349,7 +357,7 @@ class PracticalLearner(StoredLearner):
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
         self._crowds, self._squares, self._fit = crowds, squares, fit
-        self._rates = rates
+        self._rates, self._context_law, self._comers = rates, context_law, comers
         self._conduct = self._conducted(law, tests)
         self._stage = stage
         if release.last:
@@ -363,17 +371,18 @@ class PracticalLearner(StoredLearner):
             if self._problem.budget is None
             else design.noise**2 * len(covariance) / float(np.trace(covariance)),
             response_rate=response.rate if self._problem.rewards.measured else None,
-            notices=notices,
+            mismatch=comers.mismatch if self._problem.sends_products else None,
+            notices=notices if strangers is None else (*notices, strangers),
         )
 
     def _read(
         self, release: Release, belief: Belief, generator: np.random.Generator
-    ) -> tuple[Design, FloatArray, Response]:
-        """What the release observed, the vector it observed, and who answered.
+    ) -> tuple[Design, FloatArray, Response, ContextLaw, Moments | None]:
+        """What the release observed, the vector it observed, who answered, and who came.
 
         As planned, where the epoch went as planned; else by its segments and real counts.
         """
-        plan, response = release.plan, self._response
+        plan, response, law = release.plan, self._response, self._context_law
         legs = self._flights[plan.epoch]
         rank, planned = plan.features.rank, legs[0].design
         vector = release.vector[:rank]
@@ -385,16 +394,19 @@ class PracticalLearner(StoredLearner):
         )
         if as_planned and plan.message is None:
             assert planned is not None
-            return planned, vector / planned.main_share, response
+            return planned, vector / planned.main_share, response, law, None
+        gathered = [leg.gathered(self._basis, law.elsewhere, generator) for leg in legs]
+        if (moments := moments_of(release, legs, gathered, law)) is not None:
+            law = law.observe(moments, gathered[0].contexts, gathered[0].weights)
         expected = Expectations.of(
-            self._problem, self._basis, plan, legs, release.counts, generator
+            self._problem, self._basis, plan, legs, release.counts, gathered, law
         )
         if plan.message is None:
             main_share = self._options.main_share(tail=plan.tail_share > 0, products=False)
             design, shift = expected.design(
                 belief, self._posterior, legs[0].baseline, main_share=main_share
             )
-            return design, vector / main_share - shift, response
+            return design, vector / main_share - shift, response, law, None
         main_share = self._options.main_share(tail=plan.tail_share > 0, products=True)
         doubt = None
         if plan.message.layout.missing:
@@ -403,9 +415,7 @@ class PracticalLearner(StoredLearner):
         design, shift = expected.design(
             belief, self._posterior, legs[0].baseline, main_share=main_share, response=doubt
         )
-        if plan.message.layout.missing:
-            design = replace(design, silence=silence_chi_square(expected, release.vector))
-        return design, plan.value_bound * vector - shift, response
+        return design, plan.value_bound * vector - shift, response, law, moments
 
     def _next_law(
         self,

@@ -7,7 +7,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.learners.belief import Belief, Posterior, posterior, prior_variance
-from capri.learners.reach import Level, size_reach
+from capri.learners.room import Level, size_reach
 
 
 class Prior(ABC):

@@ -11,7 +11,7 @@ where that is measured. Everything here is a function of public laws, counts and
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 from typing import Protocol
 
@@ -25,10 +25,12 @@ from capri.epoch.scale import tail_bound
 from capri.features import LowRankFeatures, Span
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.ends import noise_at
+from capri.learners.gathered import Gathered
+from capri.learners.law import ContextLaw
 from capri.learners.messages import Design, coordinate_noise
 from capri.learners.response import Response
 from capri.learners.squares import Expected
-from capri.learners.support import Stage, Support, support_of
+from capri.learners.support import Stage
 
 # Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
 _HEAVY_TAILS = 0.3
@@ -74,14 +76,30 @@ class Leg:
     learnt: int
     design: Design | None = None
     moved: bool = False
+    # What it may play, kept in memory where that is small and would be found the same again.
+    pairs: Gathered | None = None
 
-    def support(self, problem: Problem, basis: Span, generator: np.random.Generator) -> Support:
-        """The pairs it plays."""
-        law = self.stage.law
-        if law is None:
-            law = self.conduct.expected(self.stage.contexts)
-        problem = replace(problem, actions=self.conduct.actions)
-        return support_of(problem, basis, self.stage, law, generator)
+    def gathered(
+        self, basis: Span, elsewhere: FloatArray, generator: np.random.Generator
+    ) -> Gathered:
+        """The pairs that it may play, in contexts of the pool and beside them.
+
+        Once the actions were replaced, its law is known where it was planned and nowhere else.
+        """
+        if self.pairs is not None:
+            return self.pairs
+        rows = elsewhere[:0] if self.moved else elsewhere
+        return Gathered.of(basis, self.stage, self.conduct, rows, generator)
+
+    def psi(self, plan: EpochPlan, pairs: FloatArray, features: FloatArray) -> FloatArray:
+        """``psi`` of pairs as messages have it, cut to norm 1."""
+        assert isinstance(plan.features, LowRankFeatures)
+        if self.moved:  # the shape is that of the old basis, in its columns
+            columns = plan.features.basis.columns
+            psi = plan.features.whitened_block(pairs[:, :columns])
+        else:
+            psi = features @ plan.features.whitening
+        return np.asarray(psi / np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,22 +131,18 @@ class Expectations:
         plan: EpochPlan,
         legs: Sequence[Leg],
         counts: Sequence[int],
-        generator: np.random.Generator,
+        gathered: Sequence[Gathered],
+        law: ContextLaw,
     ) -> "Expectations":
-        """Before anything is known of who answered."""
+        """Before anything is known of who answered; ``gathered``: the pairs of each leg."""
         assert isinstance(plan.features, LowRankFeatures)
         parts = []
-        for leg, count in zip(legs, counts, strict=True):
+        for leg, count, pairs in zip(legs, counts, gathered, strict=True):
             if count == 0:
                 continue
-            support = leg.support(problem, basis, generator)
+            support = pairs.support(law)
             features, decisions = support.features, count * support.weights
-            if leg.moved:  # the shape is that of the old basis, in its columns
-                columns = plan.features.basis.columns
-                psi = plan.features.whitened_block(support.pairs[:, :columns])
-            else:
-                psi = features @ plan.features.whitening
-            psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+            psi = leg.psi(plan, support.pairs, features)
             left_out = basis.residual(support.pairs, features)
             parts.append(_Part(leg, features, psi, decisions, decisions, left_out))
         return cls(problem, plan, tuple(parts), sum(counts))

@@ -13,6 +13,7 @@ from capri.learners.belief import Belief
 from capri.learners.catalogue import Catalogue
 from capri.learners.crowds import Crowds
 from capri.learners.guards.fit import Fit
+from capri.learners.guards.pool import Comers
 from capri.learners.guards.wait import Rates
 from capri.learners.kept import (
     apart,
@@ -24,10 +25,12 @@ from capri.learners.kept import (
     stage_arrays,
     stage_from,
 )
+from capri.learners.law import ContextLaw
 from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.start import HeadStart
+from capri.learners.whereabouts import Reach
 
 
 class StoredLearner(Catalogue):
@@ -35,6 +38,8 @@ class StoredLearner(Catalogue):
 
     _fit: Fit
     _rates: Rates
+    _context_law: ContextLaw
+    _comers: Comers
 
     @abstractmethod
     def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
@@ -66,6 +71,10 @@ class StoredLearner(Catalogue):
             arrays |= named(
                 "mixed", {"mean": self._posterior.mean, "factor": self._posterior.factor}
             )
+        if self._problem.sends_products:
+            values["context_law"], law = self._context_law.state()
+            values["comers"] = asdict(self._comers)
+            arrays |= named("context_law", law)
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
@@ -92,6 +101,15 @@ class StoredLearner(Catalogue):
         self._stage = stage_from(problem, values["stage"], arrays)
         self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
         self._rates = Rates(**values.get("rates", {}))
+        if "context_law" in values:
+            self._context_law = ContextLaw.from_state(
+                values["context_law"], below("context_law", arrays)
+            )
+            comers = values["comers"]
+            self._comers = Comers(**comers | {"fit": Fit(**comers["fit"])})
+        else:  # a file from before the law was learnt, or a model that does not learn it
+            self._context_law = ContextLaw.trusting(Reach.of(problem))
+            self._comers = Comers()
         self._watch = self._watched()
         if "flights" in values:
             self._flights = flights_from(values["flights"], arrays, problem, self._basis)

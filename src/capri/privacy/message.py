@@ -28,6 +28,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.calibration import NOISE_UNITS, noise_multiplier
 from capri.privacy.grid import LARGEST_SUM
 from capri.privacy.layout import MessageLayout
+from capri.privacy.projection import half_products
 
 # L is at most 2^20: the products of 2^13 rows then add up below 2^53, exactly.
 LARGEST_LEVEL = 1 << 20
@@ -207,8 +208,7 @@ class MessageGrid:
         if layout.missing:
             entries["missing"] = (level * missing)[:, None] * features
         if layout.second_moments:
-            first, second = np.triu_indices(layout.rank, 1)
-            entries |= self._moment_entries(features**2, features[:, first] * features[:, second])
+            entries |= self._moment_entries(half_products(features[:, self._squared]))
         if layout.moment_share:
             entries["moment"] = ((2 * values**2 - level**2) * answered)[:, None]
         if layout.tail_share:
@@ -218,19 +218,26 @@ class MessageGrid:
             entries["count"] = (level**2 * missing)[:, None]
         return np.concatenate([entries[name] for name in layout.blocks], axis=1)
 
-    def _moment_entries(self, diagonal: IntArray, products: IntArray) -> dict[str, IntArray]:
-        """Second moments as the layout sends them; the last axis runs over the half-vector."""
+    @property
+    def _squared(self) -> IntArray | slice:
+        """The coordinates of features whose products are sent."""
         projection = self.layout.projection
+        return slice(None) if projection is None else projection.coordinates
+
+    def _moment_entries(self, half: IntArray) -> dict[str, IntArray]:
+        """Second moments as the layout sends them; the last axis runs over the half-vector."""
+        projection, rank = self.layout.projection, self.layout.rank
         if projection is None:
-            return {"diagonal": diagonal, "products": products}
-        half = np.concatenate([diagonal, products], axis=-1)
-        return {"projected": half @ projection.matrix.T}
+            return {"diagonal": half[..., :rank], "products": half[..., rank:]}
+        return {"projected": half @ projection.compact.T}
 
     def total(self, rows: RoundedRows) -> IntArray:
         """The sum of :meth:`messages`, without making them one by one."""
         level, layout, rank = self.level, self.layout, self.layout.rank
         main, missing = np.zeros(rank, dtype=np.int64), np.zeros(rank, dtype=np.int64)
-        moments = np.zeros((rank, rank), dtype=np.int64)
+        squared = self._squared
+        count = len(np.arange(rank)[squared])
+        moments = np.zeros((count, count), dtype=np.int64)
         for start in range(0, len(rows.values), _BLOCK_ROWS):
             part = slice(start, start + _BLOCK_ROWS)
             features = rows.features[part]
@@ -238,17 +245,20 @@ class MessageGrid:
             if layout.missing:
                 missing += level * (rows.missing[part] @ features).astype(np.int64)
             if layout.second_moments:
-                moments += (features.T @ features).astype(np.int64)
+                own = features[:, squared]
+                moments += (own.T @ own).astype(np.int64)
         answers = int(rows.answered.sum()) * level**2
         squares = int((rows.values.astype(np.int64) ** 2).sum())
         sums = {
             "main": main,
             "missing": missing,
-            **self._moment_entries(np.diag(moments), moments[np.triu_indices(rank, 1)]),
             "moment": np.array([2 * squares - answers]),
             "tail": np.array([2 * level * int(rows.excess.sum()) - answers]),
             "count": np.array([level**2 * int(rows.missing.sum())]),
         }
+        if layout.second_moments:
+            above = moments[np.triu_indices(len(moments), 1)]
+            sums |= self._moment_entries(np.concatenate([np.diag(moments), above]))
         return np.concatenate([sums[name] for name in layout.blocks])
 
     def _units(self, name: str) -> float:

@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt, sqrt
+from typing import TypeVar
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.checks import is_whole, whole
+from capri.checks import whole
 from capri.errors import ConfigurationError
+
+Rows = TypeVar("Rows", FloatArray, IntArray)
 
 # A projection is scaled by 2^bits before it is rounded.
 _BITS = 10
@@ -34,6 +37,28 @@ def half_vector(matrix: FloatArray) -> FloatArray:
     [1.0, 3.0, 2.828]
     """
     return np.concatenate([np.diag(matrix), sqrt(2) * matrix[np.triu_indices(len(matrix), 1)]])
+
+
+def half_products(rows: Rows) -> Rows:
+    """The squares of each row's numbers, then the products of any two, row by row.
+
+    >>> half_products(np.array([[1, 2, 3]])).tolist()
+    [[1, 4, 9, 2, 3, 6]]
+    """
+    first, second = np.triu_indices(rows.shape[1], 1)
+    return np.concatenate([rows**2, rows[:, first] * rows[:, second]], axis=1)
+
+
+def half_places(coordinates: IntArray, rank: int) -> IntArray:
+    """Where the products of some coordinates stand among those of all.
+
+    >>> half_places(np.array([0, 2]), 3).tolist()
+    [0, 2, 4]
+    """
+    place = np.zeros((rank, rank), dtype=np.int64)
+    place[np.triu_indices(rank, 1)] = rank + np.arange(rank * (rank - 1) // 2)
+    own = place[np.ix_(coordinates, coordinates)]
+    return np.concatenate([coordinates, own[np.triu_indices(len(coordinates), 1)]])
 
 
 @dataclass(frozen=True)
@@ -59,14 +84,24 @@ class IntegerProjection:
                 f"a projection is of at most {_MOST_COLUMNS} second moments, got {columns}: lower "
                 "the rank"
             )
-        for row in self.rows:
-            if not all(is_whole(number) and abs(number) <= _LARGEST_ENTRY for number in row):
-                raise ConfigurationError(
-                    f"the entries of a projection are whole numbers of at most {_LARGEST_ENTRY}: "
-                    "make them by integer_projection"
-                )
-        if not any(any(row) for row in self.rows):
+        entries = np.array(self.rows)
+        # Kind i or u: all of them are whole numbers that fit 64 bits.
+        if entries.dtype.kind not in "iu" or np.abs(entries).max() > _LARGEST_ENTRY:
+            raise ConfigurationError(
+                f"the entries of a projection are whole numbers of at most {_LARGEST_ENTRY}: "
+                "make them by integer_projection"
+            )
+        if not entries.any():
             raise ConfigurationError("a projection onto zero tells nothing: give it other rows")
+
+    @classmethod
+    def compacted(
+        cls, rank: int, coordinates: IntArray | list[int], rows: IntArray | list[list[int]]
+    ) -> "IntegerProjection":
+        """From combinations of the products of some coordinates: the inverse of `compact`."""
+        placed = np.zeros((len(rows), rank * (rank + 1) // 2), dtype=np.int64)
+        placed[:, half_places(np.asarray(coordinates, dtype=np.int64), rank)] = rows
+        return cls(rank, tuple(tuple(row) for row in placed.tolist()))
 
     @property
     def size(self) -> int:
@@ -97,6 +132,21 @@ class IntegerProjection:
         """``R`` as an array."""
         return np.array(self.rows, dtype=np.int64)
 
+    @cached_property
+    def coordinates(self) -> IntArray:
+        """The coordinates of ``psi`` whose products enter some combination."""
+        first, second = np.triu_indices(self.rank, 1)
+        entering = np.asarray(self.matrix.any(axis=0))
+        above = entering[self.rank :]
+        used = entering[: self.rank].copy()
+        used[first[above]] = used[second[above]] = True
+        return np.flatnonzero(used)
+
+    @cached_property
+    def compact(self) -> IntArray:
+        """``R`` for the products of these :attr:`coordinates` alone; the others count for 0."""
+        return np.ascontiguousarray(self.matrix[:, half_places(self.coordinates, self.rank)])
+
     @property
     def directions(self) -> FloatArray:
         """``R W^-1``: what the combinations are in terms of :func:`half_vector`."""
@@ -105,17 +155,21 @@ class IntegerProjection:
         return directions
 
 
-def integer_projection(rows: FloatArray, rank: int, bits: int = _BITS) -> IntegerProjection:
+def integer_projection(
+    rows: FloatArray, rank: int, bits: int = _BITS, *, among: IntArray | None = None
+) -> IntegerProjection:
     """Orthonormal rows, in terms of :func:`half_vector`, rounded to integers.
 
-    More ``bits`` waste less noise on directions that are not quite orthogonal any more (20 rows
-    and 10 bits: below one in a hundred), and leave fewer to the sums.
+    ``among``: the coordinates of ``psi`` that the rows speak of, None for all of them. More
+    ``bits`` waste less noise on directions that are not quite orthogonal any more (20 rows and 10
+    bits: below one in a hundred), and leave fewer to the sums.
     """
     rows = np.asarray(rows, dtype=float)
-    columns = whole("rank", rank) * (rank + 1) // 2
+    own = whole("rank", rank) if among is None else len(among)
+    columns = own * (own + 1) // 2
     if rows.ndim != 2 or rows.shape[1] != columns or not 1 <= len(rows) <= columns:
         raise ConfigurationError(
-            f"orthonormal rows of moments of rank {rank} have shape (1 to {columns}, {columns}), "
+            f"orthonormal rows of moments of rank {own} have shape (1 to {columns}, {columns}), "
             f"got {rows.shape}"
         )
     if not np.allclose(rows @ rows.T, np.eye(len(rows)), atol=1e-6):
@@ -123,6 +177,8 @@ def integer_projection(rows: FloatArray, rank: int, bits: int = _BITS) -> Intege
             "the rows of a projection must be orthonormal: take Q from numpy.linalg.qr(rows.T)"
         )
     weighted = rows * float(1 << whole("bits", bits))
-    weighted[:, rank:] *= sqrt(2)
+    weighted[:, own:] *= sqrt(2)
     whole_rows = np.rint(weighted).astype(np.int64)
+    if among is not None:
+        return IntegerProjection.compacted(rank, among, whole_rows)
     return IntegerProjection(rank, tuple(tuple(row) for row in whole_rows.tolist()))

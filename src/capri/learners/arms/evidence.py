@@ -17,7 +17,7 @@ from capri.family import Candidates
 from capri.family.family import ACTION, CONSTANT, CONTEXT, INTERACTION
 from capri.learners.arms.posterior import ArmPosterior, Solution, solve
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief
-from capri.learners.reach import LEVEL_DEVIATION, room_of, size_reach
+from capri.learners.room import LEVEL_DEVIATION, room_of, size_reach
 
 # Deviation of each log weight from its expectation, and of all of them together.
 _SPREAD, _COMMON = 1.5, 1.5
@@ -69,7 +69,7 @@ class ArmPrior:
     def infer(self, belief: Belief, near: ArmPosterior | None = None) -> ArmPosterior:
         """Under the weights of largest evidence; ``near``: the posterior before, to start at.
 
-        Within what the releases leave room for (learners/reach.py).
+        Within what the releases leave room for (learners/room.py).
         """
         reach = size_reach(belief, self.norm_bound)
         if self.level_bound is not None and belief.ends:

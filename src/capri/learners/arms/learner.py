@@ -75,7 +75,7 @@ def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
         and actions.dimension >= _LEAST_ARMS
         and actions.unrelated
         and problem.model is PrivacyModel.JOINT
-        and not problem.sends_products
+        and not (problem.rewards.measured or problem.rewards.overlapping)
         and options.exploration == "thompson"
         and options.widths == "calibrated"
         and options.shape == "water-filling"

@@ -20,7 +20,7 @@ from capri.learners.guards.fit import Fit, Innovation
 from capri.learners.guards.other_kernels import Candidate, candidates
 from capri.learners.messages import Design
 from capri.learners.options import PracticalOptions
-from capri.learners.reach import Level
+from capri.learners.room import Level
 
 # Public pairs on which kernels are compared: matrices of so many rows squared.
 _PAIRS = 600
@@ -81,11 +81,9 @@ class Watch:
         """
         if belief.moment_precision == 0:
             return Fit(), ()
-        rank = len(released)
         found = [
             words.prior_scale(state.scale, self.norm_bound),
             words.another_kernel(belief, self._kernels, self.norm_bound),
-            words.pool(design.silence, rank, belief.epochs),
             words.people(crowds),
         ]
         if before.moment_precision > 0:

@@ -3,7 +3,6 @@
 from math import log
 
 import numpy as np
-from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
 from capri.epoch.notice import Notice
@@ -15,12 +14,14 @@ from capri.learners.guards.columns import most_unequal
 from capri.learners.guards.fit import FALSE_ALARMS, Fit, Innovation
 from capri.learners.guards.other_kernels import Candidate
 from capri.learners.options import PracticalOptions
-from capri.learners.widths import epoch_failure
 
 # Another kernel is named when the releases are so many times as likely under it.
 _ODDS = 1e6
 # Products are said to be too few when they leave out more than this.
 _TOO_MUCH = 0.1
+# A pool is said to be wrong when so much of its weight would have to move: a sample of a few dozen
+# people is as far from the law as a fifth. Users elsewhere are spoken of from so many on.
+_FAR_FROM_THE_POOL, _SOME = 0.25, 0.05
 
 
 # -- before any user ------------------------------------------------------------------------------
@@ -201,25 +202,35 @@ def people(crowds: Crowds) -> Notice | None:
     )
 
 
-def pool(chi_square: float | None, degrees: int, releases: int) -> Notice | None:
-    """``chi_square``: how far silence is from what the pool allows; None where nobody asked."""
-    if chi_square is None:
+def pool(fit: Fit, newest: Innovation, mismatch: float, elsewhere: float) -> Notice | None:
+    """``fit``: moments against the pool's law; the others are shares of users."""
+    chance = fit.chance(newest)
+    if not (chance < FALSE_ALARMS and mismatch > _FAR_FROM_THE_POOL):
         return None
-    chance = float(chdtrc(degrees, chi_square)) / epoch_failure(1.0, releases)
-    if not chance < FALSE_ALARMS:
-        return None
+    missing = ""
+    if elsewhere > _SOME:
+        missing = (
+            f" Some {elsewhere:.0%} are like nobody in it, and rows around it had to be guessed "
+            "for them: add public rows from where they are, or declare ranges by "
+            "capri.ContextPool.from_ranges."
+        )
     return Notice(
         kind="pool",
         text=(
-            "users without a reward have pairs that no choice among those of the public pool could "
-            f"have: {chi_square / degrees:.1f} times as far off as noise may explain. Contexts are "
-            "not drawn as the pool says, and estimates are made for the wrong people. Renew the "
-            "pool, or its weights"
+            f"those who come are not whom the public pool says: {mismatch:.0%} of its weight would "
+            "have to move. A pool that is right looks like this in fewer than 1 of "
+            f"{1 / FALSE_ALARMS:.0f} runs. Plans and estimates go on with the law that was learnt "
+            f"from the releases, which is coarser than a right pool.{missing} The weights of a "
+            "pool are the law of contexts: renew them, or the rows"
         ),
         numbers={
-            "ratio": chi_square / degrees,
-            "degrees": degrees,
-            "chance": min(1.0, chance),
+            "mismatch": mismatch,
+            "elsewhere": elsewhere,
+            "ratio": newest.chi_square / newest.degrees,
+            "degrees": newest.degrees,
+            "ratio_of_all": fit.ratio,
+            "degrees_of_all": fit.degrees,
+            "chance": chance,
             "false_alarms": FALSE_ALARMS,
         },
     )

@@ -1,0 +1,231 @@
+"""The law of contexts, learnt from the second moments that every message carries.
+
+Users' ``psi psi^T`` are summed beside ``t psi`` at no price (:mod:`capri.privacy.layout`). Under a
+law of contexts that is ``w_c = pool_c + nu_c sum_k beta_k phi_k(c)`` on public rows, an epoch with
+``n`` decisions and play ``p(x|c)`` expects of a projection ``q`` of them
+
+    E[sum q] = n sum_c w_c Q_c,    Q_c = sum_x p(x|c) q(psi psi^T),
+
+which is linear in ``beta``: all epochs add up to information ``G`` and a score ``z``, and
+
+    log evidence(s) = z^T S (I + S G S)^-1 S z / 2 - log det(I + S G S) / 2,   S^2 = s^2 diag(decay)
+
+says how large ``beta`` is, zero included. Three kinds of law are compared: the pool's own; the
+pool's rows with other weights (``nu`` the pool); and rows beside the pool as well, which weigh
+nothing unless the moments insist. The likeliest is taken, with the ``beta`` that is most likely
+among those that give no row a negative weight. Post-processing of releases.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from capri.arrays import FloatArray
+from capri.learners.whereabouts import Reach
+from capri.spaces import ContextPool, Contexts
+
+# Sizes of beta that are compared with 0.
+SCALES = (0.1, 0.3, 1.0, 2.0)
+# Logarithm of what speaks for the pool before any release: against other weights, and against rows
+# that it does not have.
+_TRUST = (2.0, 10.0)
+# What the kinds of law but the pool's own are called in files.
+_KINDS = ("within", "beside")
+# No row of the pool is given less than this share of its own weight.
+_FLOOR = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What an epoch says of the law: the noisy moments, and what they are expected to be.
+
+    ``base`` under the pool, ``designs`` the change with each ``beta`` of each kind of law;
+    ``covariance`` of privacy and sampling noise.
+    """
+
+    seen: FloatArray
+    base: FloatArray
+    designs: tuple[FloatArray, ...]
+    covariance: FloatArray
+
+    @property
+    def chi_square(self) -> float:
+        """How far the release is from the pool: chi-square of ``degrees`` if the pool is right."""
+        error = self.seen - self.base
+        return float(error @ np.linalg.solve(self.covariance, error))
+
+    @property
+    def degrees(self) -> int:
+        """Numbers that were compared."""
+        return len(self.seen)
+
+
+@dataclass(frozen=True, eq=False)
+class ContextLaw:
+    """All moments so far, and the law that they make likeliest.
+
+    ``kind`` 0 is the pool, 1 and 2 are the others in the order above; ``beta`` is that kind's.
+    """
+
+    reach: Reach
+    informations: tuple[FloatArray, ...]
+    scores: tuple[FloatArray, ...]
+    kind: int = 0
+    scale: float = 0.0
+    gain: float = 0.0
+    beta: FloatArray | None = None
+    left_out: float = 0.0  # of users, by the basis when it was last made (learners/outside.py)
+
+    @classmethod
+    def trusting(cls, reach: Reach) -> "ContextLaw":
+        """Before any release: the pool's own."""
+        sizes = [len(decay) for decay in reach.decays]
+        return cls(
+            reach,
+            tuple(np.zeros((size, size)) for size in sizes),
+            tuple(np.zeros(size) for size in sizes),
+        )
+
+    @property
+    def elsewhere(self) -> FloatArray:
+        """Rows beside the pool."""
+        return self.reach.elsewhere
+
+    def directions(
+        self, contexts: FloatArray, weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """How each ``beta`` moves weights, here and elsewhere: ``(rows, K)`` for both kinds."""
+        own, count = len(contexts), len(self.elsewhere)
+        inside = np.zeros((own + count, 0))
+        if self.reach.inside is not None:
+            inside = np.zeros((own + count, len(self.reach.inside.decay)))
+            inside[:own] = weights[:, None] * self.reach.inside(contexts)
+        if self.reach.outside is None:
+            return inside, np.zeros((own + count, 0))
+        values = self.reach.outside(self.elsewhere) / count
+        # Who comes from elsewhere does not come from the pool.
+        outside = np.concatenate([-np.outer(weights, values.sum(axis=0)), values])
+        return inside, np.concatenate([inside, outside], axis=1)
+
+    def weights(self, contexts: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The learnt weights of rows that stand for the pool, and of those elsewhere."""
+        nothing = np.zeros(len(self.elsewhere))
+        if self.kind == 0 or self.beta is None:
+            return weights, nothing
+        moved = self.directions(contexts, weights)[self.kind - 1] @ self.beta
+        own = np.maximum(weights + moved[: len(contexts)], _FLOOR * weights)
+        other = np.maximum(moved[len(contexts) :], 0.0)
+        total = own.sum() + other.sum()
+        return own / total, other / total
+
+    def contexts(self, public: Contexts) -> Contexts:
+        """Public contexts that stand for the learnt law: the pool's, and those elsewhere."""
+        if self.kind < 2:
+            return public
+        own, other = self.weights(self.reach.rows, self.reach.weights)
+        # Which of the rows elsewhere it is, is known last: half of their weight goes to all.
+        other = 0.5 * other + 0.5 * other.sum() / len(other)
+        chances = np.concatenate([own, other])
+        return ContextPool(np.concatenate([self.reach.rows, self.elsewhere]), weights=chances)
+
+    @property
+    def mismatch(self) -> tuple[float, float]:
+        """Total variation between the learnt law and the pool's; the share of users elsewhere."""
+        weights = self.reach.weights
+        own, other = self.weights(self.reach.rows, weights)
+        away = float(other.sum())
+        return 0.5 * (float(np.abs(own - weights).sum()) + away), away
+
+    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """As JSON values and arrays."""
+        arrays = self.reach.state()
+        for name, information, score in zip(_KINDS, self.informations, self.scores, strict=True):
+            arrays |= {f"{name}.information": information, f"{name}.score": score}
+        if self.beta is not None:
+            arrays["beta"] = self.beta
+        plain = {name: getattr(self, name) for name in ("kind", "scale", "gain", "left_out")}
+        return plain, arrays
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "ContextLaw":
+        """The inverse of :meth:`state`."""
+        return cls(
+            Reach.from_state(arrays),
+            tuple(arrays[f"{name}.information"] for name in _KINDS),
+            tuple(arrays[f"{name}.score"] for name in _KINDS),
+            beta=arrays.get("beta"),
+            **values,
+        )
+
+    def observe(self, moments: Moments, contexts: FloatArray, weights: FloatArray) -> "ContextLaw":
+        """Take in the moments of an epoch; rows: where no weight may be negative."""
+        error = moments.seen - moments.base
+        informations, scores = [], []
+        for design, information, score in zip(
+            moments.designs, self.informations, self.scores, strict=True
+        ):
+            weighted = np.linalg.solve(moments.covariance, design.T)
+            informations.append(information + design @ weighted)
+            scores.append(score + weighted.T @ error)
+        grown = replace(self, informations=tuple(informations), scores=tuple(scores))
+        return grown._settled(contexts, weights)
+
+    def _settled(self, contexts: FloatArray, weights: FloatArray) -> "ContextLaw":
+        """With the likeliest kind, scale and ``beta``."""
+        best = (0.0, 0, 0.0)
+        for kind, decay in enumerate(self.reach.decays, start=1):
+            for scale in SCALES if len(decay) else ():
+                gain = self._evidence(kind, scale * np.sqrt(decay)) - _TRUST[kind - 1]
+                best = max(best, (gain, kind, scale))
+        gain, kind, scale = best
+        if kind == 0:
+            return replace(self, kind=0, scale=0.0, gain=0.0, beta=None)
+        decay = self.reach.decays[kind - 1]
+        precision = self.informations[kind - 1] + np.diag(1 / (scale**2 * decay))
+        free = np.asarray(np.linalg.solve(precision, self.scores[kind - 1]), dtype=np.float64)
+        slopes = self.directions(contexts, weights)[kind - 1]
+        least = np.concatenate([(_FLOOR - 1) * weights, np.zeros(len(self.elsewhere))])
+        beta = allowed(free, precision, slopes, least)
+        return replace(self, kind=kind, scale=scale, gain=gain, beta=beta)
+
+    def _evidence(self, kind: int, root: FloatArray) -> float:
+        inner = np.eye(len(root)) + root[:, None] * self.informations[kind - 1] * root
+        lower = np.linalg.cholesky(inner)
+        whitened = np.linalg.solve(lower, root * self.scores[kind - 1])
+        return float(0.5 * whitened @ whitened - np.log(np.diag(lower)).sum())
+
+
+def allowed(
+    free: FloatArray, precision: FloatArray, slopes: FloatArray, least: FloatArray
+) -> FloatArray:
+    """The ``beta`` nearest to ``free``, by its precision, with ``slopes beta >= least``.
+
+    Lawson and Hanson's least distance programme. With ``precision = L L^T`` and ``x = L^T (beta -
+    free)`` it asks for the shortest ``x`` with ``G x >= h``; that follows from the non-negative
+    ``u`` that makes ``[G^T; h^T] u`` come nearest to ``(0, ..., 0, 1)``.
+    """
+    short = least - slopes @ free
+    if (short <= 0).all():
+        return free
+    sizes = np.linalg.norm(slopes, axis=1)
+    used = sizes > 0
+    lower = np.linalg.cholesky(precision)
+    matrix = np.linalg.solve(lower, slopes[used].T).T
+    # Every row on a scale of its own: a row of small weight asks no less than a heavy one.
+    scale = np.linalg.norm(matrix, axis=1)
+    matrix, bound = matrix / scale[:, None], short[used] / scale
+    unit = max(float(bound.max()), 1e-300)  # the answer is of this size: all is measured by it
+    bound = bound / unit
+    system = np.concatenate([matrix.T, bound[None, :]])
+    target = np.zeros(len(system))
+    target[-1] = 1.0
+    try:
+        found, _ = nnls(system, target, maxiter=20 * system.shape[1])
+    except RuntimeError:  # not within its steps: weights are cut at their bounds later
+        return free
+    rest = system @ found - target
+    if not rest[-1] < -1e-12:
+        return np.zeros_like(free)  # beta = 0 is always allowed
+    return np.asarray(free + np.linalg.solve(lower.T, -unit * rest[:-1] / rest[-1]))

@@ -1,0 +1,130 @@
+"""Which second moments an epoch's messages carry, and what a law of contexts expects of them.
+
+Of ``psi psi^T`` those combinations are sent that a change of the law would move most: the first
+right singular vectors of the designs of :mod:`capri.learners.law`. They are chosen with the plan,
+hence public, and are free whatever they are (:mod:`capri.privacy.projection`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.epoch.plan import Release
+from capri.epoch.problem import Problem
+from capri.learners.gathered import Gathered
+from capri.learners.law import ContextLaw, Moments
+from capri.learners.reading import Leg
+from capri.privacy.layout import MessageLayout
+from capri.privacy.message import MessageGrid, make_message_grid
+from capri.privacy.projection import IntegerProjection, half_products, integer_projection
+
+# Combinations of second moments that are sent at most, and coordinates of psi that enter them.
+_COMBINATIONS, _COORDINATES = 24, 24
+# Combinations that a law could move by less than this share of the first are left out.
+_NEGLIGIBLE = 1e-6
+# Beside second moments, measuring the size of residuals costs nothing up to 0.7.
+_FREE_MOMENT_SHARE = 0.7
+# Pairs whose products are held at once.
+_PAIRS_AT_ONCE = 1 << 13
+
+
+def projection_for(
+    gathered: Gathered, psi: FloatArray, law: ContextLaw
+) -> IntegerProjection | None:
+    """The combinations to send; None where no law would move any."""
+    rank = psi.shape[1]
+    chance = np.append(gathered.weights, np.zeros(len(law.elsewhere)))[gathered.row]
+    size = (chance * gathered.chance) @ psi**2
+    loudest = np.sort(np.argsort(-size, kind="stable")[:_COORDINATES])
+    own = psi[:, loudest]
+    count = gathered.rows + len(law.elsewhere)
+    weights = np.full(len(loudest) * (len(loudest) + 1) // 2, sqrt(2))
+    weights[: len(loudest)] = 1.0  # in terms of half-vectors, whose norm is Frobenius'
+    within, beside = law.directions(gathered.contexts, gathered.weights)
+    slopes = beside if beside.size else within
+    designs = slopes.T @ (_by_row(gathered, own, count, None) * weights)
+    if not designs.size:
+        return None
+    _, sizes, rows = np.linalg.svd(designs, full_matrices=False)
+    rows = rows[: int((sizes > max(_NEGLIGIBLE * sizes[0], 1e-12)).sum())][:_COMBINATIONS]
+    return integer_projection(rows, rank, among=loudest) if len(rows) else None
+
+
+def _by_row(
+    gathered: Gathered, psi: FloatArray, count: int, combine: FloatArray | None
+) -> FloatArray:
+    """``sum_x p(x|c)`` of the products of ``psi``, or of combinations of them, for each row."""
+    if len(psi) <= _PAIRS_AT_ONCE:
+        products = half_products(psi)
+        return gathered.by_row(products if combine is None else products @ combine.T, count)
+    width = psi.shape[1] * (psi.shape[1] + 1) // 2
+    found = np.zeros((count, width if combine is None else len(combine)))
+    for start in range(0, len(psi), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
+        products = half_products(psi[part])
+        values = products if combine is None else products @ combine.T
+        np.add.at(found, gathered.row[part], values * gathered.chance[part, None])
+    return found
+
+
+def message_for(
+    problem: Problem,
+    rank: int,
+    length: int,
+    tail_share: float,
+    projection: IntegerProjection | None,
+) -> MessageGrid:
+    """The message of products, with a form for missing rewards where they are measured."""
+    layout = MessageLayout(
+        rank=rank,
+        missing=problem.rewards.measured,
+        second_moments=projection is not None,
+        projection=projection,
+        tail_share=tail_share,
+        moment_share=_FREE_MOMENT_SHARE,
+    )
+    if layout.missing:
+        layout = replace(layout, count_share=layout.largest_count_share)
+    return make_message_grid(
+        layout, length=4 * length, budget=problem.budget, composition=problem.composition
+    )
+
+
+def moments_of(
+    release: Release, legs: Sequence[Leg], gathered: Sequence[Gathered], law: ContextLaw
+) -> Moments | None:
+    """What the moments of a release say of the law; None where it carries none.
+
+    ``gathered``: the pairs of each segment. The sampling noise is that of independent users of the
+    pool: ``n (E[q q^T] - E[q] E[q]^T)``. Once actions were replaced, what was played beside the
+    pool is not known any more, and nothing is said.
+    """
+    plan, message = release.plan, release.plan.message
+    if message is None or any(leg.moved for leg in legs):
+        return None
+    projection, seen = message.layout.projection, message.sums(release.vector).projected
+    if projection is None or seen is None:
+        return None
+    combine = projection.compact.astype(np.float64)
+    size = len(combine)
+    base, covariance = np.zeros(size), message.deviation("projected") ** 2 * np.eye(size)
+    designs = [np.zeros((len(score), size)) for score in law.scores]
+    for leg, pairs, decisions in zip(legs, gathered, release.counts, strict=True):
+        if decisions == 0:
+            continue
+        own = leg.psi(plan, pairs.pairs, pairs.features)[:, projection.coordinates]
+        q = half_products(own) @ combine.T
+        pool = np.append(pairs.weights, np.zeros(len(law.elsewhere)))
+        chance = pool[pairs.row] * pairs.chance
+        mean = chance @ q
+        base += decisions * mean
+        covariance += decisions * ((q * chance[:, None]).T @ q - np.outer(mean, mean))
+        rows = pairs.by_row(q, len(pool))
+        for place, slopes in enumerate(law.directions(pairs.contexts, pairs.weights)):
+            designs[place] += decisions * (slopes.T @ rows)
+    # Without a budget there is no noise, and what nobody plays has no variance.
+    covariance += 1e-9 * float(np.trace(covariance)) / size * np.eye(size)
+    return Moments(seen, base, tuple(designs), covariance)
