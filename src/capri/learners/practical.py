@@ -24,7 +24,9 @@ from capri.learners import widths
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import typical_error
 from capri.learners.crowds import Crowds
+from capri.learners.drift import ALARM, Drift, Kind, enough, faded, noise_kept, renewed
 from capri.learners.evidence import EvidencePrior
+from capri.learners.guards import words
 from capri.learners.guards.fit import Fit
 from capri.learners.guards.pool import silence_chi_square
 from capri.learners.guards.watch import Watch
@@ -33,6 +35,7 @@ from capri.learners.messages import (
     awaited_factor,
     bound_of,
     design_epoch,
+    first_epoch_length,
     sigma_max,
 )
 from capri.learners.options import PracticalOptions
@@ -71,6 +74,7 @@ class PracticalLearner(StoredLearner):
         widths.check_widths(problem, options)
         self._problem = problem
         self._options = options
+        self._first_epoch = options.first_epoch or first_epoch_length(problem)
         self._norm_bound = options.norm_bound or problem.reward_bound
         self._basis, self._prior = self._build_basis(generator)
         self._rehearsal = self._rehearse(generator)
@@ -84,6 +88,7 @@ class PracticalLearner(StoredLearner):
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
         self._flights: dict[int, tuple[Leg, ...]] = {}
         self._fit = Fit()
+        self._drift = Drift()
         self._watch = self._watched()
 
     @property
@@ -195,6 +200,7 @@ class PracticalLearner(StoredLearner):
         )
         leg = self._leg(design.observation.baseline, design.value_bound)
         self._flights = {**self._flights, epoch: (replace(leg, design=design),)}
+        self._drift = replace(self._drift, begun=self._drift.begun + length)
         return plan
 
     def _message(self, rank: int, length: int, tail_share: float) -> MessageGrid | None:
@@ -223,6 +229,20 @@ class PracticalLearner(StoredLearner):
         if law.size > _KEPT_LAW:
             stage = replace(stage, law=None)  # computed again when the release is read
         return Leg(self._conduct, stage, baseline, value_bound, self._belief.epochs)
+
+    @property
+    def longest(self) -> float:
+        """By what the last release left to learn, and short again after a change."""
+        return self._drift.longest(self._first_epoch, self._options.growth)
+
+    def shortest(self, length: int) -> int:
+        """A release that tells of a change makes the next epoch as short as the first."""
+        return min(length, self._first_epoch) if self._drift.may_tell else length
+
+    def obsolete(self, epoch: int) -> bool:
+        """Whether it began to clip residuals around an estimate that was given up since."""
+        legs = self._flights.get(epoch, ())
+        return any(leg.learnt < self._drift.born for leg in legs)
 
     def turn(self, generator: np.random.Generator) -> Segment | None:
         """The newest law, baseline and bound for the rest of the newest epoch.
@@ -278,15 +298,30 @@ class PracticalLearner(StoredLearner):
             nothing = Belief.empty(self._basis.rank)
             before = replace(before, information=nothing.information, vector=nothing.vector)
         design, released, response = self._read(release, before, generator)
-        if cuts_off_too_much(release, design, self._problem.reward_bound):
+        bound, drift = self._problem.reward_bound, self._drift
+        news = drift.news(
+            crowds.seen(design.observation) if crowds.likeliest else design.observation,
+            released,
+            expected=self._posterior,
+            fade=lambda keep: self._prior.again(faded(before, keep), self._posterior.weights),
+            root=self._prior.root(self._posterior),
+            stale=drift.stale(self._flights[plan.epoch], release.counts),
+            heavy=cuts_off_too_much(release, design, bound),
+        )
+        if news.kind is Kind.STALE:
+            belief = replace(before, epochs=before.epochs + 1)
+        elif news.kind is Kind.CHANGE:
+            belief, squares = renewed(before), noise_kept(squares, before, bound)
+            crowds = Crowds.empty(self._basis.rank)
+        elif news.kind is Kind.HEAVY:
             belief = before.start_again()
             crowds, squares = Crowds.empty(self._basis.rank), Squares.empty(self._basis.rank)
         else:
-            bound = self._problem.reward_bound
             square = measured_square(release, design, bound)
-            squares = squares.measured(*square, design.squares)
-            belief = before.observe(design.observation, released)
-            crowds = crowds.observe([(..., design.observation, released)])
+            squares = faded(squares, news.keep).measured(*square, design.squares)
+            belief = faded(before, news.keep).observe(design.observation, released)
+            crowds = faded(crowds, news.keep).observe([(..., design.observation, released)])
+        drift = drift.after(news, belief.epochs)
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
         if options.pooling and isinstance(self._prior, EvidencePrior):
@@ -295,44 +330,55 @@ class PracticalLearner(StoredLearner):
         else:
             state = self._prior.infer(belief, self._posterior)
         belief = belief.with_noise(squares.noise(state))
-        fit, notices = self._watch.after(
-            self._fit,
-            design,
-            released,
-            before=before,
-            expected=self._posterior,
-            belief=belief,
-            state=state,
-            crowds=crowds,
-        )
+        if news.kind is Kind.LEARNT or news.kind is Kind.HEAVY:
+            fit, notices = self._watch.after(
+                self._fit,
+                design,
+                released,
+                before=before,
+                expected=self._posterior,
+                belief=belief,
+                state=state,
+                crowds=crowds,
+            )
+        elif news.kind is Kind.CHANGE:
+            fit, notices = Fit(), (words.drift(news.nats, ALARM),)
+        else:
+            fit, notices = self._fit, ()
         expected = typical_error(state, design.spread)
-        tests = widths.next_tests(
-            self._conduct.tests,
-            problem=self._problem,
-            options=options,
-            basis=self._basis,
-            rehearsal=self._rehearsal,
-            prior=self._prior,
-            norm_bound=self._norm_bound,
-            release=release,
-            design=design,
-            released=released,
-            belief=belief,
-            state=state,
-            generator=generator,
-        )
+        tests = self._conduct.tests
+        if news.kind is Kind.CHANGE:
+            tests = ()  # they are about another function
+        if news.kind is not Kind.STALE and (options.widths == "calibrated" or not news.forgets):
+            tests = widths.next_tests(
+                tests,
+                problem=self._problem,
+                options=options,
+                basis=self._basis,
+                rehearsal=self._rehearsal,
+                prior=self._prior,
+                norm_bound=self._norm_bound,
+                release=release,
+                design=design,
+                released=released,
+                belief=belief,
+                state=state,
+                generator=generator,
+            )
+        if news.kind is Kind.LEARNT:
+            drift = replace(drift, enough=self._enough(drift, design, state))
         law = self._next_law(state, expected, generator, read=plan.epoch)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
-        self._crowds, self._squares, self._fit = crowds, squares, fit
+        self._crowds, self._squares, self._fit, self._drift = crowds, squares, fit, drift
         self._conduct = play.Conduct(self._problem.actions, law, tests)
         self._stage = stage
         if release.last:
             self.drop(plan.epoch)
         covariance = design.observation.covariance
         return Lesson(
-            width=tests[-1].width,
+            width=tests[-1].width if tests else 2 * bound,
             active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
             predicted_error=expected,
             noise_share=0.0
@@ -340,6 +386,19 @@ class PracticalLearner(StoredLearner):
             else design.noise**2 * len(covariance) / float(np.trace(covariance)),
             response_rate=response.rate if self._problem.rewards.measured else None,
             notices=notices,
+        )
+
+    def _enough(self, drift: Drift, design: Design, state: Posterior) -> float:
+        """How long epochs must be to tell nearly as much as by the schedule."""
+        problem, first, growth = self._problem, self._first_epoch, self._options.growth
+        values = self._rehearsal.features @ state.mean
+        return enough(
+            design,
+            state,
+            float(np.sqrt(values.var(axis=1).mean())),
+            least=drift.least(first),
+            most=first + (growth - 1) * drift.begun,
+            steady=problem.budget is None or problem.model is PrivacyModel.LOCAL,
         )
 
     def _read(
