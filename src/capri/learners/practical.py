@@ -23,10 +23,10 @@ from capri.kernels import Auto
 from capri.learners import widths
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import typical_error
+from capri.learners.changing import ChangingLearner
 from capri.learners.crowds import Crowds
-from capri.learners.drift import ALARM, Drift, Kind, enough, faded, noise_kept, renewed
+from capri.learners.drift import Drift, Kind
 from capri.learners.evidence import EvidencePrior
-from capri.learners.guards import words
 from capri.learners.guards.fit import Fit
 from capri.learners.guards.pool import silence_chi_square
 from capri.learners.guards.watch import Watch
@@ -40,15 +40,9 @@ from capri.learners.messages import (
 )
 from capri.learners.options import PracticalOptions
 from capri.learners.priors import Prior, ToldPrior
-from capri.learners.reading import (
-    Expectations,
-    Leg,
-    cuts_off_too_much,
-    measured_square,
-)
+from capri.learners.reading import Expectations, Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
-from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage, predicted, support_of
 from capri.privacy.grid import make_grid
 from capri.privacy.layout import MessageLayout
@@ -65,7 +59,7 @@ _KEPT_LAW = 1 << 18
 _FREE_MOMENT_SHARE = 0.7
 
 
-class PracticalLearner(StoredLearner):
+class PracticalLearner(ChangingLearner):
     """Plans, learns and plays as described above; :class:`PracticalOptions` names the choices."""
 
     def __init__(
@@ -87,8 +81,7 @@ class PracticalLearner(StoredLearner):
         self._response = Response.unknown(self._basis.rank)
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
         self._flights: dict[int, tuple[Leg, ...]] = {}
-        self._fit = Fit()
-        self._drift = Drift()
+        self._fit, self._drift = Fit(), Drift()
         self._watch = self._watched()
 
     @property
@@ -200,7 +193,7 @@ class PracticalLearner(StoredLearner):
         )
         leg = self._leg(design.observation.baseline, design.value_bound)
         self._flights = {**self._flights, epoch: (replace(leg, design=design),)}
-        self._drift = replace(self._drift, begun=self._drift.begun + length)
+        self._drift = self._drift.planned(length)
         return plan
 
     def _message(self, rank: int, length: int, tail_share: float) -> MessageGrid | None:
@@ -229,20 +222,6 @@ class PracticalLearner(StoredLearner):
         if law.size > _KEPT_LAW:
             stage = replace(stage, law=None)  # computed again when the release is read
         return Leg(self._conduct, stage, baseline, value_bound, self._belief.epochs)
-
-    @property
-    def longest(self) -> float:
-        """By what the last release left to learn, and short again after a change."""
-        return self._drift.longest(self._first_epoch, self._options.growth)
-
-    def shortest(self, length: int) -> int:
-        """A release that tells of a change makes the next epoch as short as the first."""
-        return min(length, self._first_epoch) if self._drift.may_tell else length
-
-    def obsolete(self, epoch: int) -> bool:
-        """Whether it began to clip residuals around an estimate that was given up since."""
-        legs = self._flights.get(epoch, ())
-        return any(leg.learnt < self._drift.born for leg in legs)
 
     def turn(self, generator: np.random.Generator) -> Segment | None:
         """The newest law, baseline and bound for the rest of the newest epoch.
@@ -293,35 +272,13 @@ class PracticalLearner(StoredLearner):
         options, plan = self._options, release.plan
         if plan.epoch not in self._flights:
             raise ConfigurationError("a release needs the plan it was made with")
-        before, crowds, squares = self._belief, self._crowds, self._squares
+        before = self._belief
         if not options.pooling:
             nothing = Belief.empty(self._basis.rank)
             before = replace(before, information=nothing.information, vector=nothing.vector)
         design, released, response = self._read(release, before, generator)
-        bound, drift = self._problem.reward_bound, self._drift
-        news = drift.news(
-            crowds.seen(design.observation) if crowds.likeliest else design.observation,
-            released,
-            expected=self._posterior,
-            fade=lambda keep: self._prior.again(faded(before, keep), self._posterior.weights),
-            root=self._prior.root(self._posterior),
-            stale=drift.stale(self._flights[plan.epoch], release.counts),
-            heavy=cuts_off_too_much(release, design, bound),
-        )
-        if news.kind is Kind.STALE:
-            belief = replace(before, epochs=before.epochs + 1)
-        elif news.kind is Kind.CHANGE:
-            belief, squares = renewed(before), noise_kept(squares, before, bound)
-            crowds = Crowds.empty(self._basis.rank)
-        elif news.kind is Kind.HEAVY:
-            belief = before.start_again()
-            crowds, squares = Crowds.empty(self._basis.rank), Squares.empty(self._basis.rank)
-        else:
-            square = measured_square(release, design, bound)
-            squares = faded(squares, news.keep).measured(*square, design.squares)
-            belief = faded(before, news.keep).observe(design.observation, released)
-            crowds = faded(crowds, news.keep).observe([(..., design.observation, released)])
-        drift = drift.after(news, belief.epochs)
+        news = self._news(release, design, released, before)
+        belief, crowds, squares, drift = self._taken_in(news, release, design, released, before)
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
         if options.pooling and isinstance(self._prior, EvidencePrior):
@@ -330,26 +287,20 @@ class PracticalLearner(StoredLearner):
         else:
             state = self._prior.infer(belief, self._posterior)
         belief = belief.with_noise(squares.noise(state))
-        if news.kind is Kind.LEARNT or news.kind is Kind.HEAVY:
-            fit, notices = self._watch.after(
-                self._fit,
-                design,
-                released,
-                before=before,
-                expected=self._posterior,
-                belief=belief,
-                state=state,
-                crowds=crowds,
-            )
-        elif news.kind is Kind.CHANGE:
-            fit, notices = Fit(), (words.drift(news.nats, ALARM),)
-        else:
-            fit, notices = self._fit, ()
+        fit, notices = self._said(
+            news,
+            design,
+            released,
+            before=before,
+            expected=self._posterior,
+            belief=belief,
+            state=state,
+            crowds=crowds,
+        )
         expected = typical_error(state, design.spread)
-        tests = self._conduct.tests
-        if news.kind is Kind.CHANGE:
-            tests = ()  # they are about another function
-        if news.kind is not Kind.STALE and (options.widths == "calibrated" or not news.forgets):
+        # Tests that ruled actions out are about the function of then.
+        tests = () if news.kind is Kind.CHANGE else self._conduct.tests
+        if news.kind in (Kind.LEARNT, Kind.HEAVY) or options.widths == "calibrated":
             tests = widths.next_tests(
                 tests,
                 problem=self._problem,
@@ -378,7 +329,7 @@ class PracticalLearner(StoredLearner):
             self.drop(plan.epoch)
         covariance = design.observation.covariance
         return Lesson(
-            width=tests[-1].width if tests else 2 * bound,
+            width=tests[-1].width if tests else 2 * self._problem.reward_bound,
             active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
             predicted_error=expected,
             noise_share=0.0
@@ -386,19 +337,6 @@ class PracticalLearner(StoredLearner):
             else design.noise**2 * len(covariance) / float(np.trace(covariance)),
             response_rate=response.rate if self._problem.rewards.measured else None,
             notices=notices,
-        )
-
-    def _enough(self, drift: Drift, design: Design, state: Posterior) -> float:
-        """How long epochs must be to tell nearly as much as by the schedule."""
-        problem, first, growth = self._problem, self._first_epoch, self._options.growth
-        values = self._rehearsal.features @ state.mean
-        return enough(
-            design,
-            state,
-            float(np.sqrt(values.var(axis=1).mean())),
-            least=drift.least(first),
-            most=first + (growth - 1) * drift.begun,
-            steady=problem.budget is None or problem.model is PrivacyModel.LOCAL,
         )
 
     def _read(

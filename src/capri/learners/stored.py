@@ -12,6 +12,7 @@ from capri.learners import widths
 from capri.learners.belief import Belief
 from capri.learners.catalogue import Catalogue
 from capri.learners.crowds import Crowds
+from capri.learners.drift import Drift
 from capri.learners.guards.fit import Fit
 from capri.learners.kept import (
     apart,
@@ -32,6 +33,7 @@ class StoredLearner(Catalogue):
     """Goes on where it was stored, to the bit."""
 
     _fit: Fit
+    _drift: Drift
 
     @abstractmethod
     def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
@@ -56,6 +58,7 @@ class StoredLearner(Catalogue):
             values["silence"], silence = apart("silence", self._response.silence)
             arrays |= response | silence
         values["fit"] = asdict(self._fit)
+        values["drift"] = asdict(self._drift)
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
@@ -75,6 +78,7 @@ class StoredLearner(Catalogue):
         self._conduct = play.Conduct.from_state(values, arrays, self._basis, problem.actions)
         self._stage = stage_from(problem, values["stage"], arrays)
         self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
+        self._drift = Drift(**values.get("drift", {}))
         self._watch = self._watched()
         if "flights" in values:
             self._flights = flights_from(values["flights"], arrays, problem, self._basis)
