@@ -24,6 +24,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
 from capri.learners.belief import Belief
@@ -35,6 +36,8 @@ from capri.learners.squares import Squares
 ALARM = 25.0
 # Shares of what was learnt that may be left when the function has wandered.
 _KEEPS = (0.3, 0.1, 0.03)
+# Releases that are learnt from before it may be so again: nothing wanders far in a short time.
+_RESTED = 4
 # What speaks against that at first, in nats; each time it was believed makes it likelier.
 _DOUBT, _LEAST_DOUBT = 6.0, 2.0
 # No epoch is cut below so many first ones, nor below this share of what was played.
@@ -45,6 +48,8 @@ _EPOCHS_IN_MEMORY = 8
 _SETTLED = 2
 # In a belief of so few releases, clipping that cuts off too much is a sign of heavy tails.
 _YOUNG = 5
+# Else clipping tells of a change where an innovation as long as this one is so rare.
+_ODD = 1e-4
 # Deviation, in reward bounds squared, to which the noise variance outlives a change.
 _NOISE_KEPT = 0.1
 
@@ -97,8 +102,8 @@ class Drift:
 
     ``born``: releases before the last change. ``releases``: those that the present belief is made
     from. ``begun``: decisions of epochs planned since, as far as they still count. ``changes`` and
-    ``forgot``: how often everything was dropped, and how often a part of it. ``suspected``: the
-    last change was told by clipping alone. ``enough``: see :func:`~capri.learners.lengths.enough`.
+    ``forgot``: how often everything was dropped, and how often a part of it. ``enough``: see
+    :func:`~capri.learners.lengths.enough`.
     """
 
     born: int = 0
@@ -106,7 +111,7 @@ class Drift:
     begun: float = 0.0
     changes: int = 0
     forgot: int = 0
-    suspected: bool = False
+    rested: int = 0
     chi_square: float = 0.0
     degrees: int = 0
     enough: float | None = None
@@ -169,12 +174,12 @@ class Drift:
         """``expected``: what was believed; ``fade``: the same with a share of what was learnt.
 
         A change looks like heavy tails, too: what was believed is wrong, and clipping cuts off the
-        difference. Tails show early, though, or as soon as the belief has started again.
+        difference. Tails alone leave the innovation as it should be, and they show early.
         """
         told = list(told)
         chi_square, wide, degrees = _innovation(told, expected)
         best, keep, innovation = 0.5 * (chi_square + wide), 1.0, (chi_square, wide)
-        for share in _KEEPS if self.may_tell else ():
+        for share in _KEEPS if self.rested >= _RESTED else ():
             own = _innovation(told, fade(share))[:2]
             loss = 0.5 * sum(own) + self.doubt
             if loss < best:
@@ -182,10 +187,11 @@ class Drift:
         misfit = self.misfit
         nats = 0.5 * (innovation[0] / misfit + innovation[1] + degrees * log(misfit))
         nats -= 0.5 * sum(_innovation(told, empty)[:2])
-        kind, loud = Kind.LEARNT, self.may_tell and nats > ALARM
-        if heavy and (self.releases <= _YOUNG or (self.suspected and not loud)):
-            kind = Kind.HEAVY
-        elif heavy or loud:
+        odd = float(chdtrc(degrees, chi_square / misfit)) < _ODD
+        kind = Kind.LEARNT
+        if heavy:
+            kind = Kind.CHANGE if odd and self.releases > _YOUNG else Kind.HEAVY
+        elif self.may_tell and nats > ALARM:
             kind = Kind.CHANGE
         return News(kind, nats, keep, chi_square, degrees)
 
@@ -194,17 +200,17 @@ class Drift:
         if news.kind is Kind.STALE:
             return self
         if news.kind is Kind.CHANGE:
-            suspected = not news.nats > ALARM
-            return Drift(born=epochs, changes=self.changes + 1, suspected=suspected)
+            return Drift(born=epochs, changes=self.changes + 1)
         if news.kind is Kind.HEAVY:
-            return replace(self, releases=0, chi_square=0.0, degrees=0)
+            return replace(self, releases=0, rested=0, chi_square=0.0, degrees=0)
         if self.releases == 0:  # the prior's scale is learnt from the first
-            return replace(self, releases=1)
+            return replace(self, releases=1, rested=1)
         return replace(
             self,
             releases=self.releases + 1,
             begun=news.keep * self.begun,
             forgot=self.forgot + (news.keep < 1),
+            rested=self.rested + 1 if news.keep == 1 else 0,
             chi_square=self.chi_square + news.chi_square,
             degrees=self.degrees + news.degrees,
         )
