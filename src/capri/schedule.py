@@ -68,7 +68,16 @@ class Schedule:
         >>> schedule.after(250, 3), schedule.after(40, 2)
         (225, 120)
         """
-        if decided == sum(islice(self, epoch - 1)):
+        if self._as_scheduled(decided, epoch):
             return self.length(epoch)
         length = floor(self.first + (self.growth - 1) * decided)
         return length if self.horizon is None else max(0, min(length, self.horizon - decided))
+
+    def _as_scheduled(self, decided: int, epoch: int) -> bool:
+        """Whether the epochs before this one have so many decisions by the schedule."""
+        total = 0
+        for length in islice(self, epoch - 1):
+            total += length
+            if total > decided:  # long before lengths that grow for ever leave the numbers
+                return False
+        return total == decided

@@ -9,7 +9,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.checks import whole
-from capri.environments import Environment
+from capri.environments import DriftingEnvironment, Environment, stage_of
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError
@@ -57,7 +57,9 @@ class SimulationResult:
     """What a simulation measured.
 
     ``regret`` is the cumulative expected regret ``sum_t f(c_t, best) - f(c_t, x_t)`` after each
-    round; the ratio of regret per round to that of uniform play is what studies compare.
+    round; the ratio of regret per round to that of uniform play is what studies compare. Where the
+    world changes, ``uniform_regret`` is that of uniform play after each round, and the best action
+    is that of the round.
     """
 
     rounds: int
@@ -66,6 +68,7 @@ class SimulationResult:
     seconds: float
     peak_memory_bytes: int
     epochs: tuple[EpochRecord, ...]
+    uniform_regret: FloatArray | None = None
 
     @property
     def regret_per_round(self) -> float:
@@ -80,6 +83,21 @@ class SimulationResult:
         """
         uniform = self.uniform_regret_per_round
         return self.regret_per_round / uniform if uniform > 0 else float("nan")
+
+    @property
+    def halves(self) -> tuple[float, float]:
+        """The ratio of the first half of all rounds, and that of the second."""
+        middle = self.rounds // 2
+        return self.ratio_between(0, middle), self.ratio_between(middle, self.rounds)
+
+    def ratio_between(self, first: int, last: int) -> float:
+        """The ratio of the rounds after ``first`` and up to ``last``."""
+        uniform = self.uniform_regret
+        if uniform is None:
+            gone = self.uniform_regret_per_round * (last - first)
+        else:
+            gone = _sum_between(uniform, first, last)
+        return _sum_between(self.regret, first, last) / gone if gone > 0 else float("nan")
 
     def _facts(self) -> dict[str, float]:
         return {
@@ -110,10 +128,17 @@ class SimulationResult:
             "regret_per_round": self.regret_per_round,
             "uniform_regret_per_round": self.uniform_regret_per_round,
             "ratio": self.ratio,
+            "halves": list(self.halves),
             "seconds": self.seconds,
             "peak_memory_bytes": self.peak_memory_bytes,
             "epochs": [record.to_dict() for record in self.epochs],
         }
+
+
+def _sum_between(cumulative: FloatArray, first: int, last: int) -> float:
+    """What was added after ``first`` rounds and up to ``last``."""
+    before = float(cumulative[first - 1]) if first > 0 else 0.0
+    return float(cumulative[last - 1]) - before if last > first else 0.0
 
 
 # Rounds handed to a policy at once: bounds memory however long an epoch is.
@@ -129,15 +154,16 @@ def play(
     )
     played = 0
     while played < rounds:
-        count = min(policy.remaining, rounds - played, _BATCH)
+        world, until = stage_of(environment, played)
+        count = min(policy.remaining, (until or rounds) - played, rounds - played, _BATCH)
         if count == 0:
             raise ConfigurationError(
                 f"the policy is done after {played} rounds, {rounds} were asked for: "
                 "build it with a longer horizon"
             )
-        context = environment.draw_contexts(context_generator, count)
-        decisions = policy.act_many(environment.contexts[context])
-        rewards = environment.rewards(reward_generator, context, decisions.action_index)
+        context = world.draw_contexts(context_generator, count)
+        decisions = policy.act_many(world.contexts[context])
+        rewards = world.rewards(reward_generator, context, decisions.action_index)
         policy.update_many(decisions, rewards)
         played += count
         yield context, decisions, rewards
@@ -156,24 +182,28 @@ def simulate(
     Rounds are vectorised within an epoch, where decisions do not depend on rewards.
     """
     rounds = whole("rounds", rounds)
-    regret = np.empty(rounds)
+    regret, uniform = np.empty(rounds), np.empty(rounds)
     played, total = 0, 0.0
     started = perf_counter()
     with PeakMemory() as memory:
         for context, decisions, _ in play(policy, environment, rounds, seed=seed, salt=ENVIRONMENT):
-            lost = environment.best(context) - environment.mean(context, decisions.action_index)
+            world, _ = stage_of(environment, played)
+            lost = world.best(context) - world.mean(context, decisions.action_index)
             regret[played : played + len(lost)] = lost
+            uniform[played : played + len(lost)] = world.uniform_regret()
             played += len(lost)
             if progress is not None:
                 total += float(lost.sum())
                 progress(played, total / played)
         if isinstance(policy, ClosesEpochs):
             policy.close_full_epoch()  # else it would wait for a decision that never comes
+    changes = isinstance(environment, DriftingEnvironment)
     return SimulationResult(
         rounds=rounds,
         regret=np.cumsum(regret),
-        uniform_regret_per_round=environment.uniform_regret(),
+        uniform_regret_per_round=float(uniform.mean()) if changes else environment.uniform_regret(),
         seconds=perf_counter() - started,
         peak_memory_bytes=memory.peak_bytes,
         epochs=policy.epochs,
+        uniform_regret=np.cumsum(uniform) if changes else None,
     )

@@ -2,6 +2,7 @@
 
 from capri.environments.base import Environment, TabularEnvironment, public_pool, tabulate
 from capri.environments.clicks import rare_clicks
+from capri.environments.drifting import CHANGES, DriftingEnvironment, drifting, stage_of
 from capri.environments.functions import (
     ENVIRONMENT_NAMES,
     branin,
@@ -16,10 +17,13 @@ from capri.environments.functions import (
 from capri.environments.untold import many_dimensions, unrelated_arms
 
 __all__ = [
+    "CHANGES",
     "ENVIRONMENT_NAMES",
+    "DriftingEnvironment",
     "Environment",
     "TabularEnvironment",
     "branin",
+    "drifting",
     "environment_by_name",
     "hartmann4",
     "hartmann6",
@@ -29,6 +33,7 @@ __all__ = [
     "random_rkhs",
     "rare_clicks",
     "six_hump_camel",
+    "stage_of",
     "styblinski_tang",
     "tabulate",
     "unrelated_arms",

@@ -86,7 +86,11 @@ class Course:
 
     def length(self, epoch: int, decided: int) -> int:
         """Decisions in an epoch that begins after so many; 0 beyond the horizon."""
-        return self._schedule.after(decided, epoch)
+        return int(min(self._schedule.after(decided, epoch), self.learner.longest))
+
+    def shortest(self, epoch: int, decided: int) -> int:
+        """Decisions that an epoch has at least, whatever a release says that is due before it."""
+        return self.learner.shortest(self.length(epoch, decided))
 
     def plan(self, epoch: int, decided: int, *, more: int = 0) -> EpochPlan | None:
         """Plan an epoch from earlier releases and public draws; None at the horizon.

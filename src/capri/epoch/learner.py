@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -56,6 +57,19 @@ class Learner(ABC):
     @abstractmethod
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Decide an epoch before its first decision, from earlier releases and public draws."""
+
+    @property
+    def longest(self) -> float:
+        """Decisions that the next epoch may have at most, by what releases say."""
+        return inf
+
+    def shortest(self, length: int) -> int:
+        """As ``length``, or less where a release that is due may cut the next epoch short."""
+        return length
+
+    def obsolete(self, epoch: int) -> bool:
+        """Whether an epoch under way was planned for a function that has changed since."""
+        return False
 
     def turn(self, generator: np.random.Generator) -> Segment | None:
         """The segment with which the newest epoch goes on after a release of an earlier one.

@@ -102,6 +102,7 @@ class Flights(Operated):
         """Decisions that the next call of :meth:`act_many` may ask for; 0 at the horizon.
 
         As many as come before the next public event: an epoch that is full, a release that is due.
+        Where a release is due first that may tell of a change, as many as fit in any case.
         """
         if self._backing is not None:
             return self._backing.remaining
@@ -113,9 +114,11 @@ class Flights(Operated):
             if over and isinstance(wait, int):
                 due.append(wait)
             if epoch is None or over:
-                room = self._course.length(self._opened + 1, decided)
+                room = self._course.shortest(self._opened + 1, decided)
             else:
                 room = epoch.remaining
+                if any(number <= 0 for number in due):
+                    room = min(room, self._course.shortest(self._opened + 1, decided))
             return min([room, *(number for number in due if number > 0)])
 
     def _reward_apart(
@@ -198,6 +201,8 @@ class Flights(Operated):
         """Whether an epoch has taken its decisions: by their number, or by the public clock."""
         if epoch.issued >= epoch.plan.length:
             return True
+        if epoch.issued > 0 and self._course.learner.obsolete(epoch.plan.epoch):
+            return True  # what it plays and clips at belongs to a function that has changed
         limit = self._problem.rewards.epoch_time
         if limit is None or epoch.began is None or not epoch.visited:
             return False
@@ -250,6 +255,8 @@ class Flights(Operated):
             self._end(self._open)
         while self._waiting and self._is_due(self._waiting[0]):
             self._close_oldest()
+        if self._open is not None and self._is_over(self._open):  # a release told of a change
+            self._end(self._open)
         if self._open is None:
             self._renew_actions()
             plan = self._course.plan(self._opened + 1, self._decided)

@@ -304,6 +304,8 @@ class PublicRecord:
         """Whether an epoch has taken its decisions: by their number, or by the public clock."""
         if issued >= epoch.first + epoch.length:
             return True
+        if issued > epoch.first and self._course.learner.obsolete(epoch.number):
+            return True  # what it plays and clips at belongs to a function that has changed
         limit = self.problem.rewards.epoch_time
         if limit is None or epoch.began is None:
             return False
@@ -356,12 +358,14 @@ class PublicRecord:
                 if over and isinstance(wait, int):
                     due.append(wait)
                 if newest is None or over:
-                    room = self._course.length(self.following(), issued)
+                    room = self._course.shortest(self.following(), issued)
                 else:
                     room = newest.first + newest.length - issued
+                    if any(number <= 0 for number in due):
+                        room = min(room, self._course.shortest(self.following(), issued))
                 return min([room, *(number for number in due if number > 0)])
             if epoch is None or not epoch.accepts:
-                return self._course.length(self.following(), issued)
+                return self._course.shortest(self.following(), issued)
             until = epoch.until(issued)
             if until is not None:
                 return until - issued

@@ -25,6 +25,9 @@ class Rounds(Keeper):
                 self.end(newest)
             while (waiting := self.ground.waiting) and self._is_due(waiting[0], before=True):
                 self.take_in(waiting[0].number)
+            newest = self.ground.newest
+            if newest is not None and self.is_over(newest, self.issued):  # it told of a change
+                self.end(newest)
             if self.ground.newest is None:
                 self.open_next(self.issued)
             elif self.played != len(self._course.records):
@@ -46,12 +49,12 @@ class Rounds(Keeper):
             if newest is None:
                 self.open_next(self.issued)
                 return
-            if self.played != len(self._course.records):
+            given_up = self.issued > newest.first and self._course.learner.obsolete(newest.number)
+            if self.played != len(self._course.records) and not given_up:
                 self.turn()
                 newest = self.ground.newest or newest
             margin = newest.length // _AHEAD if ahead else 0
-            by_clock = self.is_over(newest, newest.first)
-            if by_clock:
+            if given_up or self.is_over(newest, newest.first):  # else by the clock
                 self.open_next(self.issued)
             elif self.issued >= newest.first + newest.length - margin:
                 end = newest.first + newest.length

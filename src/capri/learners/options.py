@@ -1,7 +1,7 @@
 """The choices of the practical preset, each with a name. None of them touches the guarantee."""
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 
 from capri.checks import between, one_of, positive, truth, whole
 from capri.errors import ConfigurationError
@@ -31,6 +31,9 @@ class PracticalOptions:
     ``smoothness``: prior variance of a coefficient is its kernel eigenvalue to this power.
     ``norm_bound``: bound on the RKHS norm of ``f``; None for the reward bound.
     ``rank_tolerance``, ``max_rank``: the basis may leave out this share of the mean of ``k(w,w)``.
+    ``memory``: after so many decisions what was learnt counts for 1/e, for users who know how fast
+    their world changes. None: how much still counts is decided by the evidence of every release.
+    Infinite: nothing changes, and nothing is ever forgotten.
     ``blocks``: one block of coordinates for each of many unrelated actions, so that nothing is left
     out; None means wherever kernel="auto" allows it and there are at least nine actions.
     """
@@ -57,6 +60,7 @@ class PracticalOptions:
     norm_bound: float | None = None
     rank_tolerance: float = 1e-3
     max_rank: int = 150
+    memory: float | None = None
     blocks: bool | None = None
 
     def __post_init__(self) -> None:
@@ -78,6 +82,8 @@ class PracticalOptions:
         if self.norm_bound is not None:
             positive("norm_bound", self.norm_bound)
             between("norm_bound", self.norm_bound, 1e-50, 1e50)
+        if self.memory is not None and self.memory != inf:
+            positive("memory", self.memory)
         between("smoothness", self.smoothness, 0, 4)
         between("failure_probability", self.failure_probability, 0, 1, open_ends=True)
         for name in ("moment_share", "tail_share"):

@@ -23,7 +23,9 @@ from capri.kernels import Auto
 from capri.learners import widths
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import typical_error
+from capri.learners.changing import ChangingLearner
 from capri.learners.crowds import Crowds
+from capri.learners.drift import Drift, Kind
 from capri.learners.ends import mean_of, noise_at, sized
 from capri.learners.evidence import EvidencePrior
 from capri.learners.gathered import Gathered
@@ -37,20 +39,15 @@ from capri.learners.messages import (
     awaited_factor,
     bound_of,
     design_epoch,
+    first_epoch_length,
     sigma_max,
 )
 from capri.learners.options import PracticalOptions
 from capri.learners.outside import left_out, too_many
 from capri.learners.priors import Prior, ToldPrior
-from capri.learners.reading import (
-    Expectations,
-    Leg,
-    cuts_off_too_much,
-    measured_square,
-)
+from capri.learners.reading import Expectations, Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
-from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage, predicted
 from capri.learners.tally import message_for, moments_of, projection_for
 from capri.learners.whereabouts import Reach
@@ -65,7 +62,7 @@ _REHEARSAL_PAIRS = 2048
 _KEPT_LAW = 1 << 18
 
 
-class PracticalLearner(StoredLearner):
+class PracticalLearner(ChangingLearner):
     """Plans, learns and plays as described above; :class:`PracticalOptions` names the choices."""
 
     def __init__(
@@ -74,6 +71,7 @@ class PracticalLearner(StoredLearner):
         widths.check_widths(problem, options)
         self._problem = problem
         self._options = options
+        self._first_epoch = options.first_epoch or first_epoch_length(problem)
         self._norm_bound = options.norm_bound or problem.reward_bound
         self._context_law, self._comers = ContextLaw.trusting(Reach.of(problem)), Comers()
         self._basis, self._prior = self._build_basis(generator)
@@ -87,8 +85,7 @@ class PracticalLearner(StoredLearner):
         self._response = Response.unknown(self._basis.rank)
         # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
         self._flights: dict[int, tuple[Leg, ...]] = {}
-        self._fit = Fit()
-        self._rates = Rates()
+        self._fit, self._drift, self._rates = Fit(), Drift(), Rates()
         self._watch = self._watched()
 
     @property
@@ -213,6 +210,7 @@ class PracticalLearner(StoredLearner):
             message = message_for(problem, shape.shape[1], length, tail_share, projection)
             plan = replace(plan, message=message)
         self._flights = {**self._flights, epoch: (leg,)}
+        self._drift = self._drift.planned(length)
         return plan
 
     def _subtracted(self, baseline: FloatArray) -> Function | None:
@@ -297,20 +295,13 @@ class PracticalLearner(StoredLearner):
         options, plan = self._options, release.plan
         if plan.epoch not in self._flights:
             raise ConfigurationError("a release needs the plan it was made with")
-        before, crowds, squares = self._belief, self._crowds, self._squares
+        before = self._belief
         if not options.pooling:
             nothing = Belief.empty(self._basis.rank)
             before = replace(before, information=nothing.information, vector=nothing.vector)
         design, released, response, context_law, moments = self._read(release, before, generator)
-        if cuts_off_too_much(release, design, self._problem.reward_bound):
-            belief = before.start_again()
-            crowds, squares = Crowds.empty(self._basis.rank), Squares.empty(self._basis.rank)
-        else:
-            bound = self._problem.reward_bound
-            square = measured_square(release, design, bound)
-            squares = squares.measured(*square, design.squares)
-            belief = before.observe(design.observation, released)
-            crowds = crowds.observe([(..., design.observation, released)])
+        news = self._news(release, design, released, before)
+        belief, crowds, squares, drift = self._taken_in(news, release, design, released, before)
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
         if options.pooling and isinstance(self._prior, EvidencePrior):
@@ -322,8 +313,8 @@ class PracticalLearner(StoredLearner):
         belief = sized(belief, squares, state.mean, self._problem.reward_bound)
         if belief.ends and not before.ends:
             state = self._infer(belief, state)
-        fit, notices = self._watch.after(
-            self._fit,
+        fit, notices = self._said(
+            news,
             design,
             released,
             before=before,
@@ -337,26 +328,31 @@ class PracticalLearner(StoredLearner):
             notices = (*notices, late)
         comers, strangers = self._comers.after(moments, *context_law.mismatch)
         expected = typical_error(state, design.spread)
-        tests = widths.next_tests(
-            self._conduct.tests,
-            problem=self._problem,
-            options=options,
-            basis=self._basis,
-            rehearsal=self._rehearsal,
-            prior=self._prior,
-            norm_bound=self._norm_bound,
-            release=release,
-            design=design,
-            released=released,
-            belief=belief if self._head is None else self._head.added(belief, state.doubt),
-            state=state,
-            generator=generator,
-        )
+        # Tests that ruled actions out are about the function of then.
+        tests = () if news.kind is Kind.CHANGE else self._conduct.tests
+        if news.kind in (Kind.LEARNT, Kind.HEAVY) or options.widths == "calibrated":
+            tests = widths.next_tests(
+                tests,
+                problem=self._problem,
+                options=options,
+                basis=self._basis,
+                rehearsal=self._rehearsal,
+                prior=self._prior,
+                norm_bound=self._norm_bound,
+                release=release,
+                design=design,
+                released=released,
+                belief=belief if self._head is None else self._head.added(belief, state.doubt),
+                state=state,
+                generator=generator,
+            )
+        if news.kind is Kind.LEARNT:
+            drift = replace(drift, enough=self._enough(drift, design, state))
         law = self._next_law(state, expected, generator, read=plan.epoch)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
-        self._crowds, self._squares, self._fit = crowds, squares, fit
+        self._crowds, self._squares, self._fit, self._drift = crowds, squares, fit, drift
         self._rates, self._context_law, self._comers = rates, context_law, comers
         self._conduct = self._conducted(law, tests)
         self._stage = stage
@@ -364,7 +360,7 @@ class PracticalLearner(StoredLearner):
             self.drop(plan.epoch)
         covariance = design.observation.covariance
         return Lesson(
-            width=tests[-1].width,
+            width=tests[-1].width if tests else 2 * self._problem.reward_bound,
             active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
             predicted_error=expected,
             noise_share=0.0

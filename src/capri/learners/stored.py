@@ -12,6 +12,7 @@ from capri.learners import widths
 from capri.learners.belief import Belief
 from capri.learners.catalogue import Catalogue
 from capri.learners.crowds import Crowds
+from capri.learners.drift import Drift
 from capri.learners.guards.fit import Fit
 from capri.learners.guards.pool import Comers
 from capri.learners.guards.wait import Rates
@@ -40,6 +41,7 @@ class StoredLearner(Catalogue):
     _rates: Rates
     _context_law: ContextLaw
     _comers: Comers
+    _drift: Drift
 
     @abstractmethod
     def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
@@ -75,6 +77,7 @@ class StoredLearner(Catalogue):
             values["context_law"], law = self._context_law.state()
             values["comers"] = asdict(self._comers)
             arrays |= named("context_law", law)
+        values["drift"] = asdict(self._drift)
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
@@ -110,6 +113,7 @@ class StoredLearner(Catalogue):
         else:  # a file from before the law was learnt, or a model that does not learn it
             self._context_law = ContextLaw.trusting(Reach.of(problem))
             self._comers = Comers()
+        self._drift = Drift(**values.get("drift", {}))
         self._watch = self._watched()
         if "flights" in values:
             self._flights = flights_from(values["flights"], arrays, problem, self._basis)

@@ -429,7 +429,8 @@ class LocalCapri(SavedAggregator):
         """An epoch whose bundle is handed out from now on."""
         self._bundle = make_bundle(self._problem, plan, self._learner.conduct())
         self._opened = plan.epoch
-        self._due = self._course.length(plan.epoch, self._accepted - self._received)
+        due = self._course.length(plan.epoch, self._accepted - self._received)
+        self._due = min(due, plan.length)
         return Gathering(plan, self._problem.randomizer, self._bundle[-32:][:8])
 
     def _forget(self) -> None:

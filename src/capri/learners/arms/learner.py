@@ -5,7 +5,7 @@ Cost grows with arms times the cube of the coordinates of one arm, and no arm is
 """
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -21,6 +21,7 @@ from capri.errors import ConfigurationError
 from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
 from capri.learners.arms.change import longer, moved
+from capri.learners.arms.changing import ChangingArms
 from capri.learners.arms.draws import Outlook, boldness, number_of_draws, thompson_draws
 from capri.learners.arms.evidence import ArmPrior
 from capri.learners.arms.messages import ArmDesign, ArmLeg, design_of, shapes_of, sigma_max
@@ -29,19 +30,19 @@ from capri.learners.arms.observe import (
     noise_share,
     nothing_known,
     nothing_measured,
-    observed,
     told_by,
 )
 from capri.learners.arms.posterior import ArmPosterior
 from capri.learners.belief import Belief
 from capri.learners.crowds import Crowds
+from capri.learners.drift import ALARM, Drift, Kind
 from capri.learners.ends import sized
+from capri.learners.guards import words
 from capri.learners.guards.words import people
 from capri.learners.kept import apart, flights_from, flights_state, stage_arrays, stage_from
-from capri.learners.messages import bound_of, coordinate_noise, first_epoch_length
+from capri.learners.messages import bound_of, coordinate_noise
 from capri.learners.options import PracticalOptions
-from capri.learners.playing import PlayingLearner
-from capri.learners.reading import Leg, cuts_off_too_much, measured_square
+from capri.learners.reading import Leg
 from capri.learners.squares import Squares
 from capri.learners.start.blocks import arms_head
 from capri.learners.start.head import HeadStart
@@ -96,7 +97,7 @@ class ArmKnowledge:
     crowds: Crowds
 
 
-class ArmsLearner(PlayingLearner):
+class ArmsLearner(ChangingArms):
     """Plans, learns and plays many unrelated arms; everything it holds is public."""
 
     def __init__(
@@ -115,10 +116,12 @@ class ArmsLearner(PlayingLearner):
         )
         size = self._basis.arms, self._basis.width
         self._belief, self._squares = nothing_known(*size), nothing_measured(*size)
+        self._drift = Drift()
         self._crowds = Crowds.empty(*size)
         self._posterior = self._prior.infer(self._belief)
-        first = options.first_epoch or first_epoch_length(problem)
-        self._conduct = self._next_conduct(self._posterior, self._belief, first, generator)
+        self._conduct = self._next_conduct(
+            self._posterior, self._belief, self._first_epoch, generator
+        )
         self._stage = Stage.draw(problem, generator)
         self._flights: dict[int, tuple[Leg, ...]] = {}
 
@@ -130,7 +133,7 @@ class ArmsLearner(PlayingLearner):
         self._head = arms_head(observed, self._basis, self._prior)
         self._posterior = self._infer(self._belief, None)
         self._conduct = self._next_conduct(
-            self._posterior, self._belief, self._next_length(), generator
+            self._posterior, self._belief, self._first_epoch, generator
         )
         self._stage = replace(self._stage, law=None)
 
@@ -210,6 +213,7 @@ class ArmsLearner(PlayingLearner):
         tau = (expected + noise_variance) / self._largest_prior_variance()
         features = ArmFeatures(self._basis, shapes, sizes, tau)
         self._flights = {**self._flights, epoch: (kept,)}
+        self._drift = self._drift.planned(length)
         return EpochPlan(
             epoch=epoch,
             length=length,
@@ -275,7 +279,7 @@ class ArmsLearner(PlayingLearner):
             self._options,
             self._belief,
             leg.variance(state) + noise_variance,
-            played=(*leg.estimates(state), self._next_length()),
+            played=(*leg.estimates(state), self._first_epoch),
         )
         bound, baseline = encoding.bound, encoding.subtracted(state.mean)
         legs = (*self._flights[epoch], self._leg(baseline, bound))
@@ -340,47 +344,45 @@ class ArmsLearner(PlayingLearner):
         for epoch, legs in self._flights.items():
             heir._flights[epoch] = tuple(moved(leg, more) for leg in legs)
         heir._conduct = heir._next_conduct(
-            heir._posterior, heir._belief, self._next_length(), generator
+            heir._posterior, heir._belief, self._first_epoch, generator
         )
         heir._stage = Stage.draw(problem, generator)
         vars(self).update(vars(heir))
 
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
         """Update the belief and the law."""
-        plan, bound = release.plan, self._problem.reward_bound
+        plan = release.plan
         if plan.epoch not in self._flights:
             raise ConfigurationError("a release needs the plan it was made with")
         assert isinstance(plan.features, ArmFeatures)
         design = self._design(release, plan.features)
-        crowds = self._crowds
-        if cuts_off_too_much(release, design, bound):
-            size = self._basis.arms, self._basis.width
-            belief = replace(nothing_known(*size), epochs=self._belief.epochs + 1, heavy_tails=True)
-            squares, crowds = nothing_measured(*size), Crowds.empty(*size)
-        else:
-            told = told_by(design, plan.features, release.vector, release.participants)
-            squares = self._squares.measured(
-                *measured_square(release, design, bound), design.squares
-            )
-            belief, crowds = observed(self._belief, told), crowds.observe(told)
+        told = told_by(design, plan.features, release.vector, release.participants)
+        news = self._news(release, design, told)
+        belief, crowds, squares, drift = self._taken_in(news, release, design, told)
         belief = replace(belief, curious=False)
         infer, near = self._infer, self._posterior
         crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         belief = belief.with_noise(noise_of(squares, state))
-        belief = sized(belief, squares, state.mean, bound)
+        belief = sized(belief, squares, state.mean, self._problem.reward_bound)
         if belief.ends and not self._belief.ends:
             state = infer(belief, state)
-        conduct = self._next_conduct(state, belief, self.growth * release.participants, generator)
+        if news.kind is Kind.LEARNT:
+            drift = replace(drift, enough=self._enough(drift, design, told, state))
+        longest = drift.longest(self._first_epoch, self.growth, self._options.memory)
+        length = min(self.growth * release.participants, longest)
+        age = belief.epochs - drift.born
+        conduct = self._next_conduct(state, belief, length, generator, age)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior = belief, state
-        self._squares, self._crowds = squares, crowds
+        self._squares, self._crowds, self._drift = squares, crowds, drift
         self._conduct, self._stage = conduct, stage
         self.drop(plan.epoch)
         error = sqrt(float(np.einsum("aij,aij->", design.spread, state.covariance)))
         law, few = self._stage_law(), people(crowds)
+        found = [few, words.drift(news.nats, ALARM) if news.kind is Kind.CHANGE else None]
         return Lesson(
-            notices=() if few is None else (few,),
+            notices=tuple(notice for notice in found if notice is not None),
             width=error,
             active_share=float(np.count_nonzero(law)) / law.size,
             predicted_error=error,
@@ -408,13 +410,19 @@ class ArmsLearner(PlayingLearner):
             noise=noise / main_share,
         )
 
-    def _next_length(self) -> int:
-        return self._options.first_epoch or first_epoch_length(self._problem)
-
     def _next_conduct(
-        self, state: ArmPosterior, belief: Belief, length: float, generator: np.random.Generator
+        self,
+        state: ArmPosterior,
+        belief: Belief,
+        length: float,
+        generator: np.random.Generator,
+        age: int | None = None,
     ) -> play.Conduct:
-        """Thompson draws of what an epoch of about this length can resolve."""
+        """Thompson draws of what an epoch of about this length can resolve.
+
+        ``age``: releases since the last change, by default all of them.
+        """
+        age = belief.epochs if age is None else age
         problem, options = self._problem, self._options
         variance = belief.noise_variance(problem.reward_bound)
         spread = float(np.trace(state.covariance.mean(axis=0)))
@@ -426,8 +434,8 @@ class ArmsLearner(PlayingLearner):
         draws = thompson_draws(
             state,
             outlook,
-            number_of_draws(belief.epochs, options.draws, outlook),
-            options.thompson_scale * boldness(belief.epochs),
+            number_of_draws(age, options.draws, outlook),
+            options.thompson_scale * boldness(age),
             generator,
         )
         return self._conducted(play.ThompsonLaw(self._basis, draws))
@@ -450,6 +458,7 @@ class ArmsLearner(PlayingLearner):
         values["squares"], squares = apart("squares", self._squares)
         arrays |= apart("crowds", self._crowds)[1]
         values["basis"], basis = self._basis.state()
+        values["drift"] = asdict(self._drift)
         values["candidates"] = list(self._prior.candidates.names)
         basis |= {
             "covariances": self._prior.candidates.covariances,
@@ -477,6 +486,7 @@ class ArmsLearner(PlayingLearner):
         self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._squares = Squares(**below("squares", arrays), **values["squares"])
         self._crowds = Crowds(**below("crowds", arrays))
+        self._drift = Drift(**values.get("drift", {}))
         self._posterior = self._prior.again(self._belief, own["weights"])
         if "doubt" in values:  # something was known before the first user
             self._head = HeadStart(**below("head", arrays))

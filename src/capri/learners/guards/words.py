@@ -234,3 +234,18 @@ def pool(fit: Fit, newest: Innovation, mismatch: float, elsewhere: float) -> Not
             "false_alarms": FALSE_ALARMS,
         },
     )
+
+
+def drift(nats: float, alarm: float) -> Notice:
+    """By how much an empty belief predicted the release better than all that was learnt."""
+    return Notice(
+        kind="drift",
+        text=(
+            f"the newest release is e^{nats:.0f} times as likely if nothing of what was learnt "
+            "holds any more. What users want has changed, or who comes, or how rewards are "
+            "counted. Everything learnt was dropped, and learning begins anew with short epochs. "
+            "Nothing need be done if the change is real; if rewards are often counted in another "
+            "way, keep them as they were"
+        ),
+        numbers={"nats": nats, "alarm": alarm},
+    )
