@@ -30,7 +30,7 @@ from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
-from capri.learners.start import HeadStart, Observed, head_start
+from capri.learners.start import HeadStart, Observed, head_start, inferred
 from capri.learners.support import Stage
 
 # An action is unknown where its posterior variance is above this share of the prior one.
@@ -72,9 +72,7 @@ class Catalogue(PlayingLearner):
 
     def _infer(self, belief: Belief, near: Posterior | None) -> Posterior:
         """What releases make of the prior, and of what was known before them."""
-        if self._head is None:
-            return self._prior.infer(belief, near)
-        return self._head.infer(self._prior, belief, near)
+        return inferred(self._head, self._prior, belief, near)
 
     def knowledge(self) -> Knowledge:
         """What there is to explain."""

@@ -7,6 +7,7 @@ what the last estimate missed, and plays by the law of the best action under the
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -48,6 +49,7 @@ from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Expectations, Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
+from capri.learners.start import inferred
 from capri.learners.support import Stage, predicted
 from capri.learners.tally import message_for, moments_of, projection_for
 from capri.learners.whereabouts import Reach
@@ -304,15 +306,17 @@ class PracticalLearner(ChangingLearner):
         belief, crowds, squares, drift = self._taken_in(news, release, design, released, before)
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
+        # What was known before the first user is about the function of then, too.
+        head = None if news.kind is Kind.CHANGE else self._head
+        near, infer = self._posterior, partial(inferred, head, self._prior)
         if options.pooling and isinstance(self._prior, EvidencePrior):
-            near, infer = self._posterior, self._infer
             crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         else:
-            state = self._infer(belief, self._posterior)
+            state = infer(belief, near)
         belief = belief.with_noise(squares.noise(state))
         belief = sized(belief, squares, state.mean, self._problem.reward_bound)
         if belief.ends and not before.ends:
-            state = self._infer(belief, state)
+            state = infer(belief, state)
         fit, notices = self._said(
             news,
             design,
@@ -342,7 +346,7 @@ class PracticalLearner(ChangingLearner):
                 release=release,
                 design=design,
                 released=released,
-                belief=belief if self._head is None else self._head.added(belief, state.doubt),
+                belief=belief if head is None else head.added(belief, state.doubt),
                 state=state,
                 generator=generator,
             )
@@ -354,6 +358,7 @@ class PracticalLearner(ChangingLearner):
         self._belief, self._posterior, self._response = belief, state, response
         self._crowds, self._squares, self._fit, self._drift = crowds, squares, fit, drift
         self._rates, self._context_law, self._comers = rates, context_law, comers
+        self._head = head
         self._conduct = self._conducted(law, tests)
         self._stage = stage
         if release.last:

@@ -6,6 +6,7 @@ Cost grows with arms times the cube of the coordinates of one arm, and no arm is
 
 from copy import copy
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -45,7 +46,7 @@ from capri.learners.options import PracticalOptions
 from capri.learners.reading import Leg
 from capri.learners.squares import Squares
 from capri.learners.start.blocks import arms_head
-from capri.learners.start.head import HeadStart
+from capri.learners.start.head import HeadStart, inferred
 from capri.learners.start.prior import Observed
 from capri.learners.support import Stage
 from capri.privacy.grid import make_grid
@@ -139,9 +140,7 @@ class ArmsLearner(ChangingArms):
 
     def _infer(self, belief: Belief, near: ArmPosterior | None) -> ArmPosterior:
         """What releases make of the prior, and of what was known before them."""
-        if self._head is None:
-            return self._prior.infer(belief, near)
-        return self._head.infer(self._prior, belief, near)
+        return inferred(self._head, self._prior, belief, near)
 
     def knowledge(self) -> ArmKnowledge:
         """What there is to explain."""
@@ -360,7 +359,9 @@ class ArmsLearner(ChangingArms):
         news = self._news(release, design, told)
         belief, crowds, squares, drift = self._taken_in(news, release, design, told)
         belief = replace(belief, curious=False)
-        infer, near = self._infer, self._posterior
+        # What was known before the first user is about the function of then, too.
+        head = None if news.kind is Kind.CHANGE else self._head
+        infer, near = partial(inferred, head, self._prior), self._posterior
         crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         belief = belief.with_noise(noise_of(squares, state))
         belief = sized(belief, squares, state.mean, self._problem.reward_bound)
@@ -374,7 +375,7 @@ class ArmsLearner(ChangingArms):
         conduct = self._next_conduct(state, belief, length, generator, age)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
-        self._belief, self._posterior = belief, state
+        self._belief, self._posterior, self._head = belief, state, head
         self._squares, self._crowds, self._drift = squares, crowds, drift
         self._conduct, self._stage = conduct, stage
         self.drop(plan.epoch)

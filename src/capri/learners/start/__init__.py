@@ -1,6 +1,6 @@
 """What is known before the first user, and how far it is believed."""
 
-from capri.learners.start.head import HeadStart, discounted, head_start
+from capri.learners.start.head import HeadStart, discounted, head_start, inferred
 from capri.learners.start.prior import (
     Observed,
     Prior,
@@ -17,6 +17,7 @@ __all__ = [
     "checked_prior",
     "discounted",
     "head_start",
+    "inferred",
     "observed",
     "sampled_pairs",
     "stored_prior",

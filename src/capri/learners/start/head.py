@@ -102,6 +102,13 @@ class HeadStart(Generic[State]):
         return replace(mixed, evidence=scores[best], doubt=best)  # type: ignore[type-var]
 
 
+def inferred(
+    head: HeadStart[State] | None, prior: Infers[State], belief: Belief, near: State | None
+) -> State:
+    """What releases make of the prior, and of what was known before them, if anything was."""
+    return prior.infer(belief, near) if head is None else head.infer(prior, belief, near)
+
+
 def head_start(
     observed: Observed,
     design: FloatArray,
