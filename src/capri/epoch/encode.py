@@ -14,7 +14,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
-from capri.epoch.scale import RewardScale, tail_bound
+from capri.epoch.scale import LARGEST_EXCESS, RewardScale
 from capri.privacy.grid import Grid, within_norm
 from capri.privacy.message import MessageGrid, RoundedRows
 from capri.spaces import ContextPool, context_chunks
@@ -94,7 +94,9 @@ def contributions(
     A segment with a bound ``B_s`` of its own sends ``t = z / B_s``: in units of the epoch's grid
     that is a step of ``B_s / V`` times its own.
     """
-    residuals = scale.learnt(rewards) - baseline
+    if not scale.symmetric:
+        rewards = scale.centred(rewards)
+    residuals = np.minimum(np.maximum(rewards, -scale.bound), scale.bound) - baseline
     if plan.message is not None:
         return plan.message.messages(
             _rounded(plan.message, plan, segment, whitened, residuals, scale.bound)
@@ -107,7 +109,7 @@ def contributions(
         grid=replace(plan.grid, step=plan.grid.step * (segment.value_bound / plan.value_bound)),
         moment_share=plan.moment_share,
         tail_share=plan.tail_share,
-        tail_bound=tail_bound(scale.bound, segment.value_bound),
+        tail_bound=min(scale.bound, LARGEST_EXCESS * segment.value_bound),
     )
 
 
@@ -125,7 +127,7 @@ def _rounded(
         residuals,
         clip_norm=plan.clip_norm,
         value_bound=segment.value_bound,
-        tail_bound=tail_bound(reward_bound, segment.value_bound),
+        tail_bound=min(reward_bound, LARGEST_EXCESS * segment.value_bound),
     )
 
 

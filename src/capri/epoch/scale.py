@@ -12,7 +12,7 @@ more than one reward, and none raises: clipping comes first, and ``h`` is define
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite, log1p, sqrt
 from typing import Any
 
@@ -27,6 +27,8 @@ _TRANSFORMS: dict[str, tuple[Callable[[float], float], Callable[..., Any], float
     "log1p": (log1p, np.log1p, 0.0),
     "sqrt": (sqrt, np.sqrt, 0.0),
 }
+# Tails of residuals are measured up to so many times the bound at which they are clipped.
+LARGEST_EXCESS = 16.0
 
 
 @dataclass(frozen=True)
@@ -42,46 +44,42 @@ class RewardScale:
     low: float
     high: float
     transform: str | None = None
+    # B: half the width of the range. What is subtracted before a reward is encoded, and added to
+    # estimates. Whether rewards are learnt as they are, so that reward_bound says it all.
+    bound: float = field(init=False, repr=False, compare=False)
+    centre: float = field(init=False, repr=False, compare=False)
+    symmetric: bool = field(init=False, repr=False, compare=False)
 
     @classmethod
     def within(cls, bound: float) -> "RewardScale":
         """Rewards of at most this absolute value, learnt as they are."""
         return cls(-bound, bound)
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether rewards are learnt as they are: ``reward_bound`` says it all."""
-        return self.low == -self.high and self.transform is None
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """``h(low)`` and ``h(high)``."""
-        if self.transform is None:
-            return self.low, self.high
-        function = _TRANSFORMS[self.transform][0]
-        return function(self.low), function(self.high)
-
-    @property
-    def bound(self) -> float:
-        """``B``: half the width of the range."""
-        low, high = self.ends
-        return high / 2 - low / 2
-
-    @property
-    def centre(self) -> float:
-        """What is subtracted before a reward is encoded, and added to estimates."""
-        low, high = self.ends
-        return low / 2 + high / 2
+    def __post_init__(self) -> None:
+        low, high = self.low, self.high
+        if self.transform is not None:
+            function = _TRANSFORMS[self.transform][0]
+            low, high = function(low), function(high)
+        plain = self.low == -self.high and self.transform is None
+        for name, value in (
+            ("bound", high / 2 - low / 2),
+            ("centre", low / 2 + high / 2),
+            ("symmetric", plain),
+        ):
+            object.__setattr__(self, name, value)
 
     def learnt(self, rewards: FloatArray) -> FloatArray:
         """``y`` of each reward, within ``[-B, B]``; NaN, which is no reward, stays."""
-        bound = self.bound
         if not self.symmetric:
-            rewards = np.minimum(np.maximum(rewards, self.low), self.high)
-            if self.transform is not None:
-                rewards = _TRANSFORMS[self.transform][1](rewards)
-            rewards = rewards - self.centre
-        return np.asarray(np.minimum(np.maximum(rewards, -bound), bound))
+            rewards = self.centred(rewards)
+        return np.asarray(np.minimum(np.maximum(rewards, -self.bound), self.bound))
+
+    def centred(self, rewards: FloatArray) -> FloatArray:
+        """``y`` of each reward but for rounding: for a scale that is not symmetric."""
+        rewards = np.minimum(np.maximum(rewards, self.low), self.high)
+        if self.transform is not None:
+            rewards = _TRANSFORMS[self.transform][1](rewards)
+        return np.asarray(rewards - self.centre)
 
     def told(self, values: FloatArray) -> FloatArray:
         """Estimates of ``y`` in the units of (transformed) rewards."""
@@ -117,11 +115,11 @@ class RewardScale:
 
 
 def tail_bound(reward_bound: float, value_bound: float) -> float:
-    """What a clipped residual may exceed its bound by and still be measured: 16 times that bound.
+    """What a clipped residual may exceed its bound by and still be measured in full.
 
     The noise on the measure goes with it, so a reward bound that is far too large must not set it.
     """
-    return min(reward_bound, 16 * value_bound)
+    return min(reward_bound, LARGEST_EXCESS * value_bound)
 
 
 def rescaled(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +160,7 @@ def checked_scale(
             f"{_TRANSFORMS[reward_transform][2]:g} or more, got reward_range=({low}, {high})"
         )
     scale = RewardScale(low, high, reward_transform)
-    if not scale.bound > 1e-9 * max(abs(end) for end in scale.ends):
+    if not scale.bound > 1e-9 * abs(scale.centre):
         raise ConfigurationError(
             f"reward_range=({low}, {high}) is too narrow for where it lies: rewards could not be "
             "told apart. Send them less what they have in common"

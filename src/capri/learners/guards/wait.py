@@ -1,8 +1,8 @@
 """Whether rewards still come when the wait is over: the rate of answers by how long was waited.
 
 The last decision of an epoch is waited for as long as ``reward_wait`` says, the first one longer,
-by as long as the epoch takes. With ``F(a)`` the share of rewards that come within ``a`` decisions, an
-epoch of ``n`` decisions and wait ``w`` has the rate
+by as long as the epoch takes. With ``F(a)`` the share of rewards that come within ``a`` decisions,
+an epoch of ``n`` decisions and wait ``w`` has the rate
 
     F(infinity) - (1/n) sum_{j < n} (F(infinity) - F(w + j))
 
