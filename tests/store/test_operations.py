@@ -19,6 +19,7 @@ from capri.cli import app
 from capri.store import lineage
 from capri.store.address import open_database
 from capri.store.copies import copy_store
+from stored_policies import building
 
 pytestmark = pytest.mark.usefixtures("unforced")
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
@@ -37,24 +38,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
-    return f"sqlite:///{tmp_path}/store.db"
-
-
 @pytest.fixture
 def build(url: str) -> Iterator[Callable[..., Capri]]:
-    built: list[Capri] = []
-
-    def build(**changes: Any) -> Capri:
-        built.append(Capri(**(SETTINGS | {"store": url} | changes)))
-        return built[-1]
-
-    yield build
-    for each in built:
-        each.close()
+    yield from building(SETTINGS | {"store": url})
 
 
 def command(*words: str, code: int = 0, **environment: str) -> str:
