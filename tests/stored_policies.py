@@ -1,5 +1,6 @@
 """Small policies for tests of the store."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,19 @@ SETTINGS: dict[str, Any] = {
 
 def policy(store: str | None, **changes: Any) -> Capri:
     return Capri(**(SETTINGS | {"store": store} | changes))
+
+
+def building(settings: dict[str, Any]) -> Iterator[Callable[..., Capri]]:
+    """For a fixture: builds policies with these settings, and closes them at the end."""
+    built: list[Capri] = []
+
+    def build(**changes: Any) -> Capri:
+        built.append(Capri(**(settings | changes)))
+        return built[-1]
+
+    yield build
+    for each in built:
+        each.close()
 
 
 def context(generator: np.random.Generator) -> list[float]:

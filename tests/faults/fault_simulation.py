@@ -30,7 +30,7 @@ PATIENCE = 40.0  # virtual seconds after which a client asks again
 SILENCE = 90.0  # real seconds without any answer: the store hangs
 TRIES = 6
 # Mean number of client calls between two events of a kind.
-EVERY = {"arm": 6, "kill": 60, "clock": 25, "full": 70, "close": 20, "crash": 150, "all": 200}
+EVERY = {"arm": 3, "kill": 60, "clock": 25, "full": 70, "close": 30, "crash": 150, "all": 200}
 TRANSACTIONS = ("decide", "reward", "end", "skip", "close", "release", "publish")
 OPENING = ("migrate",)  # met by every process when it opens the store; "create" by the first
 
@@ -211,7 +211,7 @@ class Simulation:
     def _on_arm(self, _: Any) -> None:
         """Let a worker die at a named point; those that were met least come first."""
         worker = int(self._rng.integers(WORKERS))
-        if worker in self._armed and self._rng.random() < 0.7:  # else it waits for another point
+        if worker in self._armed and self._rng.random() < 0.8:  # else it waits for another point
             return
         fewest = min(self.killed[point] for point in self.points)
         rare = [point for point in self.points if self.killed[point] <= fewest + 1]

@@ -1,5 +1,7 @@
 """What tests of the store share."""
 
+from pathlib import Path
+
 import pytest
 
 from capri.store import sqlite
@@ -13,3 +15,11 @@ def unforced(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     settings = tuple(each.replace("FULL", "OFF") for each in sqlite._SETTINGS)
     monkeypatch.setattr(sqlite, "_SETTINGS", settings)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty place of either kind."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path}/store.db"

@@ -13,6 +13,7 @@ import pytest
 
 import capri
 from capri import Budget, Capri, ConfigurationError, ContextPool, RewardStatus, VisitStatus
+from stored_policies import building
 
 pytestmark = pytest.mark.usefixtures("unforced")
 POOL = np.linspace(0, 1, 4)[:, None]
@@ -31,24 +32,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
-    return f"sqlite:///{tmp_path}/store.db"
-
-
 @pytest.fixture
 def build(url: str) -> Iterator[Callable[..., Capri]]:
-    built: list[Capri] = []
-
-    def build(**changes: Any) -> Capri:
-        built.append(Capri(**(SETTINGS | {"store": url} | changes)))
-        return built[-1]
-
-    yield build
-    for each in built:
-        each.close()
+    yield from building(SETTINGS | {"store": url})
 
 
 def step(policy: Capri) -> None:

@@ -28,7 +28,7 @@ from capri import (
 )
 from capri.store import lineage
 from capri.store.address import open_database
-from stored_policies import context, course, decided, policy
+from stored_policies import SETTINGS, building, context, course, decided, policy
 
 pytestmark = pytest.mark.usefixtures("unforced")
 KEY = bytes(range(32))
@@ -45,15 +45,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture
 def build(place: dict[str, Any]) -> Iterator[Callable[..., Capri]]:
     """Builds policies on the store and closes them."""
-    built: list[Capri] = []
-
-    def build(**changes: Any) -> Capri:
-        built.append(policy(**(place | changes)))
-        return built[-1]
-
-    yield build
-    for each in built:
-        each.close()
+    yield from building(SETTINGS | place)
 
 
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

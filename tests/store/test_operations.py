@@ -19,6 +19,7 @@ from capri.cli import app
 from capri.store import lineage
 from capri.store.address import open_database
 from capri.store.copies import copy_store
+from stored_policies import building
 
 pytestmark = pytest.mark.usefixtures("unforced")
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
@@ -37,24 +38,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
-    return f"sqlite:///{tmp_path}/store.db"
-
-
 @pytest.fixture
 def build(url: str) -> Iterator[Callable[..., Capri]]:
-    built: list[Capri] = []
-
-    def build(**changes: Any) -> Capri:
-        built.append(Capri(**(SETTINGS | {"store": url} | changes)))
-        return built[-1]
-
-    yield build
-    for each in built:
-        each.close()
+    yield from building(SETTINGS | {"store": url})
 
 
 def command(*words: str, code: int = 0, **environment: str) -> str:
@@ -128,6 +114,20 @@ def test_an_anchor_that_is_damaged_or_the_store_itself_is_refused(tmp_path: Path
         Capri(**SETTINGS, anchor=str(anchor))
 
 
+def test_nothing_is_released_while_the_anchor_is_away(tmp_path: Path) -> None:
+    url, anchor = f"sqlite:///{tmp_path}/store.db", tmp_path / "anchor.json"
+    with Capri(**SETTINGS, store=url, anchor=str(anchor)) as policy:
+        play(policy, 3)
+        whole = anchor.read_text()
+        anchor.write_text("")
+        with pytest.raises(StorageError, match="anchor"):
+            policy.close_epoch(early=True)
+        anchor.write_text(whole)
+        assert not policy.ledger.events
+        policy.close_epoch(early=True)
+        assert len(policy.ledger.events) == 1
+
+
 def test_two_copies_that_go_on_side_by_side_are_told_by_the_anchor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +145,20 @@ def test_two_copies_that_go_on_side_by_side_are_told_by_the_anchor(
     forget_what_was_seen(monkeypatch)
     with pytest.raises(StorageError, match="went another way"):
         Capri.open(two, anchor=anchor)
+
+
+def test_the_mode_is_one_command_and_one_line(url: str) -> None:
+    with Capri(**SETTINGS, store=url) as policy:
+        assert "mode action='green', mode='default'" in command(
+            "store", "mode", url, "default", "--action", "green"
+        )
+        assert policy.act([0.5], user="a", key="a").action_name == "green"
+        assert "none of the actions" in command(
+            "store", "mode", url, "default", "--action", "pink", code=2
+        )
+        command("store", "mode", url, "active")
+        assert len(command("store", "operations", url).splitlines()) == 2
+        assert policy.act([0.5], user="b", key="b").status is capri.VisitStatus.SERVED
 
 
 # -- copies ---------------------------------------------------------------------------------------

@@ -90,21 +90,25 @@ def backup(
     see docs/deploy.md.
     """
     from capri.errors import ConfigurationError
-    from capri.store.address import open_database
-    from capri.store.copies import copy_store
 
     if file.exists():
         raise ConfigurationError(f"{file} is there already: give a new name")
-    source = open_database(url, create=False)
-    try:
-        target = open_database(f"sqlite:///{file}")
-        try:
-            seen = copy_store(source, target)
-        finally:
-            target.close()
-    finally:
-        source.close()
-    typer.echo(f"copied generation {seen.generation} of line {seen.line[:12]} to {file}")
+    typer.echo(f"copied {_copied(url, f'sqlite:///{file}')} to {file}")
+
+
+def _copied(source: str, target: str) -> str:
+    """Copy a store into an empty one; how far it had come, in words."""
+    from contextlib import closing
+
+    from capri.store.address import open_database
+    from capri.store.copies import copy_store
+
+    with (
+        closing(open_database(source, create=False)) as ours,
+        closing(open_database(target)) as theirs,
+    ):
+        seen = copy_store(ours, theirs)
+    return f"generation {seen.generation} of line {seen.line[:12]}"
 
 
 def restore(
@@ -115,19 +119,7 @@ def restore(
     Only the newest copy may be gone on with: give the policy its anchor, and
     an older one is refused when it is opened.
     """
-    from capri.store.address import open_database
-    from capri.store.copies import copy_store
-
-    source = open_database(f"sqlite:///{file}", create=False)
-    try:
-        target = open_database(url)
-        try:
-            seen = copy_store(source, target)
-        finally:
-            target.close()
-    finally:
-        source.close()
-    typer.echo(f"restored generation {seen.generation} of line {seen.line[:12]}")
+    typer.echo(f"restored {_copied(f'sqlite:///{file}', url)}")
 
 
 def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = None) -> None:

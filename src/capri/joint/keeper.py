@@ -143,6 +143,7 @@ class Keeper(PublicRecord):
         if epoch is None or epoch.state != CLOSED:
             return
         assert epoch.last is not None
+        self.shelf.note()  # an older copy, or an anchor that is away, ends it here
         first, last = epoch.first, epoch.last
         plan = self.plan(number)
         segments = tuple(self.segment(number, each.number) for each in epoch.stretches)
@@ -184,6 +185,7 @@ class Keeper(PublicRecord):
             if before is not None:
                 self._streams.restore(before)
             raise
+        self.unclean = True  # also if the anchor is away now
         self.shelf.note()  # at once: from here on an older copy would release these data again
         self.clean()
 
