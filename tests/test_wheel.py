@@ -86,7 +86,7 @@ def check_files(wheel: Path) -> None:
     }
     there = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert there == here
-    assert {"capri/py.typed", "capri/report/report.html"} < there
+    assert {"capri/py.typed", "capri/report/report.html", "capri/service/page/page.js"} < there
 
 
 def check_quickstart(programs: Path, folder: Path) -> None:

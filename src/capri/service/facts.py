@@ -70,7 +70,7 @@ class Facts:
 
     def shadow(self) -> Any:
         """What the policy would have been worth where another system decided, as released."""
-        return [json_values(record.to_dict()) for record in getattr(self._policy, "shadows", ())]
+        return [json_values(record.to_dict()) for record in getattr(self._policy, "shadow", ())]
 
     def forecast(self) -> Any:
         """What was expected before the first user; without a file of it, nothing."""

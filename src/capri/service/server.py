@@ -45,7 +45,7 @@ class Start:
 
         sys.setswitchinterval(_SWITCH)
         _log_plainly()
-        settings = load_settings(self.file)
+        settings = load_settings(self.file, thorough=False)
         PatientProtocol.header_seconds = settings.limits.header_seconds
         PatientProtocol.body_seconds = settings.limits.body_seconds
         policy = open_policy(settings, self.store)
@@ -60,7 +60,7 @@ class Start:
 
     def run(self, listening: socket.socket) -> None:
         """Serve at a socket until told to stop, in this process."""
-        limits = load_settings(self.file).limits
+        limits = load_settings(self.file, thorough=False).limits
         config = uvicorn.Config(
             self,
             factory=True,

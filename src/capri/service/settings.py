@@ -66,8 +66,11 @@ class Settings:
         return f"sqlite:///{self.path.resolve().with_suffix('.db')}"
 
 
-def load_settings(path: Path) -> Settings:
-    """Read a policy file, or say which line of it is not as it must be."""
+def load_settings(path: Path, *, thorough: bool = True) -> Settings:
+    """Read a policy file, or say which line of it is not as it must be.
+
+    ``thorough``: also build it, to find out whether that works.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
@@ -77,7 +80,7 @@ def load_settings(path: Path) -> Settings:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise ConfigurationError(f"{path}: {problem}") from None
-    return _settings(Given(table, Source(str(path), text)), path)
+    return _settings(Given(table, Source(str(path), text, thorough)), path)
 
 
 def _settings(given: Given, path: Path) -> Settings:
