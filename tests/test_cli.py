@@ -563,6 +563,21 @@ def test_noise_of_devices(tmp_path: Path) -> None:
     assert f"{rows[4]['sphere_variance']:.3g}" in outcome.stdout
 
 
+def test_noise_of_mixed_reports(tmp_path: Path) -> None:
+    """At local epsilon 4 and delta 1e-6: at most 0.125 of 1e5 reports, 0.42 of 1e4."""
+    path = tmp_path / "noise.json"
+    outcome = run(
+        "noise", "--shuffled", "10000,100000", "--epsilon", "4", "--delta", "1e-6",
+        "--dimension", "50", "--json", path,
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    assert "0.371" in outcome.output or "0.372" in outcome.output
+    some, many = json.loads(path.read_text())["rows"]
+    assert some["sphere"] <= 0.42
+    assert many["sphere"] <= 0.125
+    assert many["sphere"] < many["any_randomizer"] < 0.175
+
+
 def test_noise_table_has_the_figures_of_the_specification(tmp_path: Path) -> None:
     """At epsilon 1, delta 1e-5, T = 1e4 the paper adds 18 times the noise and delivers 0.04."""
     path = tmp_path / "noise.json"

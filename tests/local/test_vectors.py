@@ -1,9 +1,15 @@
 """The test vectors of the wire format, answered by this implementation."""
 
 import json
+import random
+import subprocess
+from pathlib import Path
+from shutil import which
 
 import pytest
 import vectors
+
+from capri.privacy.normal_table import positive_cells
 
 
 @pytest.mark.parametrize("name", vectors.GROUPS)
@@ -34,10 +40,24 @@ def test_every_operation_and_every_reason_occurs() -> None:
 @pytest.mark.parametrize("name", vectors.GROUPS)
 def test_files_are_what_the_script_writes(name: str) -> None:
     """Their inputs: answers are compared above, by the rule of each operation."""
-    import random
-
     cases, seed = vectors.GROUPS[name]
     stored = [{**case} for case in vectors.group(name)]
     for case in stored:
         del case["answer"]
     assert json.loads(json.dumps(list(cases(random.Random(seed))))) == stored
+
+
+@pytest.mark.skipif(which("cc") is None, reason="no C compiler")
+def test_directions_in_c(tmp_path: Path) -> None:
+    """Written from the specification, with all optimisations and the processor's instructions."""
+    program, table = tmp_path / "direction", tmp_path / "table"
+    source = Path(__file__).with_name("direction.c")
+    build = ["cc", "-O3", "-march=native", "-o", str(program), str(source), "-lm"]
+    subprocess.run(build, check=True)
+    table.write_bytes(positive_cells().astype("<u2").tobytes())
+    cases = [case for case in vectors.group("directions") if case["operation"] == "direction"]
+    lines = "".join(f"{case['token']} {case['row']} {case['dimension']}\n" for case in cases)
+    run = [str(program), str(table)]
+    told = subprocess.run(run, input=lines, capture_output=True, text=True, check=True).stdout
+    found = [[int(number) for number in line.split()] for line in told.splitlines()]
+    assert found == [case["answer"] for case in cases]

@@ -1,8 +1,10 @@
 """``capri noise``: how much noise three calibrations add, and the epsilon each really delivers.
 
-With ``--local``: what a device's report adds, by either randomizer.
+With ``--local``: what a device's report adds, by either randomizer. With ``--shuffled``: what a
+batch of mixed reports gives away.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +21,9 @@ def noise(
     delta: Delta = 1e-5,
     dimension: Annotated[int, count("Coordinates of a release, or of a report.", 1)] = 100,
     local: Annotated[bool, flag("--local", "Compare the randomizers of devices instead.")] = False,
+    shuffled: Annotated[
+        str | None, option("Sizes of batches whose reports are mixed: what each delivers.", "LIST")
+    ] = None,
     markdown: Annotated[bool, flag("--markdown", "Print a Markdown table instead.")] = False,
     json: Json = None,
 ) -> None:
@@ -28,28 +33,33 @@ def noise(
     divided by the number of epochs. Ours: the exact Gaussian mechanism on
     integers, with the full budget in every epoch, as each user is in one epoch
     only. All per unit of the contribution bound. With --local: what one report
-    of a device adds, by the sphere and by the Gaussian randomizer.
+    of a device adds, by the sphere and by the Gaussian randomizer. With
+    --shuffled: the epsilon of so many mixed reports of devices, each of them of
+    the given local epsilon.
     """
     from capri.cli.outcome import check_json, console, put_json
 
     check_json(json)
     epsilons = numbers("epsilon", epsilon)
-    if local:
-        rows = local_noise_rows(epsilons, delta, dimension)
-        columns, more, less = _LOCAL_COLUMNS, "gaussian_variance", "sphere_variance"
+    if shuffled is not None:
+        rows = shuffled_rows(epsilons, whole_numbers("shuffled", shuffled), delta, dimension)
+        view = _SHUFFLED
+    elif local:
+        rows, view = local_noise_rows(epsilons, delta, dimension), _LOCAL
     else:
         rows = noise_rows(epsilons, whole_numbers("rounds", rounds), delta, dimension)
-        columns, more, less = _COLUMNS, "paper_noise", "noise"
+        view = _RELEASES
     put_json(json, {"delta": delta, "dimension": dimension, "rows": rows})
     if json == "-":
         return
     cells = [
-        [shown.format(**row, ratio=row[more] / row[less]) for *_, shown in columns] for row in rows
+        [shown.format(**row, ratio=row[view.more] / row[view.less]) for *_, shown in view.columns]
+        for row in rows
     ]
     if markdown:
-        typer.echo(_markdown(cells, delta, dimension if local else None))
+        typer.echo(_markdown(view, cells, delta, dimension))
     else:
-        console(json).print(_table(cells, delta, dimension if local else None))
+        console(json).print(_table(view, cells, delta, dimension))
 
 
 def noise_rows(
@@ -134,7 +144,37 @@ def local_noise_rows(epsilons: list[float], delta: float, dimension: int) -> lis
     return rows
 
 
-# What the tables show: in documents, in the shell, and the number in its format.
+def shuffled_rows(
+    epsilons: list[float], sizes: list[int], delta: float, dimension: int
+) -> list[Row]:
+    """The central epsilon of mixed sphere reports, and that of any randomizer's as private."""
+    from capri.privacy.shuffle import central_epsilon
+    from capri.privacy.sphere import sphere
+
+    return [
+        {
+            "epsilon": epsilon,
+            "reports": reports,
+            "any_randomizer": central_epsilon(epsilon, reports, delta),
+            "sphere": central_epsilon(sphere(epsilon, dimension), reports, delta),
+        }
+        for epsilon in epsilons
+        for reports in sizes
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _View:
+    """A table: for each column what documents and the shell call it, and its number's format."""
+
+    columns: tuple[tuple[str, str, str], ...]
+    more: str
+    less: str
+    title: str
+    caption: str
+    parted: bool = True
+
+
 _COLUMNS = (
     ("epsilon", "eps", "{epsilon:g}"),
     ("T", "T", "{rounds:,}"),
@@ -159,21 +199,42 @@ _LOCAL_COLUMNS = (
 )
 
 
-def _title(delta: float, dimension: int | None, *, of: str = "B C", sign: str = " ") -> str:
-    """Of the table of releases, or, with a dimension, of that of reports."""
-    if dimension is None:
-        return f"Noise scale per unit of {of}, and the epsilon it delivers at delta{sign}{delta:g}"
-    return (
-        f"Variance per coordinate of one report, {dimension} coordinates, Gaussian at "
-        f"delta{sign}{delta:g}"
-    )
+_RELEASES = _View(
+    columns=_COLUMNS,
+    more="paper_noise",
+    less="noise",
+    title="Noise scale per unit of {of}, and the epsilon it delivers at delta{sign}{delta:g}",
+    caption="(eps): the epsilon that the noise left of it really delivers.",
+)
+_LOCAL = _View(
+    columns=_LOCAL_COLUMNS,
+    more="gaussian_variance",
+    less="sphere_variance",
+    title="Variance per coordinate of one report, {dimension} coordinates, Gaussian at "
+    "delta{sign}{delta:g}",
+    caption="sphere: pure epsilon; M directions, the k nearest have probability p together.",
+    parted=False,
+)
+_SHUFFLED = _View(
+    columns=(
+        ("local epsilon", "local", "{epsilon:g}"),
+        ("reports", "reports", "{reports:,}"),
+        ("any randomizer (clones)", "any\nrandomizer", "{any_randomizer:.3g}"),
+        ("the sphere's blanket", "sphere", "{sphere:.3g}"),
+        ("ratio", "ratio", "{ratio:.2f}"),
+    ),
+    more="any_randomizer",
+    less="sphere",
+    title="Epsilon of a batch of mixed reports, {dimension} coordinates, at delta{sign}{delta:g}",
+    caption="Against whoever sees the mixed batch alone; against all others the local epsilon.",
+)
 
 
-def _markdown(cells: list[list[str]], delta: float, dimension: int | None) -> str:
+def _markdown(view: _View, cells: list[list[str]], delta: float, dimension: int) -> str:
     """The table of the documents: numbers, aligned to the right."""
-    columns = [name for name, *_ in (_COLUMNS if dimension is None else _LOCAL_COLUMNS)]
+    columns = [name for name, *_ in view.columns]
     lines = [
-        _title(delta, dimension, of="`B C`", sign=" = ") + ":",
+        view.title.format(of="`B C`", sign=" = ", delta=delta, dimension=dimension) + ":",
         "",
         "| " + " | ".join(columns) + " |",
         "| " + " | ".join("---:" for _ in columns) + " |",
@@ -182,18 +243,16 @@ def _markdown(cells: list[list[str]], delta: float, dimension: int | None) -> st
     return "\n".join(lines)
 
 
-def _table(cells: list[list[str]], delta: float, dimension: int | None) -> object:
+def _table(view: _View, cells: list[list[str]], delta: float, dimension: int) -> object:
     """The table of the shell; budgets are parted where each has several rows."""
     from capri.cli.outcome import a_table
 
-    caption = "(eps): the epsilon that the noise left of it really delivers."
-    if dimension is not None:
-        caption = "sphere: pure epsilon; M directions, the k nearest have probability p together."
-    columns = [name for _, name, _ in (_COLUMNS if dimension is None else _LOCAL_COLUMNS)]
-    table = a_table(columns, title=_title(delta, dimension), caption=caption)
+    columns = [name for _, name, _ in view.columns]
+    title = view.title.format(of="B C", sign=" ", delta=delta, dimension=dimension)
+    table = a_table(columns, title=title, caption=view.caption)
     for column in table.columns:
         column.style = "dim" if column.header == "(eps)" else ""
     for number, line in enumerate(cells):
         last = number + 1 == len(cells) or cells[number + 1][0] != line[0]
-        table.add_row(*line, end_section=last and dimension is None)
+        table.add_row(*line, end_section=last and view.parted)
     return table

@@ -199,7 +199,7 @@ def check_kernel(description: Any, depth: int = 1) -> int:
             raise BundleError(
                 "the bundle is malformed: the numbers of a kernel must lie in 1e-30 to 1e30"
             )
-    order = description.get("nu", "inf") if isinstance(description, dict) else "inf"
+    order: Any = description.get("nu", "inf") if isinstance(description, dict) else "inf"
     number = isinstance(order, int | float) and not isinstance(order, bool)
     if order != "inf" and not (number and 0 < order < LARGE_ORDER and (order - 0.5) % 1 == 0):
         raise BundleError(

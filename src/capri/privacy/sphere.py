@@ -124,9 +124,9 @@ class Sphere:
 
         ``(p - (1 - p) k / (M - k)) t`` with ``t`` the mean product of the ``k`` nearest: the
         directions of a seed sum to zero, so the others average ``-k t / (M - k)``. Directions
-        come from a table. Averaged over all ``u`` that changes nothing: whatever their law, the
-        product of a unit vector with a uniform ``u`` has the law below. What is left at a single
-        ``u`` is in docs/local.md.
+        come from a table. Averaged over all ``u`` that changes nothing to eight digits: the product
+        of a unit vector with a uniform ``u`` has the law below whatever the table is. The proof,
+        and what is left at a single ``u``, are in docs/local.md.
         """
         p = self.chance / COIN
         balance = p - (1 - p) * self.near / (self.candidates - self.near)

@@ -1,0 +1,217 @@
+"""What mixing is worth: the central epsilon of a batch of local reports whose order is lost.
+
+Somebody who mixes the reports of an epoch before anybody else sees them hides each among the
+others. Every bound here is on the privacy of one person, whose datum is replaced by any other,
+against whoever sees the mixed batch and nothing else; all others may hold any data.
+
+**The sphere's own blanket** (Balle, Bell, Gascon & Nissim 2019). A report is uniform on its ``M``
+numbers with probability ``gamma = M (1 - p) / (M - k)``, whatever the datum, and otherwise uniform
+on the ``k`` nearest. With ``n`` reports
+
+    delta(epsilon) <= E[(L_1 + ... + L_N)_+] / (gamma n),    N ~ Bin(n, gamma),
+
+where ``L = M (P(j | u) - e^epsilon P(j | u'))`` for a uniform number ``j``. Disjoint near sets are
+the worst. Two numbers that are near to one datum each give ``L`` the values ``a`` and ``b``; were
+one of them near to both and the other to none, ``d`` and ``c``. Now ``a + b = c + d`` and ``b <= c,
+d <= a``, so the former law is the more spread out, and so is the sum, of which a convex function is
+taken. The same holds for every seed, and rounding to the sphere mixes such laws.
+
+**Clones** (Feldman, McMillan & Talwar 2021), for any pure ``epsilon_0`` randomizer: ``(A + D,
+C - A + 1 - D)`` against its mirror image, ``C ~ Bin(n - 1, e^-epsilon_0)``, ``A ~ Bin(C, 1/2)`` and
+``D`` of probability ``e^epsilon_0 / (e^epsilon_0 + 1)``.
+
+Sums over counts are cut and rounded to the private side.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import exp, expm1, sqrt
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.checks import between, whole
+from capri.errors import ConfigurationError
+from capri.privacy.sphere import COIN, Sphere, sphere
+
+# Counts farther than this many deviations from their mean are bounded, not added up.
+_DEVIATIONS = 9.0
+# Deviations in a block that a count is rounded in: rounds epsilon up by a part of a thousand.
+_BLOCK = 0.25
+# What binomial tails of SciPy are wrong by, and more.
+_ROUNDING = 1e-6
+# A bisection ends within this share of its result.
+_CLOSE = 1e-4
+
+
+def central_epsilon(local: Sphere | float, reports: int, delta: float) -> float:
+    """The epsilon of ``reports`` mixed reports at ``delta``, at most the local one.
+
+    Of a sphere by its blanket; of a number by clones, for any randomizer of that pure epsilon.
+
+    >>> round(central_epsilon(sphere(4.0, 50), 100_000, 1e-6), 3)
+    0.107
+    >>> round(central_epsilon(4.0, 100_000, 1e-6), 3)
+    0.17
+    """
+    reports = whole("reports", reports)
+    delta = between("delta", delta, 0.0, 1.0, open_ends=True)
+    if isinstance(local, Sphere):
+        mechanism = local
+        return _smallest(lambda e: blanket_delta(mechanism, reports, e), delta, local.epsilon)
+    limit = between("a local epsilon", local, 0.0, 64.0, open_ends=True)
+    return _smallest(lambda e: clones_delta(limit, reports, e), delta, limit)
+
+
+@lru_cache(maxsize=256)
+def local_epsilon(central: float, reports: int, delta: float, dimension: int) -> float:
+    """The largest local epsilon of the sphere that mixing brings within a central one.
+
+    >>> spent = local_epsilon(1.0, 10_000, 1e-6, 50)
+    >>> central_epsilon(sphere(spent, 50), 10_000, 1e-6) <= 1.0
+    True
+    """
+    between("a central epsilon", central, 0.0, 64.0, open_ends=True)
+    low, high = 1e-3, 30.0
+    if not _within(high, central, reports, delta, dimension):
+        if not _within(low, central, reports, delta, dimension):
+            raise ConfigurationError(
+                f"a central epsilon of {central:g} at delta {delta:g} needs more than {reports} "
+                "reports in a batch"
+            )
+        # Other thresholds and numbers of directions at each epsilon make this nearly monotone:
+        # what is returned was checked itself.
+        while high - low > _CLOSE * low:
+            middle = (low + high) / 2
+            if _within(middle, central, reports, delta, dimension):
+                low = middle
+            else:
+                high = middle
+        return low
+    return high
+
+
+def _within(local: float, central: float, reports: int, delta: float, dimension: int) -> bool:
+    if local <= central:
+        return True
+    return blanket_delta(sphere(local, dimension), reports, central) <= delta
+
+
+def blanket_delta(mechanism: Sphere, reports: int, epsilon: float) -> float:
+    """``E[(sum L)_+] / (gamma n)``, rounded up; 0 from the local epsilon on.
+
+    Of ``n`` reports ``K ~ Bin(n, 2 gamma k / M)`` fall on near numbers of either datum, ``A ~
+    Bin(K, 1/2)`` of them on the one's, and ``C`` of the others on the rest: the sum is ``a A + b (K
+    - A) + c C``. Given ``K`` and ``C`` its positive part is a tail of ``A``.
+    """
+    if epsilon >= mechanism.epsilon:
+        return 0.0
+    near, far = (mechanism.candidates * float(each) for each in mechanism.probabilities)
+    share = mechanism.near / mechanism.candidates
+    gamma = float(1 - mechanism.chance / COIN) / (1 - share)
+    grown, lost = exp(epsilon), -expm1(epsilon)
+    high, low, rest = near - grown * far, far - grown * near, far * lost
+    hit = 2 * gamma * share
+    other = gamma * (1 - 2 * share) / (1 - hit)
+    first, last = _range(reports, hit)
+    total = high * _expected_outside(reports, hit, first, last)
+    block = max(1, int(2 * _BLOCK * sqrt(reports * hit * (1 - hit))))
+    for start in range(first, last + 1, block):
+        hits = np.arange(start, min(start + block, last + 1)).astype(np.float64)
+        # C is rounded down in blocks, and so is the number of trials it is counted in: c <= 0, so
+        # the sum is rounded up. What lies below all blocks counts as 0.
+        trials = reports - int(hits[-1])
+        least, most = _range(trials, other)
+        step = max(1, int(_BLOCK * sqrt(trials * other * (1 - other))))
+        edges = np.arange(least, most + 1, step).astype(np.float64)
+        # P(C < edge), by the tail of the reports that are no such C.
+        below = np.append(_at_least(trials - edges + 1, float(trials), 1 - other), 1.0)
+        mass = np.append(below[0], np.diff(below))
+        parts = _positive_part(high, low, hits[:, None], rest * np.append(0.0, edges)[None])
+        total += float(_binomial(reports, hit, hits) @ (parts @ mass))
+    return total / (gamma * reports) * (1 + _ROUNDING)
+
+
+def _positive_part(high: float, low: float, hits: FloatArray, shift: FloatArray) -> FloatArray:
+    """``E[(high A + low (K - A) + shift)_+]`` for ``A ~ Bin(K, 1/2)``, hits by shifts.
+
+    With ``t`` the least ``A`` at which it is positive, ``slope E[A; A >= t] + offset P(A >= t)``,
+    and ``E[A; A >= t] = K/2 P(Bin(K - 1, 1/2) >= t - 1)``. Neighbouring shifts share their ``t``.
+    """
+    slope, offset = high - low, low * hits + shift
+    least = np.maximum(np.ceil(-offset / slope), 0.0)
+    spread = least.max() + 2
+    keys, place = np.unique(hits * spread + least, return_inverse=True)
+    counts = np.floor(keys / spread)
+    tails = keys - counts * spread
+    fewer = np.where(counts > 0, _at_least(tails - 1, counts - 1), 0.0)[place].reshape(least.shape)
+    reached = _at_least(tails, counts)[place].reshape(least.shape)
+    return np.asarray(np.maximum(slope * hits / 2 * fewer + offset * reached, 0.0))
+
+
+def _at_least(least: FloatArray, trials: FloatArray | float, share: float = 0.5) -> FloatArray:
+    """``P(Bin(trials, share) >= least)``, an incomplete beta function."""
+    from scipy.special import betainc
+
+    inside = (least > 0) & (least <= trials)
+    first = np.where(inside, least, 1.0)
+    second = np.where(inside, trials - least + 1.0, 1.0)
+    return np.where(inside, betainc(first, second, share), (least <= 0).astype(np.float64))
+
+
+def clones_delta(local: float, reports: int, epsilon: float) -> float:
+    """The divergence of clones at ``epsilon``, rounded up.
+
+    Given ``C`` the ratio of both probabilities grows with ``A + D``: the positive part is a tail.
+    """
+    if epsilon >= local:
+        return 0.0
+    grown, heads = exp(epsilon), 1 / (1 + exp(-local))
+    others, share = reports - 1, exp(-local)
+    first, last = _range(others, share)
+    total, outside = 0.0, 1.0
+    for start in range(first, last + 1, 1 << 16):
+        count = np.arange(start, min(start + (1 << 16), last + 1)).astype(np.float64)
+        chance = _binomial(others, share, count)
+        # heads x + tails (C - x + 1) > grown (tails x + heads (C - x + 1)), x = A + D.
+        gain, loss = heads - grown * (1 - heads), grown * heads - (1 - heads)
+        least = np.floor(loss * (count + 1) / (gain + loss)) + 1
+        one, two = _at_least(least - 1, count), _at_least(least, count)
+        parts = gain * one - loss * two
+        total += float(np.sum(chance * np.maximum(parts, 0.0)))
+        outside -= float(chance.sum())
+    return (total + max(outside, 0.0)) * (1 + _ROUNDING)
+
+
+def _smallest(delta_of: Callable[[float], float], delta: float, limit: float) -> float:
+    """The smallest epsilon up to ``limit`` with ``delta_of(epsilon) <= delta``, from above."""
+    low, high = 0.0, limit
+    while high - low > _CLOSE * high and high > 1e-9:
+        middle = (low + high) / 2
+        if delta_of(middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _range(trials: int, share: float) -> tuple[int, int]:
+    """Counts within some deviations of their mean."""
+    mean, width = trials * share, _DEVIATIONS * (sqrt(trials * share * (1 - share)) + _DEVIATIONS)
+    return max(0, int(mean - width)), min(trials, int(mean + width) + 1)
+
+
+def _binomial(trials: int, share: float, counts: FloatArray) -> FloatArray:
+    """Probabilities of counts."""
+    from scipy.special import betaln, xlog1py, xlogy
+
+    logarithm = -betaln(counts + 1.0, trials - counts + 1.0) - np.log(trials + 1.0)
+    return np.asarray(np.exp(logarithm + xlogy(counts, share) + xlog1py(trials - counts, -share)))
+
+
+def _expected_outside(trials: int, share: float, first: int, last: int) -> float:
+    """``E[K; K < first or K > last]`` of a binomial count: ``n q P(Bin(n - 1, q) ...)``."""
+    fewer = float(trials - 1)
+    below = _at_least(np.array([fewer - first + 2]), fewer, 1 - share)[0]
+    above = _at_least(np.array([float(last)]), fewer, share)[0]
+    return trials * share * float(below * (first > 1) + above * (last < trials))

@@ -1,0 +1,156 @@
+"""What mixing is worth: against enumeration of small batches, and against published values."""
+
+from itertools import combinations_with_replacement, product
+from math import comb, exp, factorial, prod
+
+import numpy as np
+import pytest
+
+from capri.errors import ConfigurationError
+from capri.privacy.shuffle import blanket_delta, central_epsilon, clones_delta, local_epsilon
+from capri.privacy.sphere import COIN, Sphere, sphere
+
+
+def small(candidates: int, near: int, share: float) -> Sphere:
+    chance = int(COIN * share)
+    return Sphere(dimension=5, candidates=candidates, near=near, chance=chance)
+
+
+SMALL = [small(2, 1, 0.6), small(2, 1, 0.9), small(4, 1, 0.5), small(4, 2, 0.7), small(6, 2, 0.8)]
+
+
+def expected_sum(mechanism: Sphere, reports: int, epsilon: float) -> float:
+    """``E[(sum L)_+] / (gamma n)`` term by term over all counts."""
+    near, far = (mechanism.candidates * float(each) for each in mechanism.probabilities)
+    share = mechanism.near / mechanism.candidates
+    gamma = far
+    values = [0.0, near - exp(epsilon) * far, far - exp(epsilon) * near, far * (1 - exp(epsilon))]
+    chances = [1 - gamma, gamma * share, gamma * share, gamma * (1 - 2 * share)]
+    total = 0.0
+    for counts in product(range(reports + 1), repeat=3):
+        rest = reports - sum(counts)
+        if rest < 0:
+            continue
+        every = (rest, *counts)
+        ways = factorial(reports) // prod(factorial(each) for each in every)
+        chance = ways * prod(c**each for c, each in zip(chances, every, strict=True))
+        total += chance * max(0.0, sum(v * n for v, n in zip(values, every, strict=True)))
+    return total / (gamma * reports)
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=str)
+@pytest.mark.parametrize("reports", [1, 2, 3, 7, 20])
+def test_the_expectation_term_by_term(mechanism: Sphere, reports: int) -> None:
+    """Rounded up, by a part of a million where counts are not put into blocks."""
+    for share in (0.0, 0.3, 0.8, 0.99):
+        epsilon = share * mechanism.epsilon
+        wanted = expected_sum(mechanism, reports, epsilon)
+        found = blanket_delta(mechanism, reports, epsilon)
+        assert wanted * (1 - 1e-12) <= found <= wanted * (1 + 1e-5) + 1e-15
+
+
+def mixed_delta(mechanism: Sphere, others: list[set[int]], epsilon: float) -> float:
+    """The divergence of mixed batches in which one person's near set is {0, ..., k - 1} or the last
+    k numbers, and everybody else's is given: the multiset of numbers is all that is seen."""
+    size, k = mechanism.candidates, mechanism.near
+    near, far = (float(each) for each in mechanism.probabilities)
+
+    def law(close: set[int]) -> list[float]:
+        return [near if number in close else far for number in range(size)]
+
+    def batch(first: set[int]) -> dict[tuple[int, ...], float]:
+        found: dict[tuple[int, ...], float] = {(): 1.0}
+        for close in (first, *others):
+            added: dict[tuple[int, ...], float] = {}
+            for seen, chance in found.items():
+                for number, each in enumerate(law(close)):
+                    key = tuple(sorted((*seen, number)))
+                    added[key] = added.get(key, 0.0) + chance * each
+            found = added
+        return found
+
+    one, two = batch(set(range(k))), batch(set(range(size - k, size)))
+    return sum(max(0.0, chance - exp(epsilon) * two[seen]) for seen, chance in one.items())
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=str)
+def test_no_small_batch_tells_more(mechanism: Sphere) -> None:
+    """By enumeration of all batches, for all near sets of the others: both bounds hold."""
+    size, k = mechanism.candidates, mechanism.near
+    choices = [set(range(k)), set(range(size - k, size)), {0, size - 1} if k == 2 else {size // 2}]
+    for count in (1, 2, 3):
+        for others in combinations_with_replacement(choices, count):
+            for share in (0.0, 0.4, 0.9):
+                epsilon = share * mechanism.epsilon
+                truth = mixed_delta(mechanism, list(others), epsilon)
+                assert truth <= blanket_delta(mechanism, count + 1, epsilon) + 1e-12
+                assert truth <= clones_delta(mechanism.epsilon, count + 1, epsilon) + 1e-12
+
+
+def test_clones_term_by_term() -> None:
+    local, reports = 1.5, 30
+    heads, share = exp(local) / (1 + exp(local)), exp(-local)
+    for epsilon in (0.1, 0.5, 1.2):
+        total = 0.0
+        for count in range(reports):
+            often = comb(reports - 1, count) * share**count * (1 - share) ** (reports - 1 - count)
+            for seen in range(count + 2):
+                fewer = comb(count, seen - 1) * 0.5**count if seen else 0.0
+                same = comb(count, seen) * 0.5**count
+                one, two = heads * fewer + (1 - heads) * same, (1 - heads) * fewer + heads * same
+                total += often * max(0.0, one - exp(epsilon) * two)
+        assert total <= clones_delta(local, reports, epsilon) <= total * (1 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("local", "reports", "clones", "blanket"),
+    [
+        (1.0, 1_000, 0.182, 0.136), (1.0, 10_000, 0.053, 0.040),
+        (4.0, 1_000, 3.99, 1.45), (4.0, 10_000, 0.601, 0.371), (4.0, 100_000, 0.170, 0.107),
+        (6.0, 1_000, 6.0, 3.43), (6.0, 10_000, 5.72, 1.27), (6.0, 100_000, 0.524, 0.330),
+    ],
+)  # fmt: skip
+def test_values_at_delta_one_in_a_million(
+    local: float, reports: int, clones: float, blanket: float
+) -> None:
+    """50 coordinates; computed apart from this code, to three digits. Never below, hardly above."""
+    assert central_epsilon(local, reports, 1e-6) == pytest.approx(clones, rel=4e-3)
+    found = central_epsilon(sphere(local, 50), reports, 1e-6)
+    assert blanket * (1 - 0.013) <= found <= blanket * 1.03
+
+
+def test_what_was_asked_for() -> None:
+    """At local epsilon 4 and delta 1e-6."""
+    assert central_epsilon(sphere(4.0, 50), 100_000, 1e-6) <= 0.125
+    assert central_epsilon(sphere(4.0, 50), 10_000, 1e-6) <= 0.42
+
+
+def test_more_reports_and_more_delta_hide_better() -> None:
+    mechanism = sphere(2.0, 20)
+    by_reports = [central_epsilon(mechanism, reports, 1e-6) for reports in (1, 30, 300)]
+    assert by_reports[0] <= mechanism.epsilon
+    assert (np.diff(by_reports) < 0).all()
+    by_delta = [central_epsilon(mechanism, 300, delta) for delta in (1e-9, 1e-6, 1e-3)]
+    assert (np.diff(by_delta) < 0).all()
+    deltas = [blanket_delta(mechanism, 1_000, epsilon) for epsilon in (0.0, 0.1, 0.5, 1.9, 2.1)]
+    assert (np.diff(deltas) < 0).all()
+    assert deltas[-1] == 0.0
+
+
+def test_the_local_epsilon_of_a_central_one() -> None:
+    for central, reports in ((1.0, 3_000), (0.2, 1_000)):
+        local = local_epsilon(central, reports, 1e-6, 30)
+        assert local > central
+        assert central_epsilon(sphere(local, 30), reports, 1e-6) <= central * (1 + 1e-3)
+        assert central_epsilon(sphere(local * 1.02, 30), reports, 1e-6) > central * 0.99
+
+
+def test_public_mistakes_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="reports"):
+        central_epsilon(1.0, 0, 1e-6)
+    with pytest.raises(ConfigurationError, match="delta"):
+        central_epsilon(1.0, 10, 0.0)
+    with pytest.raises(ConfigurationError, match="local epsilon"):
+        central_epsilon(-1.0, 10, 1e-6)
+    with pytest.raises(ConfigurationError, match="needs more than"):
+        local_epsilon(1e-4, 10, 1e-6, 30)
