@@ -18,6 +18,7 @@ from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
 from capri.learners.reading import measured_excess, measured_square
 from capri.privacy.calibration import noise_multiplier
+from capri.privacy.projection import half_vector
 
 CONTEXTS = np.array([[0.0], [0.2], [0.45], [0.7], [1.0]])
 WEIGHTS = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
@@ -87,7 +88,10 @@ class Rehearsed:
         return state.mean + state.factor @ rng.standard_normal(state.factor.shape[1])
 
     def decoded(self, release: Release) -> np.ndarray:
-        return release.vector[: self.plan.features.rank] / self.design.main_share
+        main = release.vector[: self.plan.features.rank]
+        if self.plan.message is not None:  # in units of the bound, shares taken off already
+            return np.asarray(self.plan.value_bound * main)
+        return np.asarray(main / self.design.main_share)
 
     @property
     def noise_variance(self) -> float:
@@ -203,13 +207,13 @@ def test_noise_the_learner_expects_is_what_the_gate_adds(
     """Standard deviation of the decoded vector; in the local model that of all reports together."""
     rehearsed = frozen(monkeypatch, warm_up, **changes)
     reports = rehearsed.plan.length if changes.get("model") == "local" else 1
-    added = rehearsed.plan.noise_scale * sqrt(reports) / rehearsed.design.main_share
+    plan, share = rehearsed.plan, rehearsed.design.main_share
+    scale = plan.noise_scale * (share if plan.message is not None else 1.0)  # on whole messages
+    added = scale * sqrt(reports) / share
     assert rehearsed.design.noise == pytest.approx(added, rel=1e-3)
     budget = changes.get("budget", ONE)
-    multiplier = noise_multiplier(budget, rehearsed.plan.dimension, 1.0)
-    assert rehearsed.plan.noise_scale == pytest.approx(
-        multiplier * rehearsed.plan.value_bound, rel=1e-3
-    )
+    multiplier = noise_multiplier(budget, plan.dimension, 1.0)
+    assert scale == pytest.approx(multiplier * plan.value_bound, rel=1e-3)
 
 
 def test_expected_design_is_the_mean_over_the_law_worked_out_pair_by_pair(
@@ -341,9 +345,16 @@ def test_message_is_within_its_bound_for_any_reward_and_any_context(
     before = policy._open._accumulator.copy()
     policy.update(policy.act([context]), reward)
     added = [int(unit) for unit in policy._open._accumulator - before]
-    grid = policy._open.plan.grid
-    assert sum(unit * unit for unit in added) <= grid.norm_limit**2
-    assert grid.norm_limit * grid.step >= policy._open.plan.value_bound
+    message = policy._open.plan.message
+    assert message is not None
+    squares = {
+        name: sum(unit * unit for unit in added[block.part])
+        for name, block in message.layout.blocks.items()
+    }
+    whole, loss = message.level**4, message.layout.blocks["projected"].largest ** 2
+    assert squares["main"] <= whole
+    assert squares["moment"] <= whole
+    assert squares["projected"] <= loss * whole
 
 
 def test_loudest_message_nearly_reaches_the_bound(open_residual_policy: capri.Capri) -> None:
@@ -355,9 +366,11 @@ def test_loudest_message_nearly_reaches_the_bound(open_residual_policy: capri.Ca
         for reward in (-1e9, 1e9):
             before = policy._open._accumulator.copy()
             policy.update(policy.act(context), reward)
-            added = policy._open._accumulator - before
+            added = (policy._open._accumulator - before)[: policy._open.plan.features.rank]
             largest = max(largest, sum(int(unit) ** 2 for unit in added))
-    assert sqrt(largest) > 0.99 * policy._open.plan.grid.norm_limit
+    message = policy._open.plan.message
+    assert message is not None
+    assert sqrt(largest) > 0.99 * message.level**2
 
 
 # -- what is encoded is read back -----------------------------------------------------------------
@@ -376,12 +389,14 @@ def test_residual_encoding_is_added_back_exactly(monkeypatch: pytest.MonkeyPatch
     assert design is not None
     assert plan.baseline is not None
     assert np.abs(design.observation.baseline).max() > 0.01
+    assert plan.message is not None
+    observation, blocks = design.observation, plan.message.layout.blocks
+    expected = observation.design @ (truth - observation.baseline)
+    # Who came is another question: moments say nothing here.
+    monkeypatch.setattr("capri.learners.practical.moments_of", lambda *given: None)
     vector = np.zeros(plan.dimension)
-    rank = plan.features.rank
-    observation = design.observation
-    vector[:rank] = design.main_share * observation.design @ (truth - observation.baseline)
-    vector[rank] = 0.0
-    vector[rank + 1 :] = -plan.tail_share * plan.value_bound * plan.length  # nothing cut off
+    vector[blocks["main"].part] = expected / plan.value_bound
+    vector[blocks["tail"].part] = -plan.length  # nothing cut off
     learner.learn(Release.as_planned(plan, vector), rng)
     gained = learner._belief.information - before.information
     assert np.abs(gained).max() > 0
@@ -432,14 +447,23 @@ def test_release_without_noise_is_the_sum_of_encoded_residuals(
     psi = plan.features.whitened(pairs)
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
     release = rehearsed.releases[-1]
-    rank = plan.features.rank
-    tolerance = 100 * plan.grid.step
-    np.testing.assert_allclose(rehearsed.decoded(release), clipped @ psi, rtol=0, atol=tolerance)
-    moment = plan.moment_share * bound * np.sum(2 * (clipped / bound) ** 2 - 1)
-    assert release.vector[rank] == pytest.approx(moment, abs=tolerance)
-    tail = plan.tail_share * bound * np.sum(2 * excess - 1)
-    assert release.vector[rank + 1] == pytest.approx(tail, abs=tolerance)
-    assert design.main_share**2 + plan.moment_share**2 + plan.tail_share**2 == pytest.approx(1.0)
+    assert plan.message is not None
+    sums, layout = plan.message.sums(release.vector), plan.message.layout
+    tolerance = 100 * len(context) / plan.message.level
+    np.testing.assert_allclose(
+        rehearsed.decoded(release), clipped @ psi, rtol=0, atol=tolerance * bound
+    )
+    assert sums.moment == pytest.approx(np.sum(2 * (clipped / bound) ** 2 - 1), abs=tolerance)
+    assert sums.tail == pytest.approx(np.sum(2 * excess - 1), abs=tolerance)
+    assert sums.projected is not None
+    assert layout.projection is not None
+    np.testing.assert_allclose(
+        sums.projected,
+        layout.projection.directions @ half_vector(psi.T @ psi),
+        rtol=0,
+        atol=tolerance * layout.projection.norm,
+    )
+    assert design.main_share**2 + plan.tail_share**2 == pytest.approx(1.0)
     # What the learner reads from the moment coordinate: the mean square less the signal's part.
     measured, deviation = measured_square(release, design, 10.0)
     excess, deviated = measured_excess(release, design, 10.0) or (0.0, 0.0)

@@ -453,11 +453,11 @@ def test_gaussian_quantile_is_exact_in_simulated_releases(planned: Planned) -> N
     assert design is not None
     source = planned.policy._gate._source
     reports = 400 if planned.policy.model is capri.privacy.promise.PrivacyModel.LOCAL else 1
-    nothing = np.zeros(plan.dimension, dtype=np.int64)
-    noise = np.array(
-        [source.add(nothing, plan.grid.noise_units, reports=reports) for _ in range(2000)]
-    )
-    decoded = noise[:, : plan.features.rank] * plan.grid.step / design.main_share
+    nothing = np.zeros(plan.features.rank, dtype=np.int64)
+    units = plan.noise_scale / plan.grid.step  # of the main block
+    noise = np.array([source.add(nothing, units, reports=reports) for _ in range(2000)])
+    share = 1.0 if plan.message is not None else design.main_share
+    decoded = noise * plan.grid.step / share
     differences = planned.differences[::6]
     errors = decoded @ planned.decoder.T @ differences.T
     width = design.noise * norm.isf(0.05) * np.linalg.norm(differences @ planned.decoder, axis=1)
