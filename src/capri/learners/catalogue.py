@@ -21,6 +21,7 @@ from capri.features import Basis, Span
 from capri.learners import widths
 from capri.learners.belief import Belief, Posterior
 from capri.learners.crowds import Crowds
+from capri.learners.drift import Drift
 from capri.learners.guards.watch import Watch
 from capri.learners.knowledge import Knowledge
 from capri.learners.options import PracticalOptions
@@ -48,6 +49,7 @@ class Catalogue(PlayingLearner):
     _prior: Prior
     _belief: Belief
     _crowds: Crowds
+    _drift: Drift
     _squares: Squares
     _posterior: Posterior
     _response: Response
@@ -64,6 +66,7 @@ class Catalogue(PlayingLearner):
             belief=self._belief,
             posterior=self._posterior,
             crowds=self._crowds,
+            drift=self._drift,
         )
 
     @abstractmethod

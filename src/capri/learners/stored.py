@@ -33,7 +33,6 @@ class StoredLearner(Catalogue):
     """Goes on where it was stored, to the bit."""
 
     _fit: Fit
-    _drift: Drift
 
     @abstractmethod
     def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
