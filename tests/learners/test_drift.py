@@ -156,7 +156,7 @@ def test_epochs_start_short_again_after_a_change() -> None:
     assert changed.planned(100).longest(100, 1.5, None) == 150
     assert Drift(enough=9000.0).longest(100, 1.5, 16_000.0) == 2000
     assert replace(changed, enough=500.0).longest(100, 1.5, inf) == inf
-    assert Drift(releases=2).shortest(4000, 100) == 100
+    assert Drift(releases=4).shortest(4000, 100) == 100
     assert Drift().shortest(4000, 100) == 800
 
 
