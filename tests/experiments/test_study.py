@@ -71,6 +71,7 @@ PINNED = {
     "clicks": "75f82e61285ba30d",
     "context-law": "147f180d6cca25d3",
     "data-sets": "802af659b31d256c",
+    "drift": "ed9f7cbf679a5a58",
     "dubey-2021": "220b9026467f1253",
     "epsilon": "4d2bf47a99444a0b",
     "horizon": "42ab8c2e19173e7f",
@@ -213,7 +214,7 @@ def test_cells_beyond_the_reach_of_a_policy_are_left_out_and_said_so() -> None:
 def test_shipped_studies_are_sound() -> None:
     wanted = {"horizon", "epsilon", "ablation", "joint-and-local", "rivals", "dubey-2021",
               "usca-2025", "context-law", "kernel", "data-sets", "real", "untold",
-              "warm-start", "clicks"}  # fmt: skip
+              "warm-start", "clicks", "drift"}  # fmt: skip
     assert set(shipped_studies()) == wanted
     for name in shipped_studies():
         study = load_study(name)

@@ -138,6 +138,7 @@ def stage_of(environment: Environment, played: int) -> tuple[Environment, int | 
 
 def drifting(
     kernel: Kernel,
+    *,
     change: str = "flip",
     rounds: int = 100_000,
     contexts: int = 50,
@@ -155,7 +156,7 @@ def drifting(
     quarter of a circle or once around. "none": nothing changes.
 
     >>> from capri.kernels import Matern
-    >>> world = drifting(Matern(nu=2.5, lengthscale=0.3), "flip", 1000)
+    >>> world = drifting(Matern(nu=2.5, lengthscale=0.3), change="flip", rounds=1000)
     >>> bool((world.stage(500).means == -world.stage(0).means).all())
     True
     """

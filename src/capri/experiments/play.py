@@ -63,8 +63,8 @@ def failure(cell: Cell, error: str, *, seconds: float | None = None) -> Record:
     if path:
         error = error.replace(str(path), "the file of the table")
     nothing = dict.fromkeys(
-        ("promise", "regret_per_round", "uniform_regret_per_round", "ratio", "simple_regret",
-         "curve", "active", "certificate")
+        ("promise", "regret_per_round", "uniform_regret_per_round", "ratio", "halves",
+         "simple_regret", "curve", "active", "certificate")
     )  # fmt: skip
     return (
         _identity(cell)
@@ -106,6 +106,7 @@ def _play(cell: Cell, watch: Watch | None) -> Record:
         "regret_per_round": result.regret_per_round,
         "uniform_regret_per_round": result.uniform_regret_per_round,
         "ratio": result.ratio,
+        "halves": list(result.halves),
         "simple_regret": _simple_regret(policy, world),
         "curve": _curve(result),
         "epochs": epochs,

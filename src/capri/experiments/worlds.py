@@ -19,6 +19,7 @@ from capri.datasets import environment_by_name as dataset_by_name
 from capri.environments import (
     ENVIRONMENT_NAMES,
     Environment,
+    drifting,
     environment_by_name,
     hartmann4,
     many_dimensions,
@@ -133,7 +134,10 @@ SETUPS: dict[str, tuple[Callable[..., Environment], Told]] = {
 }
 # A CSV or Parquet file of one's own.
 TABLE = "table"
-WORLD_NAMES = (*ENVIRONMENT_NAMES, *SETUPS, *DATASET_NAMES, TABLE)
+# A function of a kernel that changes while it is played.
+DRIFTING = "drifting"
+_OF_KERNELS = (*ENVIRONMENT_NAMES, DRIFTING)
+WORLD_NAMES = (*_OF_KERNELS, *SETUPS, *DATASET_NAMES, TABLE)
 
 # Set by the study itself, not by the options of an environment.
 _NOT_OPTIONS = ("name", "kernel", "seed")
@@ -183,7 +187,7 @@ def read_world(given: Given) -> World:
     given.only(_keys(name))
     label = given.text("label", name)
     kernel, lengthscale = None, None
-    if name in ENVIRONMENT_NAMES or (name not in SETUPS and given.has("kernel")):
+    if name in _OF_KERNELS or (name not in SETUPS and given.has("kernel")):
         kernel, lengthscale = read_kernel(given)
     allowed = _options(name)
     options = _file_of(given) if name == TABLE else {}
@@ -211,6 +215,8 @@ def _options(name: str) -> dict[str, Any]:
     make: Callable[..., Environment] = table_environment if name == TABLE else dataset_by_name
     if name in ENVIRONMENT_NAMES:
         make = environment_by_name
+    elif name == DRIFTING:
+        make = drifting
     return {
         _RENAMED.get(each.name, each.name): each.default
         for each in inspect.signature(make).parameters.values()
@@ -286,6 +292,9 @@ def build_world(world: dict[str, Any], seed: int) -> tuple[Environment, Told]:
     if name in ENVIRONMENT_NAMES:
         assert kernel is not None
         return environment_by_name(name, kernel=kernel, seed=seed, **options), Told(kernel=kernel)
+    if name == DRIFTING:
+        assert kernel is not None
+        return drifting(kernel, seed=seed, **options), Told(kernel=kernel)
     if name == TABLE:
         if file_digest(options["path"]) != world[DIGEST]:
             raise ConfigurationError(f"{options['path']} has changed since the study was read")

@@ -113,12 +113,13 @@ class Flights(Operated):
             due = [waiting.closes - decided for waiting in self._waiting if waiting.closes]
             if over and isinstance(wait, int):
                 due.append(wait)
+            told_first = over or any(number <= 0 for number in due)
             if epoch is None or over:
-                room = self._course.shortest(self._opened + 1, decided)
+                room = self._course.length(self._opened + 1, decided)
             else:
                 room = epoch.remaining
-                if any(number <= 0 for number in due):
-                    room = min(room, self._course.shortest(self._opened + 1, decided))
+            if told_first:
+                room = min(room, self._course.shortest(self._opened + 1, decided))
             return min([room, *(number for number in due if number > 0)])
 
     def _reward_apart(

@@ -357,12 +357,13 @@ class PublicRecord:
                 due = [each.closes - issued for each in view.waiting if each.closes is not None]
                 if over and isinstance(wait, int):
                     due.append(wait)
+                told_first = over or any(number <= 0 for number in due)
                 if newest is None or over:
-                    room = self._course.shortest(self.following(), issued)
+                    room = self._course.length(self.following(), issued)
                 else:
                     room = newest.first + newest.length - issued
-                    if any(number <= 0 for number in due):
-                        room = min(room, self._course.shortest(self.following(), issued))
+                if told_first:
+                    room = min(room, self._course.shortest(self.following(), issued))
                 return min([room, *(number for number in due if number > 0)])
             if epoch is None or not epoch.accepts:
                 return self._course.shortest(self.following(), issued)

@@ -46,7 +46,7 @@ class Stage:
         """Epochs of users whose rewards are a wave and noise, as long as two more will follow."""
         simulation, generator, decided = self._simulation, np.random.default_rng(1), 0
         for _ in range(_EPOCHS):
-            length = simulation.remaining
+            length = simulation.plan().length  # opened, so that nothing changes it any more
             most = simulation.horizon or _DECISIONS
             if decided + 4 * length > most:
                 return
@@ -163,6 +163,7 @@ class Run:
         """
         policy, reader, before = self.policy, self.reader, len(self.seen)
         own = list(decisions) if decisions is not None else [self.act(v, user) for v in targets]
+        policy.plan()  # opened, so that all of it is there to be filled
         count = policy.remaining
         crowd = np.repeat(self._bystander.context[None], count, axis=0)
         users = None if user is None else [f"{reader.plan.epoch}-{n}" for n in range(count)]

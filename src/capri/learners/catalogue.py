@@ -21,6 +21,7 @@ from capri.features import Basis, Span
 from capri.learners import widths
 from capri.learners.belief import Belief, Posterior
 from capri.learners.crowds import Crowds
+from capri.learners.drift import Drift
 from capri.learners.guards.watch import Watch, level_of
 from capri.learners.knowledge import Knowledge
 from capri.learners.options import PracticalOptions
@@ -49,6 +50,7 @@ class Catalogue(PlayingLearner):
     _prior: Prior
     _belief: Belief
     _crowds: Crowds
+    _drift: Drift
     _squares: Squares
     _posterior: Posterior
     _response: Response
@@ -83,6 +85,7 @@ class Catalogue(PlayingLearner):
             belief=self._belief,
             posterior=self._posterior,
             crowds=self._crowds,
+            drift=self._drift,
         )
 
     @abstractmethod

@@ -37,7 +37,7 @@ ALARM = 25.0
 # Shares of what was learnt that may be left when the function has wandered.
 _KEEPS = (0.3, 0.1, 0.03)
 # Releases that are learnt from before it may be so again: nothing wanders far in a short time.
-_RESTED = 4
+_RESTED = 4  # no fewer than _SETTLED, or lengths would change that were promised
 # What speaks against that at first, in nats; each time it was believed makes it likelier.
 _DOUBT, _LEAST_DOUBT = 6.0, 2.0
 # No epoch is cut below so many first ones, nor below this share of what was played.
@@ -45,7 +45,7 @@ _FIRST_ONES, _SHARE = 8, 0.05
 # A told memory has room for so many epochs.
 _EPOCHS_IN_MEMORY = 8
 # Releases that a belief is made from before it can be said to be out of date.
-_SETTLED = 2
+_SETTLED = 4
 # In a belief of so few releases, clipping that cuts off too much is a sign of heavy tails.
 _YOUNG = 5
 # Else clipping tells of a change where an innovation as long as this one is so rare.

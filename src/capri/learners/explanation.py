@@ -79,7 +79,8 @@ class Explanation:
     ``resolved``: the share of the prior variance that the releases have resolved.
     ``effective_dimension``: ``tr(J P)``, of ``rank``. ``noise``: deviation of rewards about ``f``;
     ``noise_measured`` says whether a release told it. ``crowd``: how many people the releases stand
-    for, infinity where everybody counts as new.
+    for, infinity where everybody counts as new. ``changes`` and ``forgot``: how often the function
+    was new, and how often since the last time only a part of what was learnt still counted.
     """
 
     kernel: str
@@ -94,6 +95,8 @@ class Explanation:
     kernels: tuple[KernelShare, ...]
     smoothness: tuple[SmoothnessShare, ...]
     columns: tuple[ColumnEffect, ...]
+    changes: int = 0
+    forgot: int = 0
 
     @property
     def headline(self) -> str:
@@ -118,6 +121,11 @@ class Explanation:
                 if self.crowd == inf
                 else f"Releases read as if {self.crowd:,.0f} people took turns: more rounds alone "
                 "teach no more than they can."
+            )
+        if self.changes or self.forgot:
+            told.append(
+                f"The function has changed: {self.changes} times everything learnt was dropped, "
+                f"and since the last {self.forgot} times a part of it."
             )
         return tuple(told)
 

@@ -6,6 +6,7 @@ from capri.epoch.problem import Problem
 from capri.features import Span
 from capri.learners.belief import Belief, Posterior
 from capri.learners.crowds import Crowds
+from capri.learners.drift import Drift
 from capri.learners.priors import Prior
 
 
@@ -19,3 +20,4 @@ class Knowledge:
     belief: Belief
     posterior: Posterior
     crowds: Crowds
+    drift: Drift

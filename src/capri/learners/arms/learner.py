@@ -96,6 +96,7 @@ class ArmKnowledge:
     belief: Belief
     posterior: ArmPosterior
     crowds: Crowds
+    drift: Drift
 
 
 class ArmsLearner(ChangingArms):
@@ -151,6 +152,7 @@ class ArmsLearner(ChangingArms):
             belief=self._belief,
             posterior=self._posterior,
             crowds=self._crowds,
+            drift=self._drift,
         )
 
     @staticmethod
