@@ -71,6 +71,10 @@ POLICIES: dict[str, dict[str, Any]] = {
         "epoch_time": timedelta(hours=2),
         "clock": lambda: datetime(2030, 1, 1, tzinfo=UTC),
     },
+    "memory": _PRACTICAL | {"memory": 30.0, "first_epoch": 4, "growth": 1.3},
+    "changes, late": _PRACTICAL | {"first_epoch": 3, "growth": 1.1, "reward_wait": 5},
+    "changes, arms": _PRACTICAL
+    | {"kernel": "auto", "actions": 12, "first_epoch": 4, "growth": 1.1},
     "missing, as estimated": _PRACTICAL | {"missing_reward": "as-estimated"},
     "missing, as estimated, late, max": _PRACTICAL
     | {"missing_reward": "as-estimated", "reward_wait": 6, "reward_rule": "max"},

@@ -5,11 +5,13 @@ that others could see is compared byte for byte. A difference is a leak around t
 noise out of the way there is no other explanation.
 """
 
+from math import inf
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from capri.learners import drift
 from oracle.blind import blind
 from oracle.policies import POLICIES
 from oracle.transcript import Transcript, assert_same, played
@@ -32,6 +34,20 @@ def test_public_is_the_same_whatever_users_are_and_do(name: str, tmp_path: Path)
     seed = list(POLICIES).index(name)
     quiet = public(quiet_world(), name, tmp_path)
     assert_same(quiet, public(wild_world(seed), name, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["changes, late", "changes, arms"])
+def test_a_change_tells_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every release tells of a change that may: epochs are given up, dropped and cut short
+    as releases say, and as nobody's data do."""
+    monkeypatch.setattr(drift, "ALARM", -inf)
+    quiet, wild = (public(world, name, tmp_path) for world in (quiet_world(), wild_world(7)))
+    said, heard = ([each for kind, each in one if kind == "warnings"] for one in (quiet, wild))
+    assert "drift: " in str(said)
+    assert said == heard
+    assert_same(
+        *([(kind, each) for kind, each in one if kind != "warnings"] for one in (quiet, wild))
+    )
 
 
 @pytest.mark.parametrize(

@@ -241,11 +241,11 @@ def drift(nats: float, alarm: float) -> Notice:
     return Notice(
         kind="drift",
         text=(
-            f"the newest release is e^{nats:.0f} times as likely if nothing of what was learnt "
-            "holds any more. What users want has changed, or who comes, or how rewards are "
-            "counted. Everything learnt was dropped, and learning begins anew with short epochs. "
-            "Nothing need be done if the change is real; if rewards are often counted in another "
-            "way, keep them as they were"
+            f"the newest release speaks by {nats:.0f} nats for a function of which nothing is "
+            "known, or clipping suddenly cut off much of its rewards. What users want has "
+            "changed, or who comes, or how rewards are counted. Everything learnt was dropped, "
+            "and learning begins anew with short epochs. Nothing need be done if the change is "
+            "real. If it is not, memory=math.inf never forgets"
         ),
         numbers={"nats": nats, "alarm": alarm},
     )
