@@ -199,7 +199,8 @@ def main() -> None:
             met, events, points = met + day.killed, events + day.events, points | set(day.points)
         print(f"  points met: {', '.join(f'{each} {met[each]}' for each in sorted(met))}")
         print(f"  events: {', '.join(f'{each} {events[each]}' for each in sorted(events))}")
-        missed = sorted(points - set(met))
+        # "skip" is a closing between a plan that was made ahead and its first visit: rare.
+        missed = sorted(each for each in points - set(met) if not each.startswith("skip"))
         assert not missed or options.kills < 1000, f"points that nobody died at: {missed}"
     print("every acknowledged decision and reward was counted exactly once")
 

@@ -185,3 +185,11 @@ def test_rare_categories_are_kept_and_tiny_columns_explained() -> None:
     assert (family(capri.ContextPool(rows)).basis.context.scores.rate > 0).all()
     tiny = capri.ContextPool(np.column_stack([1e-200 * np.arange(50.0), np.ones(50)]))
     assert len(policy(contexts=tiny).explain().columns) == 2
+
+
+def test_pairs_of_actions_that_were_replaced_are_read_by_their_own_rows() -> None:
+    """An epoch may be read after its actions were replaced: the table is that of the new ones."""
+    basis, old = family(actions=as_actions(np.linspace(0, 30, 5)[:, None])).basis, POINTS
+    row, action = np.array([0, 1, 2]), np.array([8, 1, 4])
+    pairs, features = basis.played(old, POOL.rows, row, action)
+    np.testing.assert_allclose(features, basis.coordinates(pairs), rtol=1e-12)
