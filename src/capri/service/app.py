@@ -90,7 +90,9 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        with suppress(HorizonError, StorageError):  # keys are served all the same, and /readyz tells
+        with suppress(
+            HorizonError, StorageError
+        ):  # keys are served all the same, and /readyz tells
             await asyncio.to_thread(policy.warm)
         desk = Desk(Clerk(policy), guard, live)
         handlers["desk"] = desk
