@@ -44,8 +44,9 @@ def _common(
     """Options that come before the command."""
 
 
-for command in (init, key, serve):
-    app.command()(command)
+app.command()(init)
+app.command()(key)
+app.command()(serve)
 
 
 def main() -> None:
