@@ -96,23 +96,23 @@ class Running:
     def kill(self) -> None:
         """As a crash does it: the service and whatever it has started."""
         os.killpg(self.process.pid, signal.SIGKILL)
+        self._clean()
+
+    def stop(self) -> None:
+        """Ask it to end, and wait; where it is gone, only tidy up."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._clean()
+
+    def _clean(self) -> None:
         self.process.wait()
         self._reader.join(5)
         assert self.process.stdout is not None
         self.process.stdout.close()
-
-    def stop(self) -> None:
-        """Ask it to end, and wait."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.kill()
-                return
-            self._reader.join(5)
-            assert self.process.stdout is not None
-            self.process.stdout.close()
 
     @property
     def url(self) -> str:

@@ -28,7 +28,7 @@ class Shoppers:
             thread.start()
 
     def _shop(self, number: int) -> None:
-        with capri.Client(self._running.url, self._running.key, retries=8, timeout=10) as client:
+        with capri.Client(self._running.url, self._running.key, retries=25, timeout=10) as client:
             for visit in range(100_000):
                 if self._ended.is_set():
                     return
@@ -105,6 +105,8 @@ def test_two_workers_on_postgres_are_one_policy(folder: Path, postgres_url: str)
         assert [event["epoch"] for event in shop.get("/v1/ledger")["releases"]] == [
             epoch["epoch"] for epoch in epochs
         ]
+        os.kill(shop.process.pid, signal.SIGKILL)  # workers end with their supervisor
+        eventually(lambda: shop.ask("GET", "/healthz")[0] == 0)
 
 
 def _children(parent: int) -> list[int]:

@@ -1,18 +1,32 @@
 """Several processes at one socket: each is started anew when it ends, all end together."""
 
 import multiprocessing
+import os
 import signal
 import socket
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
-from threading import Event
+from threading import Event, Thread
 from types import FrameType
 
 _PERIOD = 0.2
 # A worker that ends sooner than this after its start is not started again at once.
 _SOON, _REST = 5.0, 1.0
 _PARTING = 15.0
+
+
+def _work(work: Callable[[socket.socket], None], listening: socket.socket) -> None:
+    """Serve, and end when the supervisor has: nobody else would end a worker that was left over."""
+    Thread(target=_end_with_parent, name="capri-parent", daemon=True).start()
+    work(listening)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def supervise(work: Callable[[socket.socket], None], listening: socket.socket, count: int) -> None:
@@ -27,7 +41,7 @@ def supervise(work: Callable[[socket.socket], None], listening: socket.socket, c
     context = multiprocessing.get_context("spawn")  # a forked policy would be of no use
 
     def worker() -> tuple[BaseProcess, float]:
-        process = context.Process(target=work, args=(listening,), daemon=False)
+        process = context.Process(target=_work, args=(work, listening), daemon=False)
         process.start()
         return process, time.monotonic()
 
