@@ -4,12 +4,17 @@ import json
 import random
 import subprocess
 from pathlib import Path
+from re import findall
 from shutil import which
 
 import pytest
 import vectors
 
-from capri.privacy.normal_table import positive_cells
+import capri
+from capri.errors import BundleError
+from capri.local import wire
+from capri.local.bundle import VERSION
+from capri.privacy.normal_table import DIGEST, positive_cells
 
 
 @pytest.mark.parametrize("name", vectors.GROUPS)
@@ -61,3 +66,18 @@ def test_directions_in_c(tmp_path: Path) -> None:
     told = subprocess.run(run, input=lines, capture_output=True, text=True, check=True).stdout
     found = [[int(number) for number in line.split()] for line in told.splitlines()]
     assert found == [case["answer"] for case in cases]
+
+
+def test_specification_names_what_there_is() -> None:
+    """Digest and ends of the table, operations, classes of reasons, statuses, versions."""
+    page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
+    cells = positive_cells().tolist()
+    first, last = (", ".join(map(str, some)) for some in (cells[:5], cells[-3:]))
+    assert f"begins {first} and ends {last}" in page
+    words = [DIGEST, "wire format, version 2", *(f"| `{name}` |" for name in vectors.OPERATIONS)]
+    words += [
+        f"| `{reason}` |" for reason in findall("``([a-z-]+)``", BundleError.__doc__ or "")[1:]
+    ]
+    words += [f"`{status}`" for status in capri.ReportStatus if status]
+    assert [word for word in words if word not in page] == []
+    assert VERSION == wire.VERSION == 2
