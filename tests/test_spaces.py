@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import capri
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.spaces import (
     CHUNK_PAIRS,
@@ -258,3 +259,24 @@ def test_chunks_cover_every_context_once_and_stay_small(count: int, actions: int
     assert covered == list(range(count))
     for part in context_chunks(count, actions):
         assert (part.stop - part.start) * actions <= max(CHUNK_PAIRS, actions)
+
+
+class TestRanges:
+    def test_pool_fills_its_ranges_evenly(self) -> None:
+        rows = ContextPool.from_ranges([(0, 1), (-5, 5)], size=400).rows
+        counts, *_ = np.histogram2d(*rows.T, bins=4, range=[(0, 1), (-5, 5)])
+        assert counts.sum() == 400
+        assert counts.min() >= 20  # 25 in each of 16 cells, if they were exactly even
+
+    def test_schema_gives_records(self) -> None:
+        schema = capri.Schema([capri.Numeric("age", 18, 98), capri.Categorical("plan", ["a", "b"])])
+        pool = ContextPool.from_ranges(schema, size=100)
+        assert pool.schema == schema
+        np.testing.assert_allclose(pool.rows[:, 1:].sum(axis=0), [50, 50, 0], atol=3)
+        rows, _ = ContextSampler.from_ranges(schema).draw(np.random.default_rng(0), 7)
+        assert rows.shape == (7, 4)
+
+    @pytest.mark.parametrize("ranges", [[], [(1, 0)], [(0, float("nan"))], [(0,)], 3, "ab"])
+    def test_ranges_that_are_none_are_refused(self, ranges: object) -> None:
+        with pytest.raises(ConfigurationError, match="range"):
+            ContextPool.from_ranges(ranges)

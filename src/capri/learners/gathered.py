@@ -23,7 +23,8 @@ class Gathered:
     """Pairs with the row of their context and the chance of their action there.
 
     The first rows are ``contexts`` with the pool's ``weights``, the others those elsewhere.
-    ``kept``: the same pairs would be found again, and are worth keeping.
+    ``kept``: the same pairs would be found again, and are worth keeping. ``sampled``: the contexts
+    are a sample of those that may come.
     """
 
     contexts: FloatArray
@@ -33,6 +34,7 @@ class Gathered:
     row: IntArray
     chance: FloatArray
     kept: bool
+    sampled: bool
 
     @classmethod
     def of(
@@ -63,7 +65,8 @@ class Gathered:
         row, action = np.nonzero(law)
         pairs, features = basis.played(conduct.actions, rows, row, action)
         kept = not drawn and features.size <= _KEPT
-        return cls(contexts, weights, pairs, features, row, law[row, action], kept)
+        sampled = bool(drawn) or not stage.is_pool
+        return cls(contexts, weights, pairs, features, row, law[row, action], kept, sampled)
 
     @property
     def rows(self) -> int:
@@ -78,12 +81,3 @@ class Gathered:
         if on.all():
             return Support(self.pairs, chances, self.features)
         return Support(self.pairs[on], chances[on], self.features[on])
-
-    def by_row(self, values: FloatArray, count: int) -> FloatArray:
-        """``sum_x p(x|c) values`` for each of ``count`` rows; pairs are sorted by row."""
-        weighted = values * self.chance[:, None]
-        played = np.bincount(self.row, minlength=count) > 0
-        starts = np.searchsorted(self.row, np.flatnonzero(played))
-        sums = np.zeros((count, values.shape[1]))  # nobody is served where no set can be kept to
-        sums[played] = np.add.reduceat(weighted, starts, axis=0)
-        return sums

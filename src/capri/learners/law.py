@@ -33,6 +33,8 @@ SCALES = (0.1, 0.3, 1.0, 2.0)
 _TRUST = (2.0, 10.0)
 # What the kinds of law but the pool's own are called in files.
 _KINDS = ("within", "beside")
+# Rows whose weights are kept from being negative while beta is sought.
+_BOUNDED = 256
 # No row of the pool is given less than this share of its own weight.
 _FLOOR = 0.02
 
@@ -159,8 +161,8 @@ class ContextLaw:
             **values,
         )
 
-    def observe(self, moments: Moments, contexts: FloatArray, weights: FloatArray) -> "ContextLaw":
-        """Take in the moments of an epoch; rows: where no weight may be negative."""
+    def observe(self, moments: Moments) -> "ContextLaw":
+        """Take in the moments of an epoch."""
         error = moments.seen - moments.base
         informations, scores = [], []
         for design, information, score in zip(
@@ -170,9 +172,9 @@ class ContextLaw:
             informations.append(information + design @ weighted)
             scores.append(score + weighted.T @ error)
         grown = replace(self, informations=tuple(informations), scores=tuple(scores))
-        return grown._settled(contexts, weights)
+        return grown._settled()
 
-    def _settled(self, contexts: FloatArray, weights: FloatArray) -> "ContextLaw":
+    def _settled(self) -> "ContextLaw":
         """With the likeliest kind, scale and ``beta``."""
         best = (0.0, 0, 0.0)
         for kind, decay in enumerate(self.reach.decays, start=1):
@@ -185,7 +187,10 @@ class ContextLaw:
         decay = self.reach.decays[kind - 1]
         precision = self.informations[kind - 1] + np.diag(1 / (scale**2 * decay))
         free = np.asarray(np.linalg.solve(precision, self.scores[kind - 1]), dtype=np.float64)
-        slopes = self.directions(contexts, weights)[kind - 1]
+        # Of many rows some are asked to keep a weight; the others are cut where they would not.
+        some = slice(None, None, max(1, -(-len(self.reach.rows) // _BOUNDED)))
+        weights = self.reach.weights[some]
+        slopes = self.directions(self.reach.rows[some], weights)[kind - 1]
         least = np.concatenate([(_FLOOR - 1) * weights, np.zeros(len(self.elsewhere))])
         beta = allowed(free, precision, slopes, least)
         return replace(self, kind=kind, scale=scale, gain=gain, beta=beta)

@@ -385,7 +385,7 @@ class PracticalLearner(ChangingLearner):
         """
         plan, response, law = release.plan, self._response, self._context_law
         legs = self._flights[plan.epoch]
-        rank, planned = plan.features.rank, legs[0].design
+        rank, planned, trusted = plan.features.rank, legs[0].design, law.kind
         vector = release.vector[:rank]
         as_planned = (
             len(legs) == 1
@@ -398,7 +398,10 @@ class PracticalLearner(ChangingLearner):
             return planned, vector / planned.main_share, response, law, None
         gathered = [leg.gathered(self._basis, law.elsewhere, generator) for leg in legs]
         if (moments := moments_of(release, legs, gathered, law)) is not None:
-            law = law.observe(moments, gathered[0].contexts, gathered[0].weights)
+            law = law.observe(moments)
+        if as_planned and not self._problem.rewards.measured and law.kind == trusted == 0:
+            assert planned is not None  # the law is the one that was planned with
+            return planned, plan.value_bound * vector, response, law, moments
         expected = Expectations.of(
             self._problem, self._basis, plan, legs, release.counts, gathered, law
         )

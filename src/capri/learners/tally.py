@@ -45,7 +45,7 @@ def projection_for(
     weights[: len(loudest)] = 1.0  # in terms of half-vectors, whose norm is Frobenius'
     within, beside = law.directions(gathered.contexts, gathered.weights)
     slopes = beside if beside.size else within
-    designs = slopes.T @ (_by_row(gathered, own, count, None) * weights)
+    designs = slopes.T @ (_combined(gathered, own, None, count)[0] * weights)
     if not designs.size:
         return None
     _, sizes, rows = np.linalg.svd(designs, full_matrices=False)
@@ -53,21 +53,27 @@ def projection_for(
     return integer_projection(rows, rank, among=loudest) if len(rows) else None
 
 
-def _by_row(
-    gathered: Gathered, psi: FloatArray, count: int, combine: FloatArray | None
-) -> FloatArray:
-    """``sum_x p(x|c)`` of the products of ``psi``, or of combinations of them, for each row."""
-    if len(psi) <= _PAIRS_AT_ONCE:
-        products = half_products(psi)
-        return gathered.by_row(products if combine is None else products @ combine.T, count)
-    width = psi.shape[1] * (psi.shape[1] + 1) // 2
-    found = np.zeros((count, width if combine is None else len(combine)))
+def _combined(
+    gathered: Gathered, psi: FloatArray, combine: FloatArray | None, count: int
+) -> tuple[FloatArray, FloatArray]:
+    """``sum_x p(x|c) q`` for each row, and ``E[q q^T]`` under the pool: some pairs at a time.
+
+    ``q`` are the products of ``psi``, or combinations of them; only of these is the second made.
+    """
+    width = psi.shape[1] * (psi.shape[1] + 1) // 2 if combine is None else len(combine)
+    pool = np.append(gathered.weights, np.zeros(count - gathered.rows))
+    rows, square = np.zeros((count, width)), np.zeros((width, width) if combine is not None else 0)
     for start in range(0, len(psi), _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)
-        products = half_products(psi[part])
-        values = products if combine is None else products @ combine.T
-        np.add.at(found, gathered.row[part], values * gathered.chance[part, None])
-    return found
+        q, row = half_products(psi[part]), gathered.row[part]
+        if combine is not None:
+            q = q @ combine.T
+        played = q * gathered.chance[part, None]
+        first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
+        rows[row[first]] += np.add.reduceat(played, first, axis=0)
+        if combine is not None:
+            square += (played * pool[row][:, None]).T @ q
+    return rows, square
 
 
 def message_for(
@@ -116,13 +122,14 @@ def moments_of(
         if decisions == 0:
             continue
         own = leg.psi(plan, pairs.pairs, pairs.features)[:, projection.coordinates]
-        q = half_products(own) @ combine.T
-        pool = np.append(pairs.weights, np.zeros(len(law.elsewhere)))
-        chance = pool[pairs.row] * pairs.chance
-        mean = chance @ q
+        count = pairs.rows + len(law.elsewhere)
+        rows, square = _combined(pairs, own, combine, count)
+        mean = pairs.weights @ rows[: pairs.rows]
         base += decisions * mean
-        covariance += decisions * ((q * chance[:, None]).T @ q - np.outer(mean, mean))
-        rows = pairs.by_row(q, len(pool))
+        covariance += decisions * (square - np.outer(mean, mean))
+        if pairs.sampled:  # rows that stand for more: their mean is off by that of a sample
+            away = rows[: pairs.rows] - mean
+            covariance += decisions**2 / pairs.rows * (away * pairs.weights[:, None]).T @ away
         for place, slopes in enumerate(law.directions(pairs.contexts, pairs.weights)):
             designs[place] += decisions * (slopes.T @ rows)
     # Without a budget there is no noise, and what nobody plays has no variance.
