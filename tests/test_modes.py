@@ -8,6 +8,7 @@ import pytest
 
 from capri import Budget, Capri, ConfigurationError, ContextPool, RewardStatus, VisitStatus
 from capri.epoch.problem import checked_problem
+from capri.epoch.scale import RewardScale
 from capri.epoch.shadow import PURPOSE, WEIGHT_BOUND, ShadowSum
 from capri.errors import BudgetError, ShapeError
 
@@ -29,8 +30,8 @@ def policy(**changes: Any) -> Capri:
 @pytest.mark.parametrize("budget", [BUDGET, None], ids=["private", "exact"])
 def test_no_message_is_longer_than_what_is_accounted_for(budget: Budget | None) -> None:
     problem = checked_problem(
-        kernel="auto", actions=2, contexts=ContextPool(POOL), reward_bound=0.5, budget=budget,
-        model="joint",
+        kernel="auto", actions=2, contexts=ContextPool(POOL), budget=budget,
+        scale=RewardScale.within(0.5), model="joint",
     )  # fmt: skip
     shadow = ShadowSum(problem, 1, 1000)
     odd = [0.0, 5e-324, 1.0, WEIGHT_BOUND, 1e9, float("inf")]

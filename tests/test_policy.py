@@ -35,6 +35,7 @@ from capri import (
 )
 from capri.epoch.plan import Release
 from capri.epoch.problem import Problem
+from capri.epoch.scale import RewardScale
 from capri.epoch.storage import read_policy_file, write_policy_file
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.privacy.promise import PrivacyModel
@@ -675,7 +676,7 @@ def _learner(contexts: np.ndarray, actions: np.ndarray, **options: Any) -> Paper
         kernel=capri.kernels.Matern(nu=1.5, lengthscale=0.3),
         actions=FixedActions(actions),
         contexts=capri.ContextPool(contexts),
-        reward_bound=1.0,
+        scale=RewardScale.within(1.0),
         budget=BUDGET,
         model=PrivacyModel.JOINT,
     )

@@ -14,6 +14,7 @@ import capri
 from capri.epoch.learner import Lesson
 from capri.epoch.plan import EpochPlan, Release
 from capri.learners.belief import Belief
+from capri.learners.ends import Encoding
 from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
 from capri.learners.reading import measured_excess, measured_square
@@ -420,9 +421,11 @@ def test_baseline_subtracted_from_rewards_is_the_one_added_back(
     np.testing.assert_allclose(policy.estimate(CONTEXTS).ravel(), expected, rtol=1e-9, atol=1e-11)
 
 
-def _narrow(problem: Any, options: Any, belief: Belief, variance: float) -> tuple[float, bool]:
+def _narrow(problem: Any, options: Any, belief: Belief, variance: float, **played: Any) -> Encoding:
     """Half a deviation, once there is something to subtract."""
-    return (0.4 * variance**0.5, True) if belief.epochs else (problem.reward_bound, False)
+    if not belief.epochs:
+        return Encoding(problem.reward_bound, 0.0, clips=False)
+    return Encoding(0.4 * variance**0.5, 1.0, clips=True)
 
 
 @pytest.mark.parametrize("clips", [False, True])

@@ -149,6 +149,7 @@ def test_continuous_contexts_are_learnt_from(dimension: int) -> None:
         decisions = policy.act_many(contexts)
         values = 2 * (contexts[:, 0] - 0.5) * (decisions.action[:, 0] - 0.5)
         policy.update_many(decisions, values + rng.uniform(-0.1, 0.1, size=len(values)))
+        policy.close_epoch()
     assert values.mean() > 0.9 * np.abs(contexts[:, 0] - 0.5).mean()
 
 

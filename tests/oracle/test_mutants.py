@@ -163,13 +163,13 @@ def pass_beside_the_gate(patch: pytest.MonkeyPatch) -> None:
 def draw_for_valid_contexts_only(patch: pytest.MonkeyPatch) -> None:
     """A visit without a context draws no number, and everybody after it gets another action."""
 
-    def leak(honest: Any, chooser: Chooser, rows: Any, valid: Any, uniform: Any) -> Any:
+    def leak(honest: Any, chooser: Chooser, rows: Any, valid: Any, uniform: Any, own: Any) -> Any:
         if valid is None:
-            return honest(chooser, rows, valid, uniform)
+            return honest(chooser, rows, valid, uniform, own)
         order = np.concatenate([np.flatnonzero(valid), np.flatnonzero(~valid)])
         moved = np.empty_like(uniform)
         moved[order] = uniform
-        return honest(chooser, rows, valid, moved)
+        return honest(chooser, rows, valid, moved, own)
 
     _wrap(patch, Chooser, "draw", leak)
 

@@ -169,7 +169,8 @@ class ContextLaw:
             moments.designs, self.informations, self.scores, strict=True
         ):
             weighted = np.linalg.solve(moments.covariance, design.T)
-            informations.append(information + design @ weighted)
+            told = design @ weighted
+            informations.append(information + (told + told.T) / 2)
             scores.append(score + weighted.T @ error)
         grown = replace(self, informations=tuple(informations), scores=tuple(scores))
         return grown._settled()
@@ -197,9 +198,10 @@ class ContextLaw:
 
     def _evidence(self, kind: int, root: FloatArray) -> float:
         inner = np.eye(len(root)) + root[:, None] * self.informations[kind - 1] * root
-        lower = np.linalg.cholesky(inner)
-        whitened = np.linalg.solve(lower, root * self.scores[kind - 1])
-        return float(0.5 * whitened @ whitened - np.log(np.diag(lower)).sum())
+        values, vectors = np.linalg.eigh(inner)
+        values = np.maximum(values, 1.0)  # but for rounding, which counts where there is no noise
+        whitened = vectors.T @ (root * self.scores[kind - 1]) / np.sqrt(values)
+        return float(0.5 * whitened @ whitened - 0.5 * np.log(values).sum())
 
 
 def allowed(
@@ -216,7 +218,8 @@ def allowed(
         return free
     sizes = np.linalg.norm(slopes, axis=1)
     used = sizes > 0
-    lower = np.linalg.cholesky(precision)
+    values, vectors = np.linalg.eigh(precision)
+    lower = vectors * np.sqrt(np.maximum(values, 1e-12 * values[-1]))
     matrix = np.linalg.solve(lower, slopes[used].T).T
     # Every row on a scale of its own: a row of small weight asks no less than a heavy one.
     scale = np.linalg.norm(matrix, axis=1)

@@ -202,7 +202,8 @@ def _rows_elsewhere(
     )
     if pool.schema is not None:
         moved = np.clip(moved, 0.0, 1.0)
-    scale = np.where(numeric, rows.std(axis=0), 1e300)  # what does not move says nothing
+    deviation = rows.std(axis=0)  # 0 for numbers whose squares are none
+    scale = np.where(numeric & (deviation > 0), deviation, 1e300)  # what does not move says nothing
     near = squared_distances(rows / scale, rows / scale)
     np.fill_diagonal(near, np.inf)
     away = squared_distances(moved / scale, rows / scale).min(axis=1)
