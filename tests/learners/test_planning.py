@@ -14,6 +14,7 @@ import capri
 from capri.epoch.learner import Lesson
 from capri.epoch.plan import EpochPlan, Release
 from capri.learners.belief import Belief
+from capri.epoch.scale import tail_bound
 from capri.learners.ends import Encoding
 from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
@@ -446,7 +447,7 @@ def test_release_without_noise_is_the_sum_of_encoded_residuals(
     bound = plan.value_bound
     clipped = np.clip(residuals, -bound, bound)
     assert (clipped != residuals).any() == clips, "premise: clipping or none"
-    excess = (np.abs(residuals) - np.abs(clipped)) / 10.0
+    excess = (np.abs(residuals) - np.abs(clipped)) / tail_bound(10.0, bound)
     psi = plan.features.whitened(pairs)
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
     release = rehearsed.releases[-1]

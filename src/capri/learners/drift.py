@@ -170,15 +170,21 @@ class Drift:
         fade: Callable[[float], Believed],
         empty: Believed,
         heavy: bool,
+        whole: bool = True,
     ) -> News:
         """``expected``: what was believed; ``fade``: the same with a share of what was learnt.
+
+        ``whole``: the basis can hold the function. Else misfit is what is to be expected, and
+        forgetting has to do better than a belief that is widened by it.
 
         A change looks like heavy tails, too: what was believed is wrong, and clipping cuts off the
         difference. Tails alone leave the innovation as it should be, and they show early.
         """
         told = list(told)
         chi_square, wide, degrees = _innovation(told, expected)
-        best, keep, innovation = 0.5 * (chi_square + wide), 1.0, (chi_square, wide)
+        used = 1.0 if whole else self.misfit
+        best = 0.5 * (chi_square / used + wide + degrees * log(used))
+        keep, innovation = 1.0, (chi_square, wide)
         for share in _KEEPS if self.rested >= _RESTED else ():
             own = _innovation(told, fade(share))[:2]
             loss = 0.5 * sum(own) + self.doubt
