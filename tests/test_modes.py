@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import capri
 from capri import Budget, Capri, ConfigurationError, ContextPool, RewardStatus, VisitStatus
 from capri.epoch.problem import checked_problem
 from capri.epoch.scale import RewardScale
@@ -128,3 +129,29 @@ def test_names_of_the_other_system_matter_in_shadow_mode_alone() -> None:
     first = one.act([0.0], chosen="pink", chosen_propensity=0.1)
     assert first.action_index == two.act([0.0]).action_index
     assert first.status is VisitStatus.SERVED
+
+
+def test_the_estimate_is_in_the_units_of_rewards() -> None:
+    """A range around 0.5: what is sent is centred, what is told is not."""
+    run = policy(budget=None, reward_range=(0.0, 1.0), first_epoch=50)
+    run.set_mode("shadow")
+    rng = np.random.default_rng(3004)
+    rewards = rng.uniform(-0.2, 1.2, size=30)
+    weights = []
+    for reward in rewards:
+        law = run.probabilities([[0.0]])[0]
+        weights.append(min(law[0] / 0.25, WEIGHT_BOUND))
+        run.update(run.act([0.0], chosen="red", chosen_propensity=0.25), float(reward))
+    run.close_epoch(early=True)
+    (record,) = run.shadow
+    clipped = np.clip(rewards, 0, 1)
+    assert record.worth == pytest.approx((np.array(weights) * clipped).mean(), abs=1e-6)
+    assert record.earned == pytest.approx(clipped.mean(), abs=1e-6)
+
+
+def test_who_may_not_have_the_default_gets_something_else() -> None:
+    run = policy(limits=capri.Limits(allowed={"red": {0: (0.5, None)}}))
+    run.set_mode("default", action="red")
+    assert run.act([1.0]).action_name == "red"
+    assert run.act([0.0]).action_name == "green"
+    assert run.act([1.0], available=["green"]).action_name == "green"

@@ -13,8 +13,8 @@ from scipy.stats import chi2
 import capri
 from capri.epoch.learner import Lesson
 from capri.epoch.plan import EpochPlan, Release
-from capri.learners.belief import Belief
 from capri.epoch.scale import tail_bound
+from capri.learners.belief import Belief
 from capri.learners.ends import Encoding
 from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
@@ -471,7 +471,8 @@ def test_release_without_noise_is_the_sum_of_encoded_residuals(
     # What the learner reads from the moment coordinate: the mean square less the signal's part.
     measured, deviation = measured_square(release, design, 10.0)
     excess, deviated = measured_excess(release, design, 10.0) or (0.0, 0.0)
-    lost = (10.0 + design.value_bound) * max(excess - deviated, 0.0)
+    lost = tail_bound(10.0, bound) + design.value_bound
+    lost *= max(excess - deviated, 0.0)
     assert measured == pytest.approx(np.mean(clipped**2) + lost, rel=1e-4)
     assert deviation > 0
 

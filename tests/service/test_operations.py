@@ -1,21 +1,9 @@
 """What operators change while a service runs: the catalogue, who decides; and users' own sets."""
 
-import inspect
 import time
 from pathlib import Path
 
-import pytest
-
-import capri
 from service_process import SOMEBODY, Running, service
-
-MODES = pytest.mark.skipif(
-    not hasattr(capri.Capri, "set_mode"), reason="policies have one mode here"
-)
-SETS = pytest.mark.skipif(
-    "available" not in inspect.signature(capri.Capri.act_many).parameters,
-    reason="policies take no sets here",
-)
 
 
 def names_played(shop: Running, count: int) -> set[str]:
@@ -23,7 +11,6 @@ def names_played(shop: Running, count: int) -> set[str]:
     return {item["action"] for item in made}
 
 
-@MODES
 def test_a_new_catalogue_and_a_restart(folder: Path) -> None:
     with service(folder, first=40) as shop:
         assert names_played(shop, 40) == {"mail", "call", "wait"}
@@ -44,7 +31,6 @@ def test_a_new_catalogue_and_a_restart(folder: Path) -> None:
         assert line["made"] > 0
 
 
-@MODES
 def test_default_and_shadow(folder: Path) -> None:
     with service(folder, top='mode = "default"\naction = "wait"', first=60) as shop:
         assert shop.get("/v1/policy")["mode"] == "default"
@@ -69,7 +55,6 @@ def test_default_and_shadow(folder: Path) -> None:
         assert [line["kind"] for line in shop.get("/v1/operations")] == ["mode"] * 3
 
 
-@SETS
 def test_only_what_is_available_is_played(shop: Running) -> None:
     visit = {"context": SOMEBODY, "actions": ["call", "somewhere else"]}
     made = shop.post("/v1/decisions:batch", [visit] * 20 + [{"context": SOMEBODY}] * 20)

@@ -5,6 +5,7 @@ import { dot } from "./directions.js";
 import { BundleError, need } from "./errors.js";
 import { type Bag, type Numbers, field, has, number, readArrays, readHeader, taken, whole } from "./header.js";
 import { type Conduct, conductOf } from "./law.js";
+import { scaleOf } from "./scale.js";
 import { type Schema, schemaOf } from "./schema.js";
 import { type Sphere, checkSphere } from "./sphere.js";
 
@@ -29,6 +30,7 @@ export interface Bundle {
   conduct: Conduct;
   contextDimension: number;
   rewardBound: number;
+  learnt: (reward: number) => number;
   missingReward: number;
   schema: Schema | null;
   whitening: Numbers;
@@ -70,7 +72,8 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   const actions = actionsOf(header, arrays);
   const contextDimension = whole(field(header, "context_dimension"), "context_dimension");
   const basis = basisOf(header, arrays, actions, contextDimension);
-  const rewardBound = number(field(header, "reward_bound"), "reward_bound", 1e-50, 1e50);
+  const scale = scaleOf(header);
+  const rewardBound = scale.bound;
 
   const plan = field(header, "plan") as Bag;
   need(Object.keys(plan).sort().join() === [...PLAN].sort().join(), "a plan");
@@ -97,7 +100,8 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   const conduct = conductOf(field(header, "conduct") as Bag, arrays, basis, actions.count);
   const randomizer = field(header, "randomizer");
   need(randomizer === "sphere" || randomizer === "gaussian", "randomizer");
-  const missing = has(header, "missing_reward") ? header["missing_reward"] : 0;
+  const none = Math.min(Math.max(0, scale.low), scale.high);
+  const missing = has(header, "missing_reward") ? header["missing_reward"] : none;
   const bundle: Bundle = {
     digest,
     epoch: whole(plan["epoch"], "epoch", Number.MAX_SAFE_INTEGER),
@@ -107,7 +111,8 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
     conduct,
     contextDimension,
     rewardBound,
-    missingReward: number(missing, "missing_reward", -rewardBound, rewardBound),
+    missingReward: number(missing, "missing_reward", scale.low, scale.high),
+    learnt: scale.learnt,
     schema,
     whitening: matrix,
     baseline,

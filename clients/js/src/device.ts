@@ -9,6 +9,8 @@ import { drawn } from "./law.js";
 import { type Draws, randomized } from "./sphere.js";
 
 const LARGEST_CONTEXT = 1e100;
+/** Tails are measured up to so many times the bound at which residuals are clipped. */
+const LARGEST_EXCESS = 16;
 
 /** Whether a context is a row of numbers within the bound. */
 export function usable(context: Float64Array): boolean {
@@ -31,12 +33,13 @@ export function decide(bundle: Bundle, context: Float64Array, uniform: number): 
 
 /** A contribution on the integer grid, of norm at most `normLimit` in exact arithmetic. */
 export function encode(bundle: Bundle, context: Float64Array, action: number, reward: number): Float64Array {
-  const { valueBound, clipNorm, momentShare, tailShare, step, normLimit, rewardBound } = bundle;
+  const { valueBound, clipNorm, momentShare, tailShare, step, normLimit } = bundle;
+  const tail = Math.min(bundle.rewardBound, LARGEST_EXCESS * valueBound);
   const [row] = bundle.basis.rows(steady(context), [action]) as [Float64Array];
   let psi = times(row, bundle.whitening).map(settled);
   const baseline = bundle.baseline ? settled(dot(row, bundle.baseline)) : 0;
   const given = settled(Number.isFinite(reward) ? reward : bundle.missingReward);
-  const value = Math.min(Math.max(given, -rewardBound), rewardBound) - baseline;
+  const value = bundle.learnt(given) - baseline;
   let norm = Math.sqrt(dot(psi, psi));
   if (!Number.isFinite(norm)) {
     psi = new Float64Array(psi.length);
@@ -49,7 +52,7 @@ export function encode(bundle: Bundle, context: Float64Array, action: number, re
   const unit = (valueBound * clipNorm) / step;
   if (momentShare) scaled.push(momentShare * unit * (2 * (clipped / valueBound) ** 2 - 1));
   if (tailShare) {
-    const excess = Math.min(Math.abs(value) - Math.abs(clipped), rewardBound) / rewardBound;
+    const excess = Math.min(Math.abs(value) - Math.abs(clipped), tail) / tail;
     scaled.push(tailShare * unit * (2 * excess - 1));
   }
   const units = withinNorm(Float64Array.from(scaled, rint), normLimit);

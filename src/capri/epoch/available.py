@@ -5,15 +5,47 @@ number that no action has is left out, a cell that is neither True nor 1 says un
 in which nothing is left is served as if it had not been given, and counts for nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from capri.arrays import BoolArray
+from capri.arrays import BoolArray, IntArray
 from capri.cells import as_numbers
 from capri.errors import DataError
 from capri.spaces import Actions
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """Sets as they were given: which actions they name is known once their epoch is."""
+
+    given: Any
+    visits: int
+    single: bool = False
+
+    def __getitem__(self, rows: Sequence[int] | IntArray) -> "Sets":
+        if self.single:
+            return self
+        some = [int(row) for row in rows]
+        table = isinstance(self.given, np.ndarray)
+        return Sets(self.given[some] if table else [self.given[row] for row in some], len(some))
+
+    def among(self, actions: Actions) -> BoolArray:
+        """One row of truth values a visit over these actions."""
+        return as_sets(self.given, self.visits, actions, single=self.single)
+
+
+def given_sets(available: object, visits: int, *, single: bool = False) -> Sets | None:
+    """Sets to be read later; None where none were given."""
+    if available is None:
+        return None
+    if not single and isinstance(available, Iterable) and not isinstance(available, str | bytes):
+        available = available if isinstance(available, np.ndarray) else list(available)
+        if len(available) != visits:
+            raise DataError(f"one set of available actions per context is needed, {visits} in all")
+    return Sets(available, visits, single)
 
 
 def as_sets(available: object, visits: int, actions: Actions, *, single: bool = False) -> BoolArray:

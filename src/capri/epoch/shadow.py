@@ -3,16 +3,17 @@
 The other system plays ``a`` with probability ``p``; the policy would have with ``pi(a | c)``. With
 ``w = min(pi(a | c) / p, W)`` the mean of ``w y`` estimates what the policy would earn (inverse
 propensity scores, clipped at the public bound ``W``: never above what it is worth for rewards of
-0 or more). A visit with reward ``y``, clipped to ``[-B, B]``, sends
+0 or more). A visit with reward ``c + y``, ``|y| <= B`` around the middle ``c`` of its range, sends
 
     [ w y / (W B),  w / W,  y / B ] / sqrt(3)
 
-whose norm is at most 1 whatever the values are. The sum over the visits of an epoch passes the gate
-by itself, with the whole budget: a visit is in this sum or in that of the learner, never in both.
+whose norm is at most 1 whatever the values are, and ``w (c + y) = w y + c w``. The sum over the
+visits of an epoch passes the gate by itself, with the whole budget: a visit is in this sum or in
+that of the learner, never in both.
 """
 
 from dataclasses import asdict, dataclass
-from math import sqrt
+from math import hypot, sqrt
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class ShadowSum:
 
     def __init__(self, problem: Problem, epoch: int, capacity: int) -> None:
         """``capacity``: the most visits that an epoch may have."""
-        self._epoch, self._bound = epoch, problem.reward_bound
+        self._epoch, self._scale = epoch, problem.scale
         self._grid: Grid = make_grid(
             bound=1.0,
             rank=_COORDINATES,
@@ -74,12 +75,12 @@ class ShadowSum:
         return f"ShadowSum(epoch={self._epoch})"
 
     def add(self, weights: FloatArray, rewards: FloatArray) -> None:
-        """Messages of visits that count; one without a reward sends its weight alone."""
+        """Messages of visits that count; no reward counts as the middle of the range."""
         self.units += self._messages(weights, rewards).sum(axis=0)
 
     def _messages(self, weights: FloatArray, rewards: FloatArray) -> IntArray:
         share = np.clip(weights, 0.0, WEIGHT_BOUND) / WEIGHT_BOUND
-        reward = np.clip(np.nan_to_num(rewards, nan=0.0), -self._bound, self._bound) / self._bound
+        reward = np.nan_to_num(self._scale.learnt(rewards), nan=0.0) / self._scale.bound
         message = np.stack([share * reward, share, reward], axis=1) / sqrt(_COORDINATES)
         return within_norm(np.rint(message / self._grid.step), self._grid.norm_limit)
 
@@ -98,13 +99,13 @@ class ShadowSum:
         scale = sqrt(_COORDINATES) / self.visits
         noise = self._grid.noise_units * self._grid.step * scale
         worth, weight, earned = (float(each) * scale for each in sums)
-        largest, bound = WEIGHT_BOUND, self._bound
+        largest, bound, centre = WEIGHT_BOUND, self._scale.bound, self._scale.centre
         return ShadowRecord(
             epoch=self._epoch,
             visits=self.visits,
-            worth=worth * largest * bound,
-            worth_noise=noise * largest * bound,
-            earned=earned * bound,
+            worth=largest * (worth * bound + weight * centre),
+            worth_noise=noise * largest * hypot(bound, centre),
+            earned=earned * bound + centre,
             earned_noise=noise * bound,
             weight=weight * largest,
             weight_noise=noise * largest,

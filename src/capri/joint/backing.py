@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Any
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.available import Sets
 from capri.epoch.course import Course
 from capri.epoch.decide import Decisions
 from capri.epoch.ids import SIMULATED
@@ -147,7 +148,7 @@ class Backing:
         keys: Sequence[str] | None,
         logged: Logged | None = None,
         wanted: IntArray | None = None,
-        available: BoolArray | None = None,
+        available: Sets | None = None,
     ) -> tuple[Decisions, BoolArray]:
         """Decide for some visits; users are given as digests."""
         digests = None if keys is None else [self.shelf.digest("key", key) for key in keys]

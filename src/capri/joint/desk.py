@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.available import Sets
 from capri.epoch.decide import (
     ACCEPTED,
     DUPLICATE,
@@ -54,7 +55,7 @@ class Visits:
     keys: Sequence[str] | None  # digests
     logged: Logged | None = None
     wanted: IntArray | None = None
-    available: BoolArray | None = None
+    available: Sets | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -184,9 +185,10 @@ class Desk:
         problem = self._keeper.problem_of(view, slots.epoch.number)
         logged = visits.logged if everybody or visits.logged is None else visits.logged[fresh]
         uniform = self._streams.actions.random(len(rows))
-        available = visits.available
-        if available is not None and not everybody:
-            available = available[fresh]
+        sets = (
+            visits.available if everybody or visits.available is None else visits.available[fresh]
+        )
+        available = None if sets is None else sets.among(problem.actions)
         served = serve(mode, problem, chooser, rows, valid, within, uniform, logged, available)
         place, actions, propensity = served.place, served.action, served.propensity
         status, kept = served.status, np.ones(len(visits), dtype=np.bool_)

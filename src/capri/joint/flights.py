@@ -10,15 +10,14 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.arrays import FloatArray, IntArray
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.available import as_sets
+from capri.epoch.available import Sets, given_sets
 from capri.epoch.decide import Chooser, RewardStatus
 from capri.epoch.plan import EpochPlan
 from capri.errors import ConfigurationError, HorizonError
 from capri.joint.operated import Operated
 from capri.joint.progress import Progress, UnderWay
-from capri.spaces import Actions
 
 
 class Flights(Operated):
@@ -63,23 +62,14 @@ class Flights(Operated):
                 ),
             )
 
-    def _sets(self, available: object, count: int, *, single: bool = False) -> BoolArray | None:
-        """Sets of available actions as truth values; None where none were given."""
-        if available is None:
-            return None
-        if self._preset == "paper":
+    def _sets(self, available: object, count: int, *, single: bool = False) -> Sets | None:
+        """Sets of available actions, as they were given."""
+        if available is not None and self._preset == "paper":
             raise ConfigurationError(
                 "available needs preset='practical': the paper's algorithm plays every active "
                 "action alike"
             )
-        return as_sets(available, count, self._offers(), single=single)
-
-    def _offers(self) -> Actions:
-        """The actions that the next decision chooses from."""
-        with self._lock:
-            full = self._open is None or self._is_over(self._open)
-            coming = self._next if full and self._backing is None else None
-            return (coming or self._problem).actions
+        return given_sets(available, count, single=single)
 
     def warm(self) -> None:
         """Do now what the next decision would wait for: planning, and reading what is played."""

@@ -11,6 +11,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.available import Sets
 from capri.epoch.course import Course
 from capri.epoch.decide import (
     Chooser,
@@ -326,7 +327,7 @@ class Capri(Flights):
         users: Sequence[UserId] | None,
         logged: Logged | None = None,
         wanted: IntArray | None = None,
-        available: BoolArray | None = None,
+        available: Sets | None = None,
     ) -> tuple[Decisions, BoolArray]:
         self._check_process()
         self._check_room(len(rows))
@@ -334,8 +335,7 @@ class Capri(Flights):
         if len(rows) == 0:
             return self._no_decisions(), np.empty(0, dtype=np.bool_)
         epoch = self._epoch_with_room()
-        if available is not None and available.shape[1] != self._problem.actions.count:
-            raise ShapeError("the actions were replaced meanwhile: ask again")
+        sets = None if available is None else available.among(self._problem.actions)
         if self._chooser is None:
             learner = self._course.learner
             self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
@@ -346,7 +346,7 @@ class Capri(Flights):
             within = self._participation.take(users, epoch.plan.epoch)
         uniform = self._streams.actions.random(len(rows))
         served = serve(
-            mode, self._problem, self._chooser, rows, valid, within, uniform, logged, available
+            mode, self._problem, self._chooser, rows, valid, within, uniform, logged, sets
         )
         place, actions, propensity = served.place, served.action, served.propensity
         status = served.status

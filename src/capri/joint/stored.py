@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.available import Sets
 from capri.epoch.course import Course
 from capri.epoch.decide import Decisions
 from capri.epoch.ids import DecisionIds
@@ -153,7 +154,7 @@ class Stored(Saved):
         users: Sequence[UserId] | None,
         logged: Logged | None = None,
         wanted: IntArray | None = None,
-        available: BoolArray | None = None,
+        available: Sets | None = None,
     ) -> tuple[Decisions, BoolArray]:
         """Decide for some visits."""
 
@@ -190,7 +191,7 @@ class Stored(Saved):
         users: Sequence[UserId] | None,
         keys: Sequence[str] | None,
         logged: Logged | None,
-        available: BoolArray | None = None,
+        available: Sets | None = None,
     ) -> Decisions:
         """Decide for visits that may have keys, in memory or in the store."""
         keys = checked_keys(keys, len(rows))
@@ -210,7 +211,7 @@ class Stored(Saved):
         keys: Sequence[str] | None,
         logged: Logged | None,
         wanted: IntArray | None = None,
-        available: BoolArray | None = None,
+        available: Sets | None = None,
     ) -> tuple[Decisions, BoolArray]:
         assert self._backing is not None
         self._check_process()
@@ -229,7 +230,7 @@ class Stored(Saved):
         users: Sequence[UserId] | None,
         keys: Sequence[str],
         logged: Logged | None,
-        available: BoolArray | None,
+        available: Sets | None,
     ) -> Decisions:
         """Decide where a key is new; else its first decision stands and nothing is learnt."""
         now = self._now()

@@ -221,7 +221,7 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     basis, leaves = span_of(header, arrays, actions, context_dimension)
     bound = _number(header["reward_bound"], "reward_bound", 1e-50, 1e50)
     scale = RewardScale.from_dict(header)
-    if scale.bound != bound:
+    if abs(scale.bound - bound) > 1e-9 * bound:  # logarithms differ between machines
         raise BundleError("the bundle is malformed: its range of rewards has another bound")
     plan = _plan(header, arrays, basis, bound)
     described = header.get("schema")
@@ -231,7 +231,7 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     conduct = Conduct.from_state(_conduct(header["conduct"], arrays, basis), arrays, basis, actions)
     if conduct.bounds is not None and conduct.bounds.columns > context_dimension:
         raise BundleError("the bundle is malformed: a rule is about a column that is not there")
-    missing = header.get("missing_reward", 0.0)
+    missing = header.get("missing_reward", min(max(0.0, scale.low), scale.high))
     bundle = Bundle(
         plan=plan,
         conduct=conduct,

@@ -23,7 +23,7 @@ class Admin:
 
     def operations(self) -> Any:
         """What was done to the policy, one line each."""
-        return [operation.to_dict() for operation in getattr(self._policy, "operations", ())]
+        return [operation.to_dict() for operation in self._policy.operations]
 
     async def catalogue(self, call: Call) -> Answer:
         """``POST /v1/admin/catalogue``: other actions, from the next epoch on."""
@@ -38,11 +38,8 @@ class Admin:
     async def mode(self, call: Call) -> Answer:
         """``POST /v1/admin/mode``: who decides from now on."""
         given = read_as(call.body, Mode, _DEEPEST)
-        change = getattr(self._policy, "set_mode", None)
-        if change is None:
-            raise RefusalError(501, "this policy has the mode 'active' alone", "mode")
         try:
-            await asyncio.to_thread(change, given.mode, action=given.action)
+            await asyncio.to_thread(self._policy.set_mode, given.mode, action=given.action)
         except ConfigurationError as problem:
             raise RefusalError(422, str(problem), "mode") from None
         self._facts.forget()

@@ -5,7 +5,6 @@ fail all the same, the others are done by themselves.
 """
 
 from collections.abc import Sequence
-from inspect import signature
 from typing import Any
 
 from msgspec import UNSET
@@ -34,8 +33,6 @@ class Clerk:
                 "a service needs a policy whose contexts have a schema and whose actions have names"
             )
         self._policy, self._reader = policy, ContextReader(schema)
-        takes = signature(policy.act_many).parameters
-        self.takes_sets, self.takes_chosen = "available" in takes, "chosen" in takes
 
     # -- deciding ---------------------------------------------------------------------------------
 

@@ -3,8 +3,6 @@
 import time
 from typing import Any
 
-from msgspec import UNSET
-
 from capri.errors import CapriError
 from capri.service.clerk import Clerk
 from capri.service.door import Answer, Call, Guard, refusal_of
@@ -23,7 +21,6 @@ class Desk:
     def __init__(self, clerk: Clerk, guard: Guard, live: Live) -> None:
         self._guard, self._limits, self._live = guard, guard.limits, live
         self._visit_needs, self._reward_needs = clerk.visit_needs, clerk.reward_needs
-        self._takes_sets, self._takes_chosen = clerk.takes_sets, clerk.takes_chosen
         most = (guard.limits.waiting, guard.limits.answer_seconds)
         self._plain = Lane("decide", clerk.decide, *most)
         self._keyed = Lane("decide-keyed", clerk.decide, *most)
@@ -77,10 +74,6 @@ class Desk:
         return Answer(encode([_item(outcome) for outcome in outcomes]))
 
     def _check_visit(self, visit: Visit) -> None:
-        if not self._takes_sets and visit.actions is not UNSET:
-            raise RefusalError(501, "this policy offers all of its actions to everybody", "actions")
-        if not self._takes_chosen and visit.chosen is not UNSET:
-            raise RefusalError(501, "this policy has the mode 'active' alone", "chosen")
         if self._visit_needs:
             needed(self._visit_needs, visit)
         elif visit.user is not None:

@@ -64,13 +64,11 @@ class Facts:
 
     def _mode(self) -> dict[str, Any]:
         """Who decides, and by which default."""
-        mode = getattr(self._policy, "mode", None)
-        told: dict[str, Any] = {"mode": "active"} if mode is None else mode.to_dict()
-        return told
+        return self._policy.mode.to_dict()
 
     def shadow(self) -> Any:
         """What the policy would have been worth where another system decided, as released."""
-        return [json_values(record.to_dict()) for record in getattr(self._policy, "shadow", ())]
+        return [json_values(record.to_dict()) for record in self._policy.shadow]
 
     def forecast(self) -> Any:
         """What was expected before the first user; without a file of it, nothing."""

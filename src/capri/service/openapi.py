@@ -31,7 +31,6 @@ _REFUSALS = {
     "421": "The Host is none of this service's.",
     "422": "A field of the envelope is not as it must be; `field` names it.",
     "429": "Too many items a second for this key.",
-    "501": "This policy does not offer it.",
     "503": "The store cannot be reached: nothing acknowledged is lost. Try again.",
 }
 _READS = {

@@ -23,7 +23,6 @@ from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column
 from capri.service.limits import Limits
 from capri.service.sheets import declared, guessed, read_sheet
-from capri.service.spread import spread_rows
 from capri.spaces import ContextPool, FixedActions
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
@@ -164,8 +163,7 @@ def _contexts(given: Given, schema: Schema, folder: Path) -> ContextPool:
     """The public law of who comes: rows of a file, or rows spread over the declared ranges."""
     file = given.take("public")
     if file is None:
-        rows: Any = spread_rows(schema, _PUBLIC_ROWS)
-        return ContextPool(rows, schema=schema)
+        return ContextPool.from_ranges(schema, _PUBLIC_ROWS)
     with given.at("public"):
         if not isinstance(file, str):
             raise ConfigurationError(f"public must name a CSV file, got {file!r}")
@@ -283,14 +281,13 @@ def _reward(given: Given) -> dict[str, Any]:
         raise inner.error(
             f"range must be two numbers, the lower first, such as [0, 1], got {ends!r}", "range"
         )
-    bound = float(max(abs(ends[0]), abs(ends[1])))
     missing = inner.take("missing", 0.0)
-    if missing != AS_ESTIMATED and not (is_number(missing) and -bound <= missing <= bound):
+    if missing != AS_ESTIMATED and not (is_number(missing) and ends[0] <= missing <= ends[1]):
         raise inner.error(
             f"missing must be a number of the range or {AS_ESTIMATED!r}, got {missing!r}", "missing"
         )
     return {
-        "reward_bound": bound,
+        "reward_range": (float(ends[0]), float(ends[1])),
         "reward_wait": _wait(inner),
         "missing_reward": missing,
         "reward_rule": inner.word("rule", [str(each) for each in RewardRule], "first"),
