@@ -210,6 +210,7 @@ def trained_policy(exploration: str, **changes: Any) -> capri.Capri:
         "first_epoch": 400,
         "growth": 15.0,
         "simulation_seed": 8,
+        "memory": np.inf,  # else epochs would be cut to see changes soon
     }
     policy = capri.Capri(**(settings | changes))
     rng = np.random.default_rng(0)

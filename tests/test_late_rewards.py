@@ -459,7 +459,7 @@ def test_simulation_goes_on_bit_for_bit_with_epochs_in_flight(
         ({"reward_wait": timedelta(seconds=-1)}, "must not be negative"),
         ({"epoch_time": 3}, "positive datetime.timedelta"),
         ({"missing_reward": "zero"}, "a number or 'as-estimated', got 'zero'"),
-        ({"missing_reward": 2.0}, "missing_reward must lie between -1 and 1"),
+        ({"missing_reward": 2.0}, r"missing_reward must lie in the range of rewards, \[-1, 1\]"),
         ({"missing_reward": "as-estimated", "model": "local"}, "needs model='joint'"),
         ({"missing_reward": np.zeros(2)}, "missing_reward must be a number"),
         ({"missing_reward": "as-estimated", "widths": "rigorous"}, "no term for a measured rate"),

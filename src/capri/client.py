@@ -7,7 +7,6 @@ goes to the address it was given for and nowhere else.
 
 import http.client
 import json
-import random
 import secrets
 import ssl
 import time
@@ -194,7 +193,8 @@ class Client:
                     time.sleep(min(int(wait), _LONGEST_PAUSE))
                     continue
             # Doubled each time, and never the same for two clients.
-            time.sleep(min(_PAUSE * 2**attempt, _LONGEST_PAUSE) * random.uniform(0.5, 1.0))
+            spread = 0.5 + secrets.randbelow(1024) / 2046
+            time.sleep(min(_PAUSE * 2**attempt, _LONGEST_PAUSE) * spread)
         raise AssertionError("unreachable")
 
     def _connection(self) -> http.client.HTTPConnection:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capri.learners.reach import Functions, Reach
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
@@ -15,6 +14,7 @@ from capri.epoch.encode import Encoder
 from capri.epoch.storage import message_from_state, message_state
 from capri.learners.law import allowed
 from capri.learners.practical import PracticalLearner
+from capri.learners.whereabouts import Functions, Reach
 from capri.spaces import Contexts
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)

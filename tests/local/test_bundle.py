@@ -141,7 +141,7 @@ def test_every_kind_of_damage_has_its_message() -> None:
     data = EARLY["sphere"]
     flipped = bytearray(data)
     flipped[200] ^= 1
-    later = _HEAD.pack(MAGIC, VERSION + 1, _HEAD.unpack_from(data)[2]) + data[_HEAD.size : -32]
+    later = _HEAD.pack(MAGIC, VERSION + 2, _HEAD.unpack_from(data)[2]) + data[_HEAD.size : -32]
     earlier = _HEAD.pack(MAGIC, 1, _HEAD.unpack_from(data)[2]) + data[_HEAD.size : -32]
     for bad, text in (
         (b"", "not a capri bundle"),
@@ -150,7 +150,7 @@ def test_every_kind_of_damage_has_its_message() -> None:
         (bytes(flipped), "digest does not match"),
         (data[:-1], "digest does not match"),
         (data + b"\0", "digest does not match"),
-        (signed(later), f"version {VERSION + 1}, perhaps of a later release"),
+        (signed(later), f"version {VERSION + 2}, perhaps of a later release"),
         (signed(earlier), "version 1, of an earlier release, whose reports name other directions"),
         (bytes((1 << 26) + 1), "at most"),
     ):
