@@ -3,13 +3,15 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.checks import between
 from capri.errors import BudgetError, ConfigurationError, StorageError
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
@@ -57,8 +59,10 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     Parameters
     ----------
-    kernel : {"rbf", "matern"} or Kernel
-        Names take lengthscales of ``sqrt(d) / 2`` widths of the box.
+    kernel : {"auto", "rbf", "matern"} or Kernel
+        By default a family of kernels (linear, each column by itself, smooth and rough functions
+        of all columns), weighed by the evidence of what was released. The other names take
+        lengthscales of ``sqrt(d) / 2`` widths of the box.
     epsilon, delta : float
         The budget. ``epsilon=float("inf")`` runs without privacy and equals kernel ridge
         regression on the span of the basis.
@@ -97,7 +101,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
         epsilon: float = 1.0,
         delta: float = 1e-5,
@@ -299,12 +303,17 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             box=setting.box,
             targets=setting.targets,
             estimates=tuple(engine.estimates),
+            prior=setting.prior,
+            support=engine.support(),
         )
         self.ledger_ = ledger
         self._engine = engine
         self.kernel_ = setting.basis.kernel
         self.rank_ = setting.basis.rank
         self.n_rows_ = sum(reading.result.plan.rows for reading in engine.readings)
+        weights = [estimate.weights for estimate in engine.estimates]
+        parts = [{} if each is None else setting.prior.shares(each) for each in weights]
+        self.parts_ = parts[0] if len(parts) == 1 else parts
         taus = np.array([estimate.tau for estimate in engine.estimates])
         self.tau_ = float(taus[0]) if len(taus) == 1 else taus
         self._private = private
@@ -340,20 +349,46 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.release()
         if is_dask(X):
             return self._predict_lazily(X, return_std)
-        X = checked_features(self, X)
-        known = finite_rows(X)[:, None]
-        inside = np.where(known, X, 0.0)
-
-        def shown(values: FloatArray) -> FloatArray:
-            """NaN for rows that are not numbers; a vector where y was one."""
-            values = np.where(known, values, np.nan)
-            return values[:, 0] if self._one_dimensional else values
-
-        mean = shown(self.model_.predict(inside))
+        inside, known = self._known(X)
+        mean = self._shown(self.model_.predict(inside), known)
         if not return_std:
             return mean
         width = self.model_.width(inside)
-        return mean, ErrorWidth.of(**{name: shown(getattr(width, name)) for name in PARTS})
+        parts = {name: self._shown(getattr(width, name), known) for name in PARTS}
+        return mean, ErrorWidth.of(**parts)
+
+    def predict_interval(
+        self, X: Any, level: float = 0.95, *, simultaneous: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end of what the mean of y at each row may be.
+
+        At each row the true mean lies between them with probability ``level`` or more; with
+        ``simultaneous``, at all rows like those of the fit at once. Ends stay within ``y_bounds``,
+        as clipped targets do. Where rows of the fit were few, intervals are wide.
+        """
+        check_is_fitted(self)
+        self.release()
+        level = between("level", level, 0.0, 1.0)
+        inside, known = self._known(X)
+        mean, width = self.model_.predict(inside), np.asarray(self.model_.width(inside))
+        with np.errstate(invalid="ignore"):  # all of the line at level 1
+            reach = np.asarray(NormalDist().inv_cdf(0.5 + level / 2) if level < 1 else np.inf)
+            if simultaneous and level < 1:
+                reach = np.maximum(reach, np.quantile(self.model_.suprema, level, axis=0))
+            low, high = self.model_.targets.low, self.model_.targets.high
+            lower, upper = (np.clip(mean + sign * reach * width, low, high) for sign in (-1, 1))
+        return self._shown(lower, known), self._shown(upper, known)
+
+    def _known(self, X: Any) -> tuple[FloatArray, BoolArray]:
+        """Rows of numbers, and which of them were."""
+        X = checked_features(self, X)
+        known = finite_rows(X)[:, None]
+        return np.where(known, X, 0.0), known
+
+    def _shown(self, values: FloatArray, known: BoolArray) -> FloatArray:
+        """NaN for rows that are not numbers; a vector where y was one."""
+        values = np.where(known, values, np.nan)
+        return values[:, 0] if self._one_dimensional else values
 
     def _predict_lazily(self, X: Any, return_std: bool) -> Any:
         """Block by block where the blocks are."""
