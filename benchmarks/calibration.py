@@ -3,8 +3,9 @@
     python benchmarks/calibration.py              # 20 functions of each kind: an hour
     python benchmarks/calibration.py --picture    # draw the stored results again
 
-Epsilon 1, delta 1e-5, default settings but for what ``calibration_worlds.py`` says. Coverage is of the true function at 1,000 points of the law of the rows (inside) and as many where
-there are few rows or none (outside). Functions, rows and noise are drawn anew for every seed.
+Epsilon 1, delta 1e-5, default settings but for what ``calibration_worlds.py`` says. Coverage is of
+the true function at 1,000 points of the law of the rows (inside) and as many where there are few
+rows or none (outside). Functions, rows and noise are drawn anew for every seed.
 """
 
 import common  # isort: skip - sets one BLAS thread

@@ -1,6 +1,7 @@
 """Widths and intervals: they hold where rows are, and are wide where rows are not."""
 
 import warnings
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_intervals_are_nested_and_stay_in_the_bounds(corner: PrivateKernelRidge)
     points[7, 0] = np.nan
     ends = [corner.predict_interval(points, level) for level in (0.0, 0.5, 0.95, 1.0)]
     known = np.arange(100) != 7
-    for (low, high), (lower, higher) in zip(ends, ends[1:], strict=False):
+    for (low, high), (lower, higher) in pairwise(ends):
         assert (lower[known] <= low[known]).all()
         assert (high[known] <= higher[known]).all()
     assert np.isnan(ends[1][0][7])
@@ -116,12 +117,20 @@ def test_target_and_tail_tell_the_whole_residual(corner: PrivateKernelRidge) -> 
     assert not pair[inside, 1].any()
 
 
-def test_skewed_noise_does_not_bias(corner: PrivateKernelRidge) -> None:
-    """Cut at two deviations without a tail, the mean of this noise is 0.02 too low everywhere:
-    twice the error that is left."""
-    points = 0.3 * np.random.default_rng(4).random((500, 2))
-    error = corner.predict(points) - wave(points)
-    assert abs(error.mean()) < 0.012
+def test_skewed_noise_does_not_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epsilon 10, seeded: cut at two deviations, the mean of this noise is some 0.02 too low."""
+    generator = np.random.default_rng(7)
+    X = generator.random((5_000, 1))
+    y = wave(X) + 0.2 * (np.exp(generator.standard_normal(len(X))) - np.exp(0.5))
+    points = np.linspace(0, 1, 200)[:, None]
+
+    def bias() -> float:
+        model = fitted(X, y, epsilon=10.0, y_bounds=(-2, 4), kernel="rbf")
+        return abs(float(np.mean(model.predict(points) - wave(points))))
+
+    told = bias()
+    monkeypatch.setattr("capri.regression.engine.tells_tails", lambda reach: False)
+    assert told < 0.5 * bias()
 
 
 def test_released_moments_say_where_rows_are() -> None:
@@ -144,7 +153,7 @@ def test_released_moments_say_where_rows_are() -> None:
     law = Law.of(features(public), public).realised([seen])
     assert law.rows is not None
     assert np.abs(law.rows.mean(axis=0) - 0.15).max() < 0.03
-    assert np.quantile(law.rows, 0.99) < 0.45
+    assert np.quantile(law.rows, 0.99) < 0.6
     assert Law.of(features(public)).realised([seen]).rows is None
     support = Support.of(law.rows, np.ones(2), 0.1)
     assert support.lack(np.array([[0.15, 0.15]]))[0] == 0.0

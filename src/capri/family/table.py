@@ -30,8 +30,8 @@ _MAIN_SCALE = 0.5
 _MOST_COLUMNS = 12
 # Levels of a category share this much of what is learnt in the basis.
 _SIMILARITY = 0.5
-# Public rows that candidates are compared on.
-_ROWS = 1000
+# Public rows that candidates are compared on: so many for each coordinate, within limits.
+_ROWS_EACH, _FEWEST, _MOST = 6, 300, 1000
 # Coordinates below this share of the expected variance are left out.
 _NEGLIGIBLE = 1e-9
 
@@ -98,9 +98,8 @@ class TableFamily:
         rest = kernel.diagonal(scores) - np.einsum("ij,ij->i", inside, inside)
         return np.asarray(self.scales[place] * np.maximum(rest, 1e-12))
 
-    def measured(self, sample: FloatArray) -> "TableFamily":
-        """With what the basis leaves out under the law of this sample."""
-        scores = (sample[:_ROWS] - self.middle) / self.width
+    def measured(self, scores: FloatArray) -> "TableFamily":
+        """With what the basis leaves out under the law of these scores."""
         untold = np.array([self._untold(scores, k).mean() for k in range(len(self.kernels))])
         rest = 1 - np.trace(self.covariances, axis1=1, axis2=2)
         return replace(self, unexplained=untold, lacking=np.clip(rest / untold, 0.0, 1.0))
@@ -126,7 +125,7 @@ def table_family(
     reach = tuple((width[list(numbers)] * (sqrt(len(numbers)) / 2)).tolist())
     rough = _on(numbers, Matern(nu=2.5, lengthscale=reach), categories)
     basis, _ = spectral_basis(rough, sample, tolerance=tolerance, max_rank=max_rank)
-    few = sample[:_ROWS]
+    few = sample[: min(_MOST, max(_FEWEST, _ROWS_EACH * max_rank))]
     v = basis.coordinates(few)
     few = (few - middle) / width
     spectrum, vectors = np.linalg.eigh(v.T @ v / len(few))
@@ -156,7 +155,7 @@ def table_family(
         lacking=np.ones(len(named)),
         unexplained=np.ones(len(named)),
     )
-    return family.measured(sample)
+    return family.measured(few)
 
 
 def _candidates(

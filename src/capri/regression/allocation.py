@@ -89,7 +89,7 @@ def expected_moments(law: Law, shape: Shape) -> tuple[FloatArray, float]:
     psi = law.sample @ shape.whitening
     leverage = np.maximum(np.einsum("ij,ij->i", psi, psi), 1e-300)
     weights = np.minimum(1.0, shape.clip_norm**2 / leverage)
-    return (psi * weights[:, None]).T @ psi / len(psi), float(weights.mean())
+    return law.mass * (psi * weights[:, None]).T @ psi / len(psi), law.mass * float(weights.mean())
 
 
 def next_reach(error: float, noise_variance: float) -> float:

@@ -73,6 +73,11 @@ class Setting:
         return grid.noise_units / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
 
 
+def tells_tails(reach: FloatArray) -> bool:
+    """What exceeds the reach is told by a tail, unless nothing can exceed it."""
+    return bool((reach < 1).all())
+
+
 class Engine:
     """The public state between stages. It never sees a row: sums come in, releases go out."""
 
@@ -121,8 +126,7 @@ class Engine:
             targets=setting.targets,
             baseline=setting.basis.transform @ self._baseline(),
             reach=reach,
-            # What exceeds the reach is told by a tail, unless nothing can.
-            grid=setting.grid(rows, tails=bool((reach < 1).all())),
+            grid=setting.grid(rows, tails=tells_tails(reach)),
         )
 
     def _baseline(self) -> FloatArray:

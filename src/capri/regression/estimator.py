@@ -3,6 +3,9 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from html import escape
+from math import sqrt
 from statistics import NormalDist
 from typing import Any, Self
 
@@ -13,9 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.checks import between
 from capri.errors import BudgetError, ConfigurationError, StorageError
+from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
-from capri.privacy.ledger import Ledger
+from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import sphere
 from capri.regression.decode import PARTS, ErrorWidth, Model
@@ -32,7 +36,14 @@ from capri.regression.sources import (
     one_block,
 )
 from capri.regression.stage import EVERYONE, StagePlan
-from capri.regression.tables import checked_block, checked_features, checked_rows, finite_rows
+from capri.regression.stages import Stages, stages_of
+from capri.regression.tables import (
+    as_weights,
+    checked_block,
+    checked_features,
+    checked_rows,
+    finite_rows,
+)
 
 # The noise of sphere reports hardly depends on their length; this one stands for all.
 _TYPICAL_DIMENSION = 32
@@ -70,10 +81,12 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         The ridge; by default the one of largest evidence.
     y_bounds : (low, high), optional
         Range of y, or of every output. Values outside are clipped.
-    X_bounds : (low, high), optional
-        The box from which the basis and the public law are drawn.
-    public_X : array, optional
-        Public rows that look like those of X: better than a box.
+    X_bounds : (low, high), list of pairs, mapping by name or Schema, optional
+        The box from which the basis and the public law are drawn. A mapping declares named columns:
+        ``{"age": (18, 98), "plan": ["free", "pro"], "member": bool}``.
+    public_X : array or data frame, optional
+        Public rows that look like those of X: better than a box. Named columns that are not all
+        numbers declare levels and ranges.
     rank : "auto" or int
         Number of basis coordinates.
     calibration : {"analytic", "paper"}
@@ -82,6 +95,8 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         For simulations only: a seed makes the noise repeatable and protects nobody.
     stream_rows : int
         Number of rows that ``partial_fit`` is planned for.
+    weight_bound : float
+        Largest ``sample_weight``; larger ones are cut. A row of this weight counts in full.
 
     Bounds that are not given are taken from the data, with a :class:`PrivacyLeakWarning` and
     without a certificate.
@@ -93,6 +108,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     (1,)
     """
 
+    weight_bound = 1.0  # of estimators that were pickled before they had one
     _open: _Open | None = None
     _engine: Engine
     _awaited: tuple[Engine, bytes, int] | None = None
@@ -113,6 +129,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         calibration: str = "analytic",
         random_state: Any = None,
         stream_rows: int = 100_000,
+        weight_bound: float = 1.0,
     ) -> None:
         self.kernel = kernel
         self.epsilon = epsilon
@@ -125,32 +142,55 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.calibration = calibration
         self.random_state = random_state
         self.stream_rows = stream_rows
+        self.weight_bound = weight_bound
 
     # -- fitting ----------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit on arrays, Dask collections, a Parquet path (y names columns) or chunks ``(X, y)``.
 
         Rows are split by public lots into stages; each stage is released once, with the full
         budget, because nobody's row is in two of them. An iterator can be read only once: its rows
-        make a single stage.
+        make a single stage. ``sample_weight`` is private like the rows, and goes with arrays and
+        data frames.
         """
         # All or nothing: a fit that fails leaves what was fitted before as it was.
         fresh = type(self)(**self.get_params(deep=False))
-        if is_chunks(X, y) and isinstance(X, Iterator):
+        if is_chunks(X, y) and isinstance(X, Iterator) and sample_weight is None:
             fresh._fit_stream(X)
         else:
-            fresh._fit_stages(X, y)
+            fresh._fit_stages(X, y, sample_weight)
+        fresh.past_events_ = self._earlier(fresh)
         for name in filter(_is_fitted, [*vars(self)]):
             delattr(self, name)
         for name in filter(_is_fitted, vars(fresh)):
             setattr(self, name, getattr(fresh, name))
         return self
 
-    def _fit_stages(self, X: Any, y: Any) -> None:
+    def _earlier(self, fresh: Self) -> tuple[ReleaseEvent, ...]:
+        """Releases of earlier fits of this estimator, and a word about what they add up to.
+
+        Of each fit the most expensive: nobody is in two of its stages. Gaussian releases of the
+        same people compose by ``mu^2 = sum mu_i^2``.
+        """
+        past = tuple(getattr(self, "past_events_", ()))
+        ledger = getattr(self, "ledger_", None)
+        if ledger is not None and self._private:
+            past = (*past, *_costliest(ledger))
+        if fresh.ledger_ is not None and fresh._private and past:
+            delta = fresh.ledger_.budget.delta
+            events = (*past, *_costliest(fresh.ledger_))
+            spent = delivered_epsilon(sqrt(sum(event.mu**2 for event in events)), delta)
+            warn_of_leak(
+                f"this is fit {len(events)} of one estimator: people who are in all of them have "
+                f"spent epsilon {spent:.3g} together, at delta {delta:g}"
+            )
+        return past
+
+    def _fit_stages(self, X: Any, y: Any, sample_weight: Any = None) -> None:
         """Stage after stage over rows that can be read again."""
         options = checked(self)
-        source = self._source(X, y)
+        source = self._source(X, y, sample_weight, options)
         streams = options.streams()
         engine = options.engine(streams, source, source.rows, staged=True)
         ledger = options.ledger()
@@ -171,20 +211,22 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             raise ConfigurationError("there are no rows: give at least one chunk (X, y)")
         self.release()
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows to the one open stage; :meth:`release`, or the first prediction, closes it."""
         options = checked(self)
         first = not self.__sklearn_is_fitted__()
         self._check_open()
-        X, y = checked_rows(self, X, y, reset=first)
+        X, y = checked_rows(self, X, y, reset=first, schema=options.schema)
         if first:
-            self._one_dimensional = y.ndim == 1
+            self._one_dimensional, self.schema_ = y.ndim == 1, options.schema
         y = y.reshape(len(y), -1)
         state = self._open or self._opened(options, X, y)
         if y.shape[1] != state.engine.setting.outputs:
             raise ConfigurationError(
                 f"y must have {state.engine.setting.outputs} outputs as before, got {y.shape[1]}"
             )
+        if sample_weight is not None:
+            y = np.hstack([y, as_weights(sample_weight, options.weight_bound, len(y))])
         state.total = state.total + state.plan.total(X, y, state.rows)
         state.rows += len(X)
         self._open = state
@@ -282,14 +324,23 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self._adopt(engine, None, private=False)
         return self
 
-    def _source(self, X: Any, y: Any) -> Source:
+    def _source(self, X: Any, y: Any, sample_weight: Any, options: Options) -> Source:
         """Rows as a source, all of them checked before anything is released."""
+        self.schema_ = options.schema
         if not (is_dask(X) or is_path(X) or is_chunks(X, y)):
-            X, y = checked_rows(self, X, y, reset=True)
+            X, y = checked_rows(self, X, y, reset=True, schema=options.schema)
             self._one_dimensional = y.ndim == 1
-            return one_block(X, y.reshape(len(y), -1))
-        source, names = blocks_of(X, y, checked_block)
+            y = y.reshape(len(y), -1)
+            if sample_weight is None:
+                return one_block(X, y)
+            weights = as_weights(sample_weight, options.weight_bound, len(y))
+            return one_block(X, np.hstack([y, weights]), weighted=True)
+        if sample_weight is not None:
+            raise ConfigurationError("sample_weight goes with arrays and data frames in memory")
+        source, names = blocks_of(X, y, partial(checked_block, schema=options.schema))
         self.n_features_in_ = source.columns
+        if options.schema is not None:
+            self.n_features_in_ = len(options.schema.columns)
         if names is not None and all(isinstance(name, str) for name in names):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         self._one_dimensional = source.outputs == 1
@@ -381,7 +432,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     def _known(self, X: Any) -> tuple[FloatArray, BoolArray]:
         """Rows of numbers, and which of them were."""
-        X = checked_features(self, X)
+        X = checked_features(self, X, getattr(self, "schema_", None))
         known = finite_rows(X)[:, None]
         return np.where(known, X, 0.0), known
 
@@ -419,7 +470,15 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             declaration=declaration,
             audit=audit,
             digests=None if self.ledger_ is None else fit_digests(self._engine),
+            earlier_fits=len(getattr(self, "past_events_", ())),
         )
+
+    @property
+    def stages_(self) -> Stages:
+        """Every stage that was released, as a table."""
+        check_is_fitted(self)
+        self.release()
+        return stages_of(self._engine)
 
     # -- manners ----------------------------------------------------------------------------------
 
@@ -432,6 +491,18 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         tags.input_tags.allow_nan = True  # a refusal would tell of the row
         return tags
 
+    def _repr_html_inner(self) -> str:
+        """The diagram of scikit-learn, and what was released; open rows stay as they are."""
+        diagram = str(super()._repr_html_inner())
+        if not hasattr(self, "model_"):
+            return diagram
+        spent = "no budget" if self.ledger_ is None else str(self.ledger_.budget)
+        about = f"<p>{self.n_rows_:,} rows under {escape(spent)}, rank {self.rank_}</p>"
+        return diagram + about + stages_of(self._engine)._repr_html_()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_inner()}
+
     def __getstate__(self) -> Any:
         if self._open is not None:
             raise StorageError(
@@ -439,6 +510,11 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                 "call release first"
             )
         return super().__getstate__()
+
+
+def _costliest(ledger: Ledger) -> tuple[ReleaseEvent, ...]:
+    """What a fit cost those whom it cost most."""
+    return tuple(sorted(ledger.events, key=lambda event: -event.mu)[:1])
 
 
 def _is_fitted(name: str) -> bool:

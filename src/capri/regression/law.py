@@ -4,8 +4,9 @@ Released second moments say where the rows are. The public sample is tilted unti
 
     weight of x = exp(beta . z(x)),   z = columns, squares, products, whether at an end,
 
-with ``beta`` near 0 by a Gaussian prior. A few numbers stand for the whole law, so they are
-measured well where single entries of a covariance drown in noise. Post-processing.
+with ``beta`` near 0 by a Gaussian prior, and ``mass`` is the share of rows that count: those with a
+missing cell do not, and a small weight counts little. A few numbers stand for the whole law, so
+they are measured well where single entries of a covariance drown in noise. Post-processing.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ class Law:
     sample: FloatArray
     covariance: FloatArray
     rows: FloatArray | None = None
+    mass: float = 1.0
 
     @classmethod
     def of(cls, sample: FloatArray, rows: FloatArray | None = None) -> "Law":
@@ -47,7 +49,8 @@ class Law:
         if self.rows is None or not seen:
             return self
         tilts = _directions(self.rows)
-        weights = _weights(tilts, _tilt(self, tilts[:_ROWS], seen))
+        beta, mass = _tilt(self, tilts[:_ROWS], seen)
+        weights = _weights(tilts, beta)
         # Systematic resampling: as often as weights say, up to rounding, and no randomness.
         edges = np.cumsum(weights) / weights.sum()
         places = np.searchsorted(edges, (np.arange(len(edges)) + 0.5) / len(edges))
@@ -60,6 +63,7 @@ class Law:
             sample=chosen,
             covariance=chosen.T @ chosen / len(chosen),
             rows=self.rows[places],
+            mass=mass,
         )
 
 
@@ -107,11 +111,11 @@ def _weights(tilts: FloatArray, beta: FloatArray) -> FloatArray:
     return np.asarray(weights / weights.mean())
 
 
-def _tilt(law: Law, tilts: FloatArray, seen: Sequence[Seen]) -> FloatArray:
-    """``beta`` that explains the released moments best.
+def _tilt(law: Law, tilts: FloatArray, seen: Sequence[Seen]) -> tuple[FloatArray, float]:
+    """``beta`` and the mass that explain the released moments best.
 
-    Least squares of ``n E[weight w^2 psi psi^T] - released`` over entries of the coordinates of
-    largest moments, each by its noise.
+    Least squares of ``n mass E[weight w^2 psi psi^T] - released`` over entries of the coordinates
+    of largest moments, each by its noise.
     """
     stages: list[tuple[FloatArray, FloatArray, FloatArray, float]] = []
     for each in seen:
@@ -126,18 +130,20 @@ def _tilt(law: Law, tilts: FloatArray, seen: Sequence[Seen]) -> FloatArray:
         scatter = np.sqrt(each.deviation**2 * (1 + np.eye(len(chosen))) + chance**2 + 1e-300)
         stages.append((moments, released / scatter, 1 / scatter, float(each.rows)))
 
-    def loss(beta: FloatArray) -> tuple[float, FloatArray]:
-        weights = _weights(tilts, beta)
-        value, slope = 0.5 * float(beta @ beta) / _STIFFNESS**2, np.zeros(len(weights))
+    def loss(place: FloatArray) -> tuple[float, FloatArray]:
+        beta, mass = place[:-1], float(np.exp(place[-1]))
+        weights = mass * _weights(tilts, beta)
+        value, slope = 0.5 * float(place @ place) / _STIFFNESS**2, np.zeros(len(weights))
         for moments, released, precision, rows in stages:
             expected = rows * ((moments * weights[:, None]).T @ moments) / len(moments)
             away = expected * precision - released
             value += 0.25 * float((away**2).sum())
             pull = away * precision
             slope += 0.5 * rows / len(moments) * np.einsum("ij,ij->i", moments @ pull, moments)
-        slope = weights * (slope - float(weights @ slope) / len(weights))
-        return value, tilts.T @ slope + beta / _STIFFNESS**2
+        total = float(weights @ slope)
+        slope = weights * (slope - total / (mass * len(weights)))
+        return value, np.append(tilts.T @ slope, total) + place / _STIFFNESS**2
 
-    start: Any = np.zeros(tilts.shape[1])
+    start: Any = np.zeros(tilts.shape[1] + 1)
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
-    return np.asarray(found.x)
+    return np.asarray(found.x[:-1]), min(float(np.exp(found.x[-1])), 1.0)

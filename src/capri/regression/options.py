@@ -23,11 +23,14 @@ from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.regression.allocation import SIGNAL, choose_stages, matrix_root
 from capri.regression.callers import inside_model_selection, transformers_fitted_on_the_data
+from capri.regression.columns import categories_of, schema_of, schema_rows
 from capri.regression.engine import Engine, Setting
 from capri.regression.law import Law
 from capri.regression.priors import FunctionPrior, family_prior, told_prior
 from capri.regression.sources import Source
 from capri.regression.stage import MARGIN, Targets
+from capri.regression.tables import encoded
+from capri.schema import Schema
 
 # Public rows that stand for the law of X: some for each row of the data, within limits.
 _LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 13
@@ -61,6 +64,8 @@ class Options:
     y_bounds: Any
     public_rows: Any
     random_state: Any
+    schema: Schema | None = None
+    weight_bound: float = 1.0
 
     @property
     def from_data(self) -> tuple[str, ...]:
@@ -136,9 +141,9 @@ class Options:
             )
         if self.budget is not None and noise is None:  # reports have a delta of 0
             warn_of_large_delta(self.budget, stacklevel=_CALLER - 1)
-        box, targets, sample = self._public(streams.public, source, rows)
+        box, targets, sample, near = self._public(streams.public, source, rows)
         with one_blas_thread():
-            basis, prior, few = self._basis(box, sample, rows)
+            basis, prior, few = self._basis(box, near, rows)
             setting = Setting(
                 basis=basis,
                 law=Law.of(basis.coordinates(few)),
@@ -164,7 +169,10 @@ class Options:
         tolerance = _TOLERANCE if self.rank is None else 0.0
         few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
         if _is_auto(self.kernel):
-            family = table_family(*box, few, max_rank=wanted, tolerance=tolerance)
+            places = categories_of(self.schema)
+            family = table_family(
+                *box, few, max_rank=wanted, tolerance=tolerance, categories=places
+            )
             prior = family_prior(family, SIGNAL)
             return family.basis, prior, few
         kernel = checked_kernel(self.kernel, *box)
@@ -196,12 +204,15 @@ class Options:
 
     def _public(
         self, generator: np.random.Generator, source: Source, rows: int
-    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray]:
-        """The box, the scale of y and the public sample."""
+    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
+        """The box, the scale of y, the public sample, and the rows of it that coordinates suit."""
         columns = source.columns
         ranges = source.ranges() if self.from_data else None
         if ranges is not None:
             low, high, low_y, high_y = ranges
+            low_y, high_y = low_y[: source.outputs], high_y[: source.outputs]
+        if self.schema is not None:
+            return self._declared(generator, source, rows)
         if self.public_rows is not None:
             public = _checked_rows(self.public_rows, columns)
             low, high = public.min(axis=0), public.max(axis=0)
@@ -213,13 +224,32 @@ class Options:
             low_y, high_y = checked_bounds("y_bounds", self.y_bounds, source.outputs)
         if self.public_rows is None:
             wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
-            sample = _box_rows(generator, low, high, wanted)
+            sample = near = _box_rows(generator, low, high, wanted)
         else:
-            sample = generator.permutation(public)[:_MOST_LAW]
+            sample = near = generator.permutation(public)[:_MOST_LAW]
             if self.X_bounds is not None:  # rows may be where no public one is
                 extra = _box_rows(generator, *bounds, int(_BOX_SHARE * len(sample)))
                 sample = generator.permutation(np.concatenate([sample, extra]))
-        return (low, high), Targets(low=low_y, high=high_y), sample
+        return (low, high), Targets(low=low_y, high=high_y), sample, near
+
+    def _declared(
+        self, generator: np.random.Generator, source: Source, rows: int
+    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
+        """The same where columns were declared: numbers in [0, 1], and indicators."""
+        assert self.schema is not None
+        if self.y_bounds is not None:
+            low_y, high_y = checked_bounds("y_bounds", self.y_bounds, source.outputs)
+        else:
+            low_y, high_y = (each[: source.outputs] for each in source.ranges()[2:])
+        low, high = np.zeros(source.columns), np.ones(source.columns)
+        wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
+        sample = schema_rows(self.schema, generator, wanted)
+        if self.public_rows is not None:
+            public = encoded(self.public_rows, self.schema)
+            public = generator.permutation(public[np.isfinite(public).all(axis=1)])[:_MOST_LAW]
+            extra = sample[: max(1, int(_BOX_SHARE * len(public)))]
+            sample = generator.permutation(np.concatenate([public, extra]))
+        return (low, high), Targets(low=low_y, high=high_y), sample, sample
 
 
 def _box_rows(
@@ -247,6 +277,8 @@ def checked(estimator: Any) -> Options:
         calibration=one_of("calibration", estimator.calibration, ("analytic", "paper")),
         stream_rows=whole("stream_rows", estimator.stream_rows),
         public_rows=estimator.public_X,
+        schema=schema_of(estimator.X_bounds, estimator.public_X),
+        weight_bound=positive("weight_bound", estimator.weight_bound),
         **{name: getattr(estimator, name) for name in _UNCHECKED},
     )
 
@@ -256,18 +288,25 @@ def _is_auto(value: Any) -> bool:
 
 
 def checked_bounds(name: str, bounds: Any, columns: int) -> tuple[FloatArray, FloatArray]:
-    """``(low, high)``: numbers for all columns, or one number each."""
+    """``(low, high)``, numbers for all columns or one each; or a list of pairs, one per column."""
     try:
+        if isinstance(bounds, list | np.ndarray) and np.shape(bounds) == (columns, 2):
+            bounds = np.asarray(bounds, dtype=np.float64).T
         low, high = (
             np.broadcast_to(np.asarray(bound, dtype=np.float64), (columns,)).copy()
             for bound in bounds
         )
     except (TypeError, ValueError):
         raise ShapeError(
-            f"{name} must be (low, high), numbers or one per column ({columns})"
+            f"{name} must be (low, high), numbers or one per column ({columns}), or a list of "
+            f"{columns} pairs"
         ) from None
-    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-        raise ConfigurationError(f"{name} must be finite with low < high in every column")
+    wrong = ~(np.isfinite(low) & np.isfinite(high) & (low < high))
+    if wrong.any():
+        raise ConfigurationError(
+            f"{name} must be finite with low < high in every column, which column "
+            f"{int(np.flatnonzero(wrong)[0])} has not"
+        )
     return low, high
 
 

@@ -131,13 +131,17 @@ class StagePlan:
 
         Total: every row gives a bounded contribution. One with a NaN or an infinity in it gives
         zeros and still has its number and its lot; to refuse it, or to leave it out, would show.
+        Where y has a column more than there are targets, it is a weight in [0, 1]: features and
+        target are multiplied with its root.
         """
+        y, weights = y[:, : self.grid.targets], y[:, self.grid.targets :]
         sensible = finite_rows(X, y)[:, None]
         with np.errstate(all="ignore"):  # a warning would tell of the row that overflows
             features, target = self._encoded(
                 np.where(sensible, X, 0.0), np.where(sensible, y, self.targets.middle)
             )
-        return np.where(sensible, features, 0.0), np.where(sensible, target, 0.0)
+        roots = np.sqrt(weights) if weights.shape[1] else 1.0
+        return np.where(sensible, features, 0.0) * roots, np.where(sensible, target, 0.0) * roots
 
     def _encoded(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The contributions of rows of finite numbers."""
