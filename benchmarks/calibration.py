@@ -80,8 +80,8 @@ def picture(rows: list[dict[str, Any]]) -> None:
 
     figure = new_figure(
         13.0,
-        6.4,
-        "Intervals hold what they promise, and are wide where no rows are",
+        7.0,
+        "Coverage of intervals, where rows are and where they are not",
         f"Share of points at which the true function lies in the interval, against its level. Mean "
         f"of up to {FUNCTIONS} functions; epsilon 1.",
     )
@@ -102,8 +102,9 @@ def picture(rows: list[dict[str, Any]]) -> None:
         if place >= 5:
             axes.set_xlabel("level")
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.subplots_adjust(left=0.05, right=0.98, wspace=0.25, hspace=0.45, bottom=0.15, top=0.82)
-    figure.legend(handles, labels, loc="lower center", ncol=3, frameon=False, fontsize=9)
+    figure.subplots_adjust(left=0.05, right=0.98, wspace=0.25, hspace=0.75, bottom=0.2, top=0.84)
+    figure.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 0.05), ncol=3,
+                  frameon=False, fontsize=9)  # fmt: skip
     (common.FIGURES / "calibration.png").write_bytes(to_bytes(figure, "png"))
 
 
