@@ -82,7 +82,8 @@ class PrivateKernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             if self.epsilon != float("inf"):
                 warn_of_leak(
                     "classes not given: taken from the data, which is not private. Give classes "
-                    "that are known without looking at the data"
+                    "that are known without looking at the data",
+                    stacklevel=3,
                 )
         else:
             classes = np.asarray(list(self.classes))

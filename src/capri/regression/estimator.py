@@ -4,8 +4,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from html import escape
-from math import sqrt
 from statistics import NormalDist
 from typing import Any, Self
 
@@ -16,10 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.checks import between
 from capri.errors import BudgetError, ConfigurationError, StorageError
-from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
-from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import sphere
 from capri.regression.decode import PARTS, ErrorWidth, Model
@@ -27,6 +24,7 @@ from capri.regression.devices import ReportPlan, read_reports
 from capri.regression.digests import fit_digests
 from capri.regression.engine import Engine
 from capri.regression.options import Options, checked, warn_of_leak
+from capri.regression.refits import earlier_events
 from capri.regression.sources import (
     Source,
     blocks_of,
@@ -36,7 +34,7 @@ from capri.regression.sources import (
     one_block,
 )
 from capri.regression.stage import EVERYONE, StagePlan
-from capri.regression.stages import Stages, stages_of
+from capri.regression.stages import ShownWithStages
 from capri.regression.tables import (
     as_weights,
     checked_block,
@@ -62,7 +60,12 @@ class _Open:
     process: int
 
 
-class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateKernelRidge(
+    ShownWithStages,
+    MultiOutputMixin,  # type: ignore[misc]
+    RegressorMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Kernel ridge regression with differential privacy.
 
     Everything learnt from ``X`` and ``y`` passes one gate with noise: replacing any one row
@@ -160,32 +163,12 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             fresh._fit_stream(X)
         else:
             fresh._fit_stages(X, y, sample_weight)
-        fresh.past_events_ = self._earlier(fresh)
+        fresh.past_events_ = earlier_events(self, fresh)
         for name in filter(_is_fitted, [*vars(self)]):
             delattr(self, name)
         for name in filter(_is_fitted, vars(fresh)):
             setattr(self, name, getattr(fresh, name))
         return self
-
-    def _earlier(self, fresh: Self) -> tuple[ReleaseEvent, ...]:
-        """Releases of earlier fits of this estimator, and a word about what they add up to.
-
-        Of each fit the most expensive: nobody is in two of its stages. Gaussian releases of the
-        same people compose by ``mu^2 = sum mu_i^2``.
-        """
-        past = tuple(getattr(self, "past_events_", ()))
-        ledger = getattr(self, "ledger_", None)
-        if ledger is not None and self._private:
-            past = (*past, *_costliest(ledger))
-        if fresh.ledger_ is not None and fresh._private and past:
-            delta = fresh.ledger_.budget.delta
-            events = (*past, *_costliest(fresh.ledger_))
-            spent = delivered_epsilon(sqrt(sum(event.mu**2 for event in events)), delta)
-            warn_of_leak(
-                f"this is fit {len(events)} of one estimator: people who are in all of them have "
-                f"spent epsilon {spent:.3g} together, at delta {delta:g}"
-            )
-        return past
 
     def _fit_stages(self, X: Any, y: Any, sample_weight: Any = None) -> None:
         """Stage after stage over rows that can be read again."""
@@ -473,13 +456,6 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             earlier_fits=len(getattr(self, "past_events_", ())),
         )
 
-    @property
-    def stages_(self) -> Stages:
-        """Every stage that was released, as a table."""
-        check_is_fitted(self)
-        self.release()
-        return stages_of(self._engine)
-
     # -- manners ----------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -491,18 +467,6 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         tags.input_tags.allow_nan = True  # a refusal would tell of the row
         return tags
 
-    def _repr_html_inner(self) -> str:
-        """The diagram of scikit-learn, and what was released; open rows stay as they are."""
-        diagram = str(super()._repr_html_inner())
-        if not hasattr(self, "model_"):
-            return diagram
-        spent = "no budget" if self.ledger_ is None else str(self.ledger_.budget)
-        about = f"<p>{self.n_rows_:,} rows under {escape(spent)}, rank {self.rank_}</p>"
-        return diagram + about + stages_of(self._engine)._repr_html_()
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_inner()}
-
     def __getstate__(self) -> Any:
         if self._open is not None:
             raise StorageError(
@@ -510,11 +474,6 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
                 "call release first"
             )
         return super().__getstate__()
-
-
-def _costliest(ledger: Ledger) -> tuple[ReleaseEvent, ...]:
-    """What a fit cost those whom it cost most."""
-    return tuple(sorted(ledger.events, key=lambda event: -event.mu)[:1])
 
 
 def _is_fitted(name: str) -> bool:

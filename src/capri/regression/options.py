@@ -341,6 +341,6 @@ def _checked_rows(public_rows: Any, columns: int) -> FloatArray:
     return rows
 
 
-def warn_of_leak(message: str) -> None:
+def warn_of_leak(message: str, stacklevel: int = _CALLER) -> None:
     """Warn, at the line that called the estimator, of what weakens its guarantee."""
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=_CALLER)
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=stacklevel)

@@ -1,6 +1,10 @@
 """The stages of a fit as a table, in a terminal and in a notebook."""
 
+from html import escape
 from math import sqrt
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
 
 from capri.notebook import Row, html_table, text_table
 from capri.regression.engine import Engine
@@ -15,6 +19,30 @@ class Stages(tuple[Row, ...]):
 
     def _repr_html_(self) -> str:
         return html_table(self) if self else "<p>no stages</p>"
+
+
+class ShownWithStages:
+    """An estimator that shows its stages beside scikit-learn's diagram; open rows stay open."""
+
+    _engine: Engine
+
+    @property
+    def stages_(self) -> Stages:
+        """Every stage that was released, as a table."""
+        check_is_fitted(self, "model_")
+        return stages_of(self._engine)
+
+    def _repr_html_inner(self) -> str:
+        diagram = str(super()._repr_html_inner())  # type: ignore[misc]
+        if not hasattr(self, "model_"):
+            return diagram
+        ledger, rows, rank = (getattr(self, name) for name in ("ledger_", "n_rows_", "rank_"))
+        spent = "no budget" if ledger is None else str(ledger.budget)
+        about = f"<p>{rows:,} rows under {escape(spent)}, rank {rank}</p>"
+        return diagram + about + stages_of(self._engine)._repr_html_()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_inner()}
 
 
 def stages_of(engine: Engine) -> Stages:
