@@ -42,17 +42,16 @@ class Released:
         """Its number."""
         return self.release.plan.epoch
 
-    @property
-    def units(self) -> np.ndarray:
-        """The released integers."""
+    def is_sum(self, units: np.ndarray) -> bool:
+        """Whether these integers were released, as numbers and to the last bit.
+
+        Integers become numbers here and not the other way round: sums above 2^53 are rounded on
+        their way, and of combinations of second moments they soon are.
+        """
         plan, vector = self.release.plan, self.release.vector
         if plan.message is None:
-            units = vector / plan.grid.step
-        else:  # each block has a unit of its own
-            units = vector / plan.message.numbers(np.ones(len(vector), dtype=np.int64))
-        rounded = np.rint(units)
-        assert np.abs(units - rounded).max(initial=0.0) < 1e-3, "a release with noise"
-        return rounded.astype(np.int64)
+            return np.array_equal(vector, units * plan.grid.step)
+        return np.array_equal(vector, plan.message.numbers(units))  # blocks have their own units
 
 
 def released_in(url: str, kernel: Kernel) -> tuple[Released, ...]:
@@ -138,8 +137,7 @@ class Recount:
         total = np.zeros(released.release.plan.dimension, dtype=np.int64)
         for row in rows:
             total += self._units(row, ())
-        rest = released.units - total
-        assert self._explained(rest, [row for row in rows if row.doubtful]), (
+        assert self._explained(total, [row for row in rows if row.doubtful]), (
             f"the sum of epoch {released.epoch} is not that of what was acknowledged"
         )
 
@@ -163,8 +161,8 @@ class Recount:
         pairs = problem.actions.chosen(context, action)
         return self._encoder.total(segment, pairs, place, action, np.array([reward]))
 
-    def _explained(self, rest: np.ndarray, doubtful: list[Row]) -> bool:
-        """Whether some choice of what is in doubt makes up the rest."""
+    def _explained(self, total: np.ndarray, doubtful: list[Row]) -> bool:
+        """Whether the total and some choice of what is in doubt were released."""
         number = sum(len(row.doubtful) for row in doubtful)
         assert number <= MOST_IN_DOUBT, f"{number} rewards of one epoch are in doubt"
         choices = []
@@ -177,8 +175,7 @@ class Recount:
             )
             choices.append([self._units(row, extra) - without for extra in picked])
         return any(
-            not np.any(rest - sum(choice, start=np.zeros_like(rest)))
-            for choice in product(*choices)
+            self._released.is_sum(sum(choice, start=total)) for choice in product(*choices)
         )
 
 

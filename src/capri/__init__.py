@@ -76,7 +76,9 @@ if typing.TYPE_CHECKING:
     from capri.privacy.promise import PrivacyModel as PrivacyModel
     from capri.privacy.promise import Promise as Promise
     from capri.regression import ErrorWidth as ErrorWidth
+    from capri.regression import PrivateKernelClassifier as PrivateKernelClassifier
     from capri.regression import PrivateKernelRidge as PrivateKernelRidge
+    from capri.regression import PublicScaler as PublicScaler
     from capri.regression.devices import ReportPlan as ReportPlan
     from capri.schema import Boolean as Boolean
     from capri.schema import Categorical as Categorical
@@ -139,7 +141,12 @@ _NAMES = {
     "capri.privacy.certificate": ("Certificate", "Declaration"),
     "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),
     "capri.privacy.promise": ("PrivacyModel", "Promise"),
-    "capri.regression": ("ErrorWidth", "PrivateKernelRidge"),
+    "capri.regression": (
+        "ErrorWidth",
+        "PrivateKernelClassifier",
+        "PrivateKernelRidge",
+        "PublicScaler",
+    ),
     "capri.regression.devices": ("ReportPlan",),
     "capri.schema": ("Boolean", "Categorical", "Numeric", "Schema"),
     "capri.simulation": ("SimulationResult", "simulate"),

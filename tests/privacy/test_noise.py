@@ -299,7 +299,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
         (os.path.join("learners", "playing.py"), "PlayingLearner"): "public contexts for prices",
         (os.path.join("learners", "start", "prior.py"), ""): "public pairs of a prior",
         (os.path.join("learners", "whereabouts.py"), "Reach"): "public rows of the law",
-        (os.path.join("regression", "priors.py"), ""): "public pairs of a prior",
+        (os.path.join("regression", "as_prior.py"), ""): "public pairs of a prior",
         (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
         (os.path.join("report", "comparison.py"), ""): "sign flips of a permutation test",
         (os.path.join("rivals", "features.py"), ""): "random features of a simulated rival",

@@ -1,25 +1,42 @@
 """scikit-learn's own suite, but for what privacy forbids."""
 
+from typing import Any
+
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from capri import PrivateKernelRidge
+from capri import PrivateKernelClassifier, PrivateKernelRidge
 
-FORBIDDEN = {
+WEIGHTS = {
+    "check_all_zero_sample_weights_error": "demands that weights of 0 are refused: weights are "
+    "private, and a refusal would tell of them",
+    "check_sample_weight_equivalence_on_dense_data": "demands equal results for repeated and for "
+    "weighted rows: noise is drawn anew, and the number of rows is public and differs",
+}
+TARGETS = {
     "check_supervised_y_no_nan": "demands that NaN or infinity in y is refused: a refusal is an "
     "output, and would tell of one row"
 }
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_check_estimator_passes_but_for_what_privacy_forbids() -> None:
+@pytest.mark.parametrize(
+    ("estimator", "forbidden"),
+    [
+        (PrivateKernelRidge(), WEIGHTS | TARGETS),
+        pytest.param(PrivateKernelClassifier(), WEIGHTS, marks=pytest.mark.slow),
+    ],
+)
+def test_check_estimator_passes_but_for_what_privacy_forbids(
+    estimator: Any, forbidden: dict[str, str]
+) -> None:
     """Scikit-learn itself skips one more check without an optional package."""
     results = check_estimator(
-        PrivateKernelRidge(), expected_failed_checks=FORBIDDEN, on_fail=None, on_skip=None
+        estimator, expected_failed_checks=forbidden, on_fail=None, on_skip=None
     )
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
     assert not failed
     skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
     assert skipped <= {"check_array_api_input"}
-    assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(FORBIDDEN)
+    assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(forbidden)
     assert sum(r["status"] == "passed" for r in results) >= 50

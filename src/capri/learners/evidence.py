@@ -16,18 +16,13 @@ from functools import cached_property
 from math import log
 
 import numpy as np
-from scipy.linalg import lapack
-from scipy.optimize import minimize
 
 from capri.arrays import FloatArray
-from capri.family import Family
+from capri.family import Family, best_weights
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Posterior
 from capri.learners.priors import Prior
 from capri.learners.room import LEVEL_DEVIATION, Level, size_reach
 
-# Deviation of each log weight from its expectation, and of all of them together.
-_SPREAD, _COMMON = 1.5, 1.5
-_STEPS = 40
 # Directions with less information than this share of the largest are left out of the evidence.
 _NEGLIGIBLE = 1e-9
 
@@ -126,38 +121,3 @@ class EvidencePrior(Prior):
         grams = np.array([e.T @ each @ e for each in self.covariances])
         weights, likelihood = best_weights(b, grams, start, self.expected)
         return weights, likelihood + 0.5 * float(b @ b)
-
-
-def best_weights(
-    b: FloatArray, grams: FloatArray, start: FloatArray, expected: FloatArray
-) -> tuple[FloatArray, float]:
-    """Weights of largest evidence, and its logarithm up to a constant.
-
-    The better end of two ascents, from ``start`` and from ``expected``.
-
-    ``grams`` are ``E^T S_k E``.
-    """
-    count, size = len(expected), len(b)
-    precision = np.linalg.inv(_SPREAD**2 * np.eye(count) + _COMMON**2)
-    flat = grams.reshape(count, -1)
-
-    def loss(x: FloatArray) -> tuple[float, FloatArray]:
-        t = np.exp(np.clip(x, -30, 10))
-        total = (t @ flat).reshape(size, size)
-        total[np.diag_indices(size)] += 1.0
-        lower, _ = lapack.dpotrf(total, lower=1, clean=1)
-        inverse, _ = lapack.dpotri(lower, lower=1)
-        inverse = inverse + np.tril(inverse, -1).T
-        a = inverse @ b
-        away = x - expected
-        pull = precision @ away
-        value = 0.5 * float(b @ a) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ pull)
-        slope = flat @ (inverse - np.outer(a, a)).ravel()
-        return value, 0.5 * t * slope + pull
-
-    starts = [start] if np.array_equal(start, expected) else [start, expected]
-    found = [
-        minimize(loss, x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}) for x in starts
-    ]
-    best = min(found, key=lambda each: float(each.fun))
-    return np.asarray(best.x), -float(best.fun)

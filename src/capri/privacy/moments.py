@@ -10,6 +10,9 @@ vector ``sum t psi`` that the paper releases, and beside it the realised covaria
 while the two off-diagonal blocks alone, ``2 |t psi - t' psi'|^2``, already reach 8 (the same
 features, opposite targets). The noise on the vector is the same with and without the rest.
 
+A target may have a tail: a pair ``(t, u)`` in the unit disc instead of ``t`` in ``[-1, 1]``. What
+exceeds the range of ``t`` is told by ``u``, and ``|s|^2 <= 2`` as before: tails are free as well.
+
 Rows are rounded to integers before anything is multiplied, and products of integers below 2^53 are
 exact in floating point whatever BLAS does: any order, any chunking and any number of workers give
 the same bits.
@@ -47,6 +50,7 @@ class MomentGrid:
     bits: int
     limbs: int
     noise_units: float
+    tails: bool = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Estimators pickled by an earlier release call the noise by the name it had.
@@ -66,7 +70,7 @@ class MomentGrid:
     @property
     def size(self) -> int:
         """Rows of the moment matrix."""
-        return self.features + self.targets
+        return self.features + self.targets * (1 + self.tails)
 
     @property
     def coordinates(self) -> int:
@@ -81,13 +85,19 @@ class MomentGrid:
     def rounded(self, features: FloatArray, targets: FloatArray) -> FloatArray:
         """Rows ``[q, t]`` in limbs, for features of norm and targets of size at most 1.
 
-        Both limits are enforced here in exact integers, whatever is given.
+        With tails, targets are ``[t_1, ..., t_k, u_1, ..., u_k]``, each pair in the unit disc. All
+        limits are enforced here in exact integers, whatever is given.
         """
         whole = np.empty((len(features), self.size))
         scaled = np.rint(np.nan_to_num(features, posinf=0.0, neginf=0.0) * self.level)
         whole[:, : self.features] = within_norm(scaled, self.level)
         clipped = np.clip(np.nan_to_num(targets), -1.0, 1.0)
-        whole[:, self.features :] = np.rint(clipped * self.largest_target)
+        units = np.rint(clipped * self.largest_target)
+        if self.tails:
+            for output in range(self.targets):
+                pair = [output, self.targets + output]
+                units[:, pair] = within_norm(units[:, pair], self.largest_target)
+        whole[:, self.features :] = units
         if self.limbs == 1:
             return whole
         high = np.rint(whole / (1 << self.bits))
@@ -111,7 +121,13 @@ class MomentGrid:
 
 
 def make_moment_grid(
-    *, features: int, targets: int, rows: int, budget: Budget | None, calibration: str = "analytic"
+    *,
+    features: int,
+    targets: int,
+    rows: int,
+    budget: Budget | None,
+    calibration: str = "analytic",
+    tails: bool = False,
 ) -> MomentGrid:
     """The grid and the noise that a budget needs.
 
@@ -122,10 +138,20 @@ def make_moment_grid(
         if rows >= 1 << (62 - 2 * _EXACT_BITS):
             raise ConfigurationError(f"{rows} rows without privacy would overflow 64-bit integers")
         return MomentGrid(
-            features=features, targets=targets, bits=_EXACT_BITS, limbs=2, noise_units=0.0
+            features=features,
+            targets=targets,
+            bits=_EXACT_BITS,
+            limbs=2,
+            noise_units=0.0,
+            tails=tails,
         )
     plain = MomentGrid(
-        features=features, targets=targets, bits=_PRIVATE_BITS, limbs=1, noise_units=0.0
+        features=features,
+        targets=targets,
+        bits=_PRIVATE_BITS,
+        limbs=1,
+        noise_units=0.0,
+        tails=tails,
     )
     multiplier = noise_multiplier(budget, plain.coordinates) / 2
     if calibration == "paper":

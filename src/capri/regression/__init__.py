@@ -1,6 +1,8 @@
 """Private kernel ridge regression: the paper's estimator for any table of sensitive rows."""
 
+from capri.regression.classifier import PrivateKernelClassifier
 from capri.regression.decode import ErrorWidth
 from capri.regression.estimator import PrivateKernelRidge
+from capri.regression.scaler import PublicScaler
 
-__all__ = ["ErrorWidth", "PrivateKernelRidge"]
+__all__ = ["ErrorWidth", "PrivateKernelClassifier", "PrivateKernelRidge", "PublicScaler"]

@@ -12,6 +12,7 @@ from math import sqrt
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.regression.law import Law
 
 # Mean square of f, in units of the half range of y, expected before anything is known.
 SIGNAL = 0.1
@@ -45,19 +46,6 @@ class Shape:
     root: FloatArray
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Law:
-    """The public law of the rows in basis coordinates: a sample and its covariance."""
-
-    sample: FloatArray
-    covariance: FloatArray
-
-    @classmethod
-    def of(cls, sample: FloatArray) -> "Law":
-        """The law of a public sample of coordinates."""
-        return cls(sample=sample, covariance=sample.T @ sample / len(sample))
-
-
 def shape_stage(
     law: Law, root: FloatArray, *, rows: int, noise_variance: float, noise: float
 ) -> Shape:
@@ -70,7 +58,7 @@ def shape_stage(
     ``(m / a)^2 / (noise^2 C^2 + s^2 m)`` on ``eta``, and leaves ``l / (1 + information)``.
     """
     spread, vectors = np.linalg.eigh(root.T @ law.covariance @ root)
-    spread = np.maximum(spread, 0.0)
+    spread, vectors = np.maximum(spread[::-1], 0.0), vectors[:, ::-1]  # largest first
     white = root @ vectors  # white^T S white = diag(spread), white^T P^-1 white = I
     gains = 1 / (rows * spread / noise_variance + _RIDGES[:, None])
     leverages = np.maximum((law.sample[:_COMPARED] @ white) ** 2 @ gains.T, 1e-300)
@@ -101,7 +89,7 @@ def expected_moments(law: Law, shape: Shape) -> tuple[FloatArray, float]:
     psi = law.sample @ shape.whitening
     leverage = np.maximum(np.einsum("ij,ij->i", psi, psi), 1e-300)
     weights = np.minimum(1.0, shape.clip_norm**2 / leverage)
-    return (psi * weights[:, None]).T @ psi / len(psi), float(weights.mean())
+    return law.mass * (psi * weights[:, None]).T @ psi / len(psi), law.mass * float(weights.mean())
 
 
 def next_reach(error: float, noise_variance: float) -> float:
@@ -129,15 +117,15 @@ def rehearse(
 
 
 def choose_stages(
-    law: Law, prior: float, *, rows: int, noise: float
+    law: Law, root: FloatArray, *, rows: int, noise: float
 ) -> tuple[tuple[float, ...], int]:
     """The shares of rows of each stage, and the rank worth keeping.
 
+    ``root root^T`` is the expected prior covariance.
     The schedule of smallest predicted error, in the geometric mean over levels of noise in y.
     Coordinates are kept until those left out would lower the predicted mean square error, for a
     function larger than expected, by less than 0.5 %.
     """
-    root = sqrt(prior) * np.eye(law.sample.shape[1])
     scores = []
     fewest = max(_ROWS_PER_NOISE * noise, _ROWS_PER_COORDINATE * law.sample.shape[1])
     schedules = [shares for shares in _SCHEDULES if len(shares) == 1 or shares[0] * rows >= fewest]
@@ -148,7 +136,7 @@ def choose_stages(
         ]
         scores.append(float(np.log([error for error, _ in found]).sum()))
     best = schedules[int(np.argmin(scores))]
-    rough = _ROUGH * prior
+    rough = _ROUGH * np.einsum("ij,ij->i", root, root)
     error, posterior = rehearse(
         law, sqrt(_ROUGH) * root, rows=rows, shares=best, spread=_NOISES[0], noise=noise
     )

@@ -1,50 +1,43 @@
-"""From releases to a function: shrink the covariance, pool the stages, choose the ridge, predict.
+"""What a release tells, made ready for decoding, and what decoding makes of it: a function.
 
-All of this is post-processing of what left the gate. A stage tells, for each output,
-
-    g = M beta + noise,     beta = A^-1 (theta - baseline),
-
-with ``M`` the covariance it released and noise of covariance ``R = (sigma^2 + u^2) I + s^2 M``:
-privacy noise on the vector, what the noise on ``M`` does to it, and noise in y.
+All of this is post-processing of what left the gate. How stages are pooled is in
+:mod:`capri.regression.pooling`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from capri.arrays import FloatArray
 from capri.features import Basis, row_by_row
+from capri.regression.priors import FunctionPrior
 from capri.regression.stage import StageResult, Targets
+from capri.regression.support import Support
 
-# Prior variances of a coefficient, relative to the expected one, among which the evidence chooses.
-_PRIORS = 4.0 ** np.arange(-5, 13)
-# Strength of the hyper-prior that holds the scale near the expected one where data say little.
-_CERTAINTY = 0.1
-_ROUNDS = 4
-# Standard deviations of its own noise that are added to a measured variance.
-_CAUTION = 2.0
 # What an error is made of.
 PARTS = ("bias", "sampling", "privacy")
 # Rows predicted at once.
 _ROWS = 4096
+# Points and draws that tell how far the largest of all errors goes.
+_POINTS, _DRAWS = 500, 1000
 
 
 def shrunk_covariance(
     noisy: FloatArray, expected: FloatArray, deviation: float
-) -> tuple[FloatArray, float]:
+) -> tuple[FloatArray, FloatArray]:
     """The noisy covariance, moved towards the expected one as far as its noise calls for.
 
     James and Stein, shell by shell: entries ``(i, j)`` with ``2^k <= max(i, j) < 2^(k+1)`` keep
     the share ``max(0, 1 - noise / distance^2)`` of their distance from the expected value. Where
-    the public law is right the distance is all noise and goes; where it is wrong it stays. Also
-    returned: the variance of what is still wrong with an entry, on average.
+    the expected law is right the distance is all noise and goes; where it is wrong it stays. Also
+    returned: the variance of what is still wrong with each entry.
     """
-    if deviation == 0:
-        return noisy, 0.0
     size = len(noisy)
+    if deviation == 0:
+        return noisy, np.zeros((size, size))
     index = np.maximum(*np.indices((size, size)))
     shell = np.log2(index + 1).astype(np.int64)
     variance = deviation**2 * (1 + np.eye(size))
@@ -56,7 +49,7 @@ def shrunk_covariance(
         kept[inside] = max(0.0, 1 - float(variance[inside].sum()) / max(energy, 1e-300))
     values, vectors = np.linalg.eigh(expected + kept * distance)
     matrix = (vectors * np.maximum(values, 0.0)) @ vectors.T
-    return matrix, float((kept * variance).mean())
+    return matrix, kept * variance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,7 +59,7 @@ class Reading:
     result: StageResult
     weight: float
     covariance: FloatArray
-    error_variance: float
+    error_variance: FloatArray | float  # of each entry of the covariance; one for all in old files
     values: FloatArray
     vectors: FloatArray
     unwhiten: FloatArray  # A^-1
@@ -97,13 +90,21 @@ class Reading:
         """``sum w^2``, expected."""
         return max(self.result.plan.rows * self.weight, 1e-300)
 
-    def spread(self, output: int, guess: "Estimate") -> FloatArray:
-        """Eigenvalues ``sigma^2 + u^2 + s^2 m`` of ``R``, ``u^2`` from ``E|b|^2`` as guessed."""
-        privacy = float(self.result.noise[1][output]) ** 2
-        change = self.unwhiten @ (guess.mean - self.baseline[:, output])
-        size = change @ change + np.sum((self.unwhiten @ guess.covariance) * self.unwhiten)
-        noise = guess.noise_variance * self.values
-        return np.asarray(privacy + self.error_variance * float(size) + noise)
+    @property
+    def exact(self) -> bool:
+        """Whether it was released without noise."""
+        return self.result.plan.grid.noise_units == 0
+
+    def design(self) -> FloatArray:
+        """``M A^-1``: from coefficients to the vector."""
+        return self.covariance @ self.unwhiten
+
+    def uncertain(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
+        """Variance of ``(M - M^) b`` in each coordinate for ``theta - baseline`` of this law."""
+        change = self.unwhiten @ mean
+        squares = change**2 + np.sum((self.unwhiten @ covariance) * self.unwhiten, axis=1)
+        variances = np.broadcast_to(self.error_variance, self.covariance.shape)
+        return np.asarray(variances @ squares)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,131 +122,14 @@ class Estimate:
     privacy: FloatArray
     prior: float
     noise_variance: float
+    weights: FloatArray | None = None  # log weights of the candidates of the prior
+    tail_variance: float = 0.0  # of what later residuals exceed their reach by
+    misfit: float = 1.0  # residual chi-square of the releases over its expectation, at least 1
 
     @property
     def tau(self) -> float:
         """The ridge of kernel ridge regression that the prior amounts to."""
         return self.noise_variance / self.prior
-
-
-def decode(readings: list[Reading], output: int, *, prior: float, tau: float | None) -> Estimate:
-    """Pool all stages; the prior variance by evidence, or ``s^2 / tau`` where ``tau`` is given.
-
-    The noise in y, and what the noise on the covariance does, are found by fixed point: from the
-    residuals of the last stage under the estimate that the last guess led to.
-    """
-    last = readings[-1]
-    rank = len(last.unwhiten)
-    doubt = float(last.result.noise[2][output])
-    # Squared residuals before fitting bound the noise from above.
-    ceiling = min(max(float(last.result.squares[output]), 0.0) + _CAUTION * doubt, last.rows)
-    ceiling = ceiling / last.rows + 1e-30
-    guess = Estimate(
-        mean=np.zeros(rank),
-        covariance=prior * np.eye(rank),
-        prior=prior,
-        noise_variance=ceiling,
-        **dict.fromkeys(PARTS, np.zeros((rank, rank))),
-    )
-    estimate = _given(readings, output, guess, ceiling, prior=prior, tau=tau)
-    for _ in range(_ROUNDS):
-        found = _residual_variance(last, output, estimate)
-        noise_variance = float(np.clip(found, 1e-8 * ceiling, ceiling))
-        estimate = _given(readings, output, estimate, noise_variance, prior=prior, tau=tau)
-    return estimate
-
-
-def _given(
-    readings: list[Reading],
-    output: int,
-    guess: Estimate,
-    noise_variance: float,
-    *,
-    prior: float,
-    tau: float | None,
-) -> Estimate:
-    """The posterior of all stages, with noise in y and covariance errors as guessed.
-
-    ``information = sum A^-T M R^-1 M A^-1``; the share of ``R`` that is noise in y is kept apart.
-    """
-    rank = len(guess.mean)
-    guess = replace(guess, noise_variance=noise_variance)
-    information, sampling = np.zeros((rank, rank)), np.zeros((rank, rank))
-    vector = np.zeros(rank)
-    for reading in readings:
-        total = reading.spread(output, guess)
-        keep = np.divide(reading.values, total, out=np.zeros(rank), where=total > 0)
-        frame = reading.vectors.T @ reading.unwhiten
-        image = frame.T * (keep * reading.values)
-        information += image @ frame
-        sampling += (frame.T * (keep**2 * reading.values * noise_variance)) @ frame
-        target = reading.vectors.T @ reading.result.vector[:, output]
-        vector += frame.T @ (keep * target) + image @ (frame @ reading.baseline[:, output])
-    scale = _best_prior(information, vector, prior) if tau is None else noise_variance / tau
-    covariance = _posterior(information, scale)
-    sampling_part = covariance @ sampling @ covariance
-    bias = covariance @ covariance / scale
-    return Estimate(
-        mean=covariance @ vector,
-        covariance=covariance,
-        bias=bias,
-        sampling=sampling_part,
-        privacy=covariance - bias - sampling_part,
-        prior=scale,
-        noise_variance=noise_variance,
-    )
-
-
-def _posterior(information: FloatArray, prior: float) -> FloatArray:
-    """``(information + I / prior)^-1``."""
-    lower = np.linalg.cholesky(np.eye(len(information)) + prior * information)
-    inverse = solve_triangular(lower, np.eye(len(information)), lower=True)
-    return np.asarray(prior * inverse.T @ inverse)
-
-
-def _best_prior(information: FloatArray, vector: FloatArray, expected: float) -> float:
-    """The prior variance of largest evidence.
-
-    ``log evidence = p |(I + p H)^-1/2 b|^2 / 2 - log det(I + p H) / 2`` for information ``H`` and
-    vector ``b``, all in the eigenvectors of ``H``.
-    """
-    values, vectors = np.linalg.eigh(information)
-    values, squares = np.maximum(values, 0.0), (vectors.T @ vector) ** 2
-    priors = expected * _PRIORS[:, None]
-    evidence = 0.5 * (priors * squares / (1 + priors * values) - np.log1p(priors * values)).sum(1)
-    evidence -= _CERTAINTY * np.log(_PRIORS) ** 2
-    return float(priors[evidence.argmax(), 0])
-
-
-def _residual_variance(reading: Reading, output: int, estimate: Estimate) -> float:
-    """Mean squared residual of a stage, corrected for what the estimate took from its own noise.
-
-    Some standard deviations of the privacy noise in it and half of the correction are added:
-    residuals that are thought too small would be clipped.
-
-    ``(T - 2 b.g + b^T M b + 2 tr(S R) - tr(S^T M S R)) / sum w^2`` with ``b = A^-1 (theta -
-    baseline)`` and ``S = A^-1 P A^-T M R^-1`` the map from ``g`` to ``b``.
-    """
-    change = estimate.mean - reading.baseline[:, output]
-    b = reading.unwhiten @ change
-    vector = reading.result.vector[:, output]
-    matrix = reading.covariance
-    rss = float(reading.result.squares[output]) - 2 * b @ vector + b @ matrix @ b
-    total = reading.spread(output, estimate)
-    frame = reading.vectors.T @ reading.unwhiten
-    posterior = frame @ estimate.covariance @ frame.T  # in eigenvectors of M
-    # S R = P M, and tr(S^T M S R) = tr(M R^-1 P M P M) in these coordinates.
-    values = reading.values
-    keep = np.divide(values, total, out=np.zeros(len(total)), where=total > 0)
-    taken = 2 * float(np.diag(posterior) @ values)
-    taken -= float(np.einsum("i,ij,j,ji,i->", keep, posterior, values, posterior, values))
-    on_entry, on_vector, on_square = reading.result.noise
-    doubt = (
-        on_square[output] ** 2
-        + 4 * on_vector[output] ** 2 * (b @ b)
-        + 2 * (on_entry * (b @ b)) ** 2
-    )
-    return float(rss + 1.5 * taken + _CAUTION * np.sqrt(doubt)) / reading.rows
 
 
 class ErrorWidth(np.ndarray[Any, np.dtype[np.float64]]):
@@ -279,6 +163,8 @@ class Model:
     box: tuple[FloatArray, FloatArray]
     targets: Targets
     estimates: tuple[Estimate, ...]
+    prior: FunctionPrior | None = None  # None in old files: the kernel was told
+    support: Support | None = None
 
     def _inside(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         for start in range(0, len(X), _ROWS):
@@ -300,10 +186,40 @@ class Model:
         parts = {name: np.empty(shape) for name in PARTS}
         for part, rows in self._inside(X):
             v = self.basis.coordinates(rows)
-            outside = self.basis.residual(rows, v)
             for output, estimate in enumerate(self.estimates):
+                outside = self._left_out(rows, v, estimate)
                 for name, values in parts.items():
                     form = np.einsum("ij,ij->i", v @ getattr(estimate, name), v)
-                    extra = estimate.prior * outside if name == "bias" else 0.0
+                    extra = outside if name == "bias" else 0.0
                     values[part, output] = np.sqrt(np.maximum(form, 0.0) + extra)
         return ErrorWidth.of(**{name: part * self.targets.half for name, part in parts.items()})
+
+    @cached_property
+    def suprema(self) -> FloatArray:
+        """Draws of ``sup |error| / width`` over points of the law, sorted; one column per output.
+
+        Of the posterior, with randomness that is fixed: post-processing, the same at every call.
+        What lies outside the basis is taken as independent between points, which is too wide.
+        """
+        points = self.basis.pivots if self.support is None else self.support.points
+        points = np.clip(points[:_POINTS], *self.box)
+        generator = np.random.default_rng(0)
+        v, width = self.basis.coordinates(points), np.asarray(self.width(points))
+        found = np.empty((_DRAWS, len(self.estimates)))
+        for output, estimate in enumerate(self.estimates):
+            values, vectors = np.linalg.eigh(estimate.covariance)
+            root = v @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+            inside = root @ generator.standard_normal((len(values), _DRAWS))
+            scaled = width[:, output] / self.targets.half[output]
+            rest = np.sqrt(np.maximum(scaled**2 - np.einsum("ij,ij->i", root, root), 0.0))
+            outside = rest[:, None] * generator.standard_normal((len(points), _DRAWS))
+            found[:, output] = (np.abs(inside + outside) / scaled[:, None]).max(axis=0)
+        return np.sort(found, axis=0)
+
+    def _left_out(self, rows: FloatArray, v: FloatArray, estimate: Estimate) -> FloatArray:
+        """Variance at each row of what lies outside the basis, and of where rows are few."""
+        if self.prior is None or estimate.weights is None:
+            found = np.asarray(estimate.prior * self.basis.residual(rows, v))
+        else:
+            found = self.prior.left_out(self.basis, rows, v, estimate.weights)
+        return found if self.support is None else found + self.support.lack(rows)

@@ -163,4 +163,5 @@ def read_reports(
         covariance=count * expected,
         vector=total.reshape(-1, outputs) * (stage.clip_norm * sqrt(outputs)),
         squares=np.full(outputs, count * weight * _SECOND_MOMENT),
+        measured=False,
     )

@@ -22,7 +22,7 @@ def _setting_digest(setting: Setting) -> str:
         "budget": None if setting.budget is None else asdict(setting.budget),
         "calibration": setting.calibration,
         "tau": setting.tau,
-        "prior": setting.prior,
+        "prior": setting.prior.expected.tolist(),
         "shares": setting.shares,
     }
     return digest_of(

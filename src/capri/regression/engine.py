@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -14,15 +15,18 @@ from capri.privacy.gate import Gate, MomentMechanism
 from capri.privacy.moments import MomentGrid, make_moment_grid
 from capri.regression.allocation import (
     SIGNAL,
-    Law,
     Shape,
     expected_moments,
     matrix_root,
     next_reach,
     shape_stage,
 )
-from capri.regression.decode import Estimate, Reading, decode
-from capri.regression.stage import Lot, StagePlan, StageResult, Targets
+from capri.regression.decode import Estimate, Reading
+from capri.regression.law import Law, Seen, spread_rows
+from capri.regression.pooling import decode
+from capri.regression.priors import FunctionPrior, told_prior
+from capri.regression.stage import MARGIN, Lot, StagePlan, StageResult, Targets
+from capri.regression.support import Support
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,15 +40,22 @@ class Setting:
     budget: Budget | None
     calibration: str
     tau: float | None
-    prior: float
+    prior: FunctionPrior
     shares: tuple[float, ...]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Estimators pickled by an earlier release were told their kernel.
+        prior = state["prior"]
+        if isinstance(prior, float):
+            state = {**state, "prior": told_prior(state["basis"].rank, prior)}
+        vars(self).update(state)
 
     @property
     def outputs(self) -> int:
         """Number of targets."""
         return len(self.targets.low)
 
-    def grid(self, rows: int) -> MomentGrid:
+    def grid(self, rows: int, *, tails: bool = False) -> MomentGrid:
         """The grid on which the moments of this many rows are summed and released."""
         return make_moment_grid(
             features=self.basis.rank,
@@ -52,6 +63,7 @@ class Setting:
             rows=rows,
             budget=self.budget,
             calibration=self.calibration,
+            tails=tails,
         )
 
     @property
@@ -59,6 +71,11 @@ class Setting:
         """Deviation of the noise on the vector for features and targets of size 1."""
         grid = self.grid(1)
         return grid.noise_units / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
+
+
+def tells_tails(reach: FloatArray) -> bool:
+    """What exceeds the reach is told by a tail, unless nothing can exceed it."""
+    return bool((reach < 1).all())
 
 
 class Engine:
@@ -69,8 +86,14 @@ class Engine:
         self.from_data = from_data  # settings that were read off the rows: not private
         self.readings: list[Reading] = []
         self.estimates: list[Estimate] = []
+        self.law = setting.law  # as far as releases tell of it
+        self._seen: list[Seen] = []
+        self._base: Law | None = None
         self._salt = salt
         self._shape: Shape | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({"law": state["setting"].law, "_seen": [], "_base": None, **state})
 
     def lots(self) -> list[Lot]:
         """Which rows each stage takes."""
@@ -103,7 +126,7 @@ class Engine:
             targets=setting.targets,
             baseline=setting.basis.transform @ self._baseline(),
             reach=reach,
-            grid=setting.grid(rows),
+            grid=setting.grid(rows, tails=tells_tails(reach)),
         )
 
     def _baseline(self) -> FloatArray:
@@ -116,10 +139,13 @@ class Engine:
         """How large residuals may be, one for each output."""
         if not self.estimates:
             return np.ones(self.setting.outputs)
-        law = self.setting.law.covariance
+        law = self.law.covariance
         return np.array(
             [
-                next_reach(float(np.sum(law * estimate.covariance)), estimate.noise_variance)
+                next_reach(
+                    float(np.sum(law * estimate.covariance)),
+                    estimate.noise_variance + estimate.tail_variance,
+                )
                 for estimate in self.estimates
             ]
         )
@@ -131,9 +157,10 @@ class Engine:
             worst = max(self.estimates, key=lambda estimate: float(np.trace(estimate.covariance)))
             root, noise_variance = matrix_root(worst.covariance), worst.noise_variance
         else:
-            root, noise_variance = sqrt(setting.prior) * np.eye(setting.basis.rank), SIGNAL
+            root = matrix_root(setting.prior.covariance(setting.prior.expected))
+            noise_variance = SIGNAL
         return shape_stage(
-            setting.law,
+            self.law,
             root,
             rows=max(rows, 1),
             noise_variance=max(noise_variance, 1e-6),
@@ -141,10 +168,16 @@ class Engine:
         )
 
     def _identity(self) -> Shape:
-        """No noise, hence nothing to shape: the cap is a bound on ``|v|`` that holds in the box."""
+        """No noise, hence nothing to shape: the cap is a bound on ``|v|`` that holds in the box.
+
+        Coordinates of a family are not those of one kernel: for them it holds for rows like the
+        public ones, and rows far away count less.
+        """
         basis, box, rank = self.setting.basis, self.setting.box, self.setting.basis.rank
         bound = basis.kernel.constant_diagonal
-        if bound is None:
+        if self.setting.prior.family is not None:
+            bound = 4 * float((self.law.sample**2).sum(axis=1).max())
+        elif bound is None:
             corners = np.stack([*box, *np.clip(basis.pivots, *box)])
             bound = 4 * float(basis.kernel.diagonal(corners).max())
         return Shape(
@@ -166,12 +199,43 @@ class Engine:
     def expected(self) -> tuple[FloatArray, float]:
         """Covariance and weight of one row under the public law, in the shape of the open stage."""
         assert self._shape is not None
-        return expected_moments(self.setting.law, self._shape)
+        return expected_moments(self.law, self._shape)
+
+    def _realise(self) -> None:
+        """The law that all releases so far speak of; from the first one, rows to find it among."""
+        basis, law = self.setting.basis, self.setting.law
+        if self._base is None:
+            self._base = law
+            first = law.realised(self._seen)
+            if law.rows is not None and first.rows is not None:
+                rows = spread_rows(law.rows, first.rows)
+                parts = [basis.coordinates(rows[i : i + 4096]) for i in range(0, len(rows), 4096)]
+                self._base = Law.of(np.concatenate(parts), rows)
+        self.law = self._base.realised(self._seen)
+
+    def support(self) -> Support | None:
+        """Where rows are, as far as releases tell."""
+        law, (low, high) = self.law, self.setting.box
+        if law.rows is None:
+            return None
+        width = (high - low) / (1 + 2 * MARGIN)
+        return Support.of(law.rows, width, SIGNAL)
 
     def learn_from(self, result: StageResult) -> None:
         """Update the estimate: post-processing."""
-        setting = self.setting
+        setting, plan = self.setting, result.plan
         with one_blas_thread():
+            if result.measured and setting.budget is not None:
+                self._seen.append(
+                    Seen(
+                        covariance=result.covariance,
+                        rows=plan.rows,
+                        deviation=result.noise[0],
+                        whitening=plan.features.whitening,
+                        clip_norm=plan.clip_norm,
+                    )
+                )
+                self._realise()
             expected, weight = self.expected()
             reading = Reading.of(
                 result, expected=expected, weight=weight, baseline=self._baseline()

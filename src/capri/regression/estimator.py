@@ -3,13 +3,16 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.checks import between
 from capri.errors import BudgetError, ConfigurationError, StorageError
 from capri.learners.start import Prior
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
@@ -17,12 +20,13 @@ from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import sphere
+from capri.regression.as_prior import fit_prior
 from capri.regression.decode import PARTS, ErrorWidth, Model
 from capri.regression.devices import ReportPlan, read_reports
 from capri.regression.digests import fit_digests
 from capri.regression.engine import Engine
 from capri.regression.options import Options, checked, warn_of_leak
-from capri.regression.priors import fit_prior
+from capri.regression.refits import earlier_events
 from capri.regression.sources import (
     Source,
     blocks_of,
@@ -32,7 +36,14 @@ from capri.regression.sources import (
     one_block,
 )
 from capri.regression.stage import EVERYONE, StagePlan
-from capri.regression.tables import checked_block, checked_features, checked_rows, finite_rows
+from capri.regression.stages import ShownWithStages
+from capri.regression.tables import (
+    as_weights,
+    checked_block,
+    checked_features,
+    checked_rows,
+    finite_rows,
+)
 
 # The noise of sphere reports hardly depends on their length; this one stands for all.
 _TYPICAL_DIMENSION = 32
@@ -51,7 +62,12 @@ class _Open:
     process: int
 
 
-class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateKernelRidge(
+    ShownWithStages,
+    MultiOutputMixin,  # type: ignore[misc]
+    RegressorMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Kernel ridge regression with differential privacy.
 
     Everything learnt from ``X`` and ``y`` passes one gate with noise: replacing any one row
@@ -59,8 +75,10 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     Parameters
     ----------
-    kernel : {"rbf", "matern"} or Kernel
-        Names take lengthscales of ``sqrt(d) / 2`` widths of the box.
+    kernel : {"auto", "rbf", "matern"} or Kernel
+        By default a family of kernels (linear, each column by itself, smooth and rough functions
+        of all columns), weighed by the evidence of what was released. The other names take
+        lengthscales of ``sqrt(d) / 2`` widths of the box.
     epsilon, delta : float
         The budget. ``epsilon=float("inf")`` runs without privacy and equals kernel ridge
         regression on the span of the basis.
@@ -68,10 +86,12 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         The ridge; by default the one of largest evidence.
     y_bounds : (low, high), optional
         Range of y, or of every output. Values outside are clipped.
-    X_bounds : (low, high), optional
-        The box from which the basis and the public law are drawn.
-    public_X : array, optional
-        Public rows that look like those of X: better than a box.
+    X_bounds : (low, high), list of pairs, mapping by name or Schema, optional
+        The box from which the basis and the public law are drawn. A mapping declares named columns:
+        ``{"age": (18, 98), "plan": ["free", "pro"], "member": bool}``.
+    public_X : array or data frame, optional
+        Public rows that look like those of X: better than a box. Named columns that are not all
+        numbers declare levels and ranges.
     rank : "auto" or int
         Number of basis coordinates.
     calibration : {"analytic", "paper"}
@@ -80,6 +100,8 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         For simulations only: a seed makes the noise repeatable and protects nobody.
     stream_rows : int
         Number of rows that ``partial_fit`` is planned for.
+    weight_bound : float
+        Largest ``sample_weight``; larger ones are cut. A row of this weight counts in full.
 
     Bounds that are not given are taken from the data, with a :class:`PrivacyLeakWarning` and
     without a certificate.
@@ -91,6 +113,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     (1,)
     """
 
+    weight_bound = 1.0  # of estimators that were pickled before they had one
     _open: _Open | None = None
     _engine: Engine
     _awaited: tuple[Engine, bytes, int] | None = None
@@ -99,7 +122,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
         epsilon: float = 1.0,
         delta: float = 1e-5,
@@ -111,6 +134,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         calibration: str = "analytic",
         random_state: Any = None,
         stream_rows: int = 100_000,
+        weight_bound: float = 1.0,
     ) -> None:
         self.kernel = kernel
         self.epsilon = epsilon
@@ -123,32 +147,35 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.calibration = calibration
         self.random_state = random_state
         self.stream_rows = stream_rows
+        self.weight_bound = weight_bound
 
     # -- fitting ----------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit on arrays, Dask collections, a Parquet path (y names columns) or chunks ``(X, y)``.
 
         Rows are split by public lots into stages; each stage is released once, with the full
         budget, because nobody's row is in two of them. An iterator can be read only once: its rows
-        make a single stage.
+        make a single stage. ``sample_weight`` is private like the rows, and goes with arrays and
+        data frames.
         """
         # All or nothing: a fit that fails leaves what was fitted before as it was.
         fresh = type(self)(**self.get_params(deep=False))
-        if is_chunks(X, y) and isinstance(X, Iterator):
+        if is_chunks(X, y) and isinstance(X, Iterator) and sample_weight is None:
             fresh._fit_stream(X)
         else:
-            fresh._fit_stages(X, y)
+            fresh._fit_stages(X, y, sample_weight)
+        fresh.past_events_ = earlier_events(self, fresh)
         for name in filter(_is_fitted, [*vars(self)]):
             delattr(self, name)
         for name in filter(_is_fitted, vars(fresh)):
             setattr(self, name, getattr(fresh, name))
         return self
 
-    def _fit_stages(self, X: Any, y: Any) -> None:
+    def _fit_stages(self, X: Any, y: Any, sample_weight: Any = None) -> None:
         """Stage after stage over rows that can be read again."""
         options = checked(self)
-        source = self._source(X, y)
+        source = self._source(X, y, sample_weight, options)
         streams = options.streams()
         engine = options.engine(streams, source, source.rows, staged=True)
         ledger = options.ledger()
@@ -169,20 +196,22 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             raise ConfigurationError("there are no rows: give at least one chunk (X, y)")
         self.release()
 
-    def partial_fit(self, X: Any, y: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Add rows to the one open stage; :meth:`release`, or the first prediction, closes it."""
         options = checked(self)
         first = not self.__sklearn_is_fitted__()
         self._check_open()
-        X, y = checked_rows(self, X, y, reset=first)
+        X, y = checked_rows(self, X, y, reset=first, schema=options.schema)
         if first:
-            self._one_dimensional = y.ndim == 1
+            self._one_dimensional, self.schema_ = y.ndim == 1, options.schema
         y = y.reshape(len(y), -1)
         state = self._open or self._opened(options, X, y)
         if y.shape[1] != state.engine.setting.outputs:
             raise ConfigurationError(
                 f"y must have {state.engine.setting.outputs} outputs as before, got {y.shape[1]}"
             )
+        if sample_weight is not None:
+            y = np.hstack([y, as_weights(sample_weight, options.weight_bound, len(y))])
         state.total = state.total + state.plan.total(X, y, state.rows)
         state.rows += len(X)
         self._open = state
@@ -280,14 +309,23 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self._adopt(engine, None, private=False)
         return self
 
-    def _source(self, X: Any, y: Any) -> Source:
+    def _source(self, X: Any, y: Any, sample_weight: Any, options: Options) -> Source:
         """Rows as a source, all of them checked before anything is released."""
+        self.schema_ = options.schema
         if not (is_dask(X) or is_path(X) or is_chunks(X, y)):
-            X, y = checked_rows(self, X, y, reset=True)
+            X, y = checked_rows(self, X, y, reset=True, schema=options.schema)
             self._one_dimensional = y.ndim == 1
-            return one_block(X, y.reshape(len(y), -1))
-        source, names = blocks_of(X, y, checked_block)
+            y = y.reshape(len(y), -1)
+            if sample_weight is None:
+                return one_block(X, y)
+            weights = as_weights(sample_weight, options.weight_bound, len(y))
+            return one_block(X, np.hstack([y, weights]), weighted=True)
+        if sample_weight is not None:
+            raise ConfigurationError("sample_weight goes with arrays and data frames in memory")
+        source, names = blocks_of(X, y, partial(checked_block, schema=options.schema))
         self.n_features_in_ = source.columns
+        if options.schema is not None:
+            self.n_features_in_ = len(options.schema.columns)
         if names is not None and all(isinstance(name, str) for name in names):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         self._one_dimensional = source.outputs == 1
@@ -301,12 +339,17 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             box=setting.box,
             targets=setting.targets,
             estimates=tuple(engine.estimates),
+            prior=setting.prior,
+            support=engine.support(),
         )
         self.ledger_ = ledger
         self._engine = engine
         self.kernel_ = setting.basis.kernel
         self.rank_ = setting.basis.rank
         self.n_rows_ = sum(reading.result.plan.rows for reading in engine.readings)
+        weights = [estimate.weights for estimate in engine.estimates]
+        parts = [{} if each is None else setting.prior.shares(each) for each in weights]
+        self.parts_ = parts[0] if len(parts) == 1 else parts
         taus = np.array([estimate.tau for estimate in engine.estimates])
         self.tau_ = float(taus[0]) if len(taus) == 1 else taus
         self._private = private
@@ -342,20 +385,46 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.release()
         if is_dask(X):
             return self._predict_lazily(X, return_std)
-        X = checked_features(self, X)
-        known = finite_rows(X)[:, None]
-        inside = np.where(known, X, 0.0)
-
-        def shown(values: FloatArray) -> FloatArray:
-            """NaN for rows that are not numbers; a vector where y was one."""
-            values = np.where(known, values, np.nan)
-            return values[:, 0] if self._one_dimensional else values
-
-        mean = shown(self.model_.predict(inside))
+        inside, known = self._known(X)
+        mean = self._shown(self.model_.predict(inside), known)
         if not return_std:
             return mean
         width = self.model_.width(inside)
-        return mean, ErrorWidth.of(**{name: shown(getattr(width, name)) for name in PARTS})
+        parts = {name: self._shown(getattr(width, name), known) for name in PARTS}
+        return mean, ErrorWidth.of(**parts)
+
+    def predict_interval(
+        self, X: Any, level: float = 0.95, *, simultaneous: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end of what the mean of y at each row may be.
+
+        At each row the true mean lies between them with probability ``level`` or more; with
+        ``simultaneous``, at all rows like those of the fit at once. Ends stay within ``y_bounds``,
+        as clipped targets do. Where rows of the fit were few, intervals are wide.
+        """
+        check_is_fitted(self)
+        self.release()
+        level = between("level", level, 0.0, 1.0)
+        inside, known = self._known(X)
+        mean, width = self.model_.predict(inside), np.asarray(self.model_.width(inside))
+        with np.errstate(invalid="ignore"):  # all of the line at level 1
+            reach = np.asarray(NormalDist().inv_cdf(0.5 + level / 2) if level < 1 else np.inf)
+            if simultaneous and level < 1:
+                reach = np.maximum(reach, np.quantile(self.model_.suprema, level, axis=0))
+            low, high = self.model_.targets.low, self.model_.targets.high
+            lower, upper = (np.clip(mean + sign * reach * width, low, high) for sign in (-1, 1))
+        return self._shown(lower, known), self._shown(upper, known)
+
+    def _known(self, X: Any) -> tuple[FloatArray, BoolArray]:
+        """Rows of numbers, and which of them were."""
+        X = checked_features(self, X, getattr(self, "schema_", None))
+        known = finite_rows(X)[:, None]
+        return np.where(known, X, 0.0), known
+
+    def _shown(self, values: FloatArray, known: BoolArray) -> FloatArray:
+        """NaN for rows that are not numbers; a vector where y was one."""
+        values = np.where(known, values, np.nan)
+        return values[:, 0] if self._one_dimensional else values
 
     def _predict_lazily(self, X: Any, return_std: bool) -> Any:
         """Block by block where the blocks are."""
@@ -386,6 +455,7 @@ class PrivateKernelRidge(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
             declaration=declaration,
             audit=audit,
             digests=None if self.ledger_ is None else fit_digests(self._engine),
+            earlier_fits=len(getattr(self, "past_events_", ())),
         )
 
     def as_prior(self) -> Prior:

@@ -15,23 +15,33 @@ from capri.arrays import FloatArray
 from capri.blas import one_blas_thread
 from capri.checks import is_number, one_of, positive, whole
 from capri.errors import ConfigurationError, PrivacyLeakWarning, ShapeError
+from capri.family import table_family
 from capri.features import Basis, spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
-from capri.regression.allocation import SIGNAL, Law, choose_stages
+from capri.regression.allocation import SIGNAL, choose_stages, matrix_root
 from capri.regression.callers import inside_model_selection, transformers_fitted_on_the_data
+from capri.regression.columns import categories_of, schema_of, schema_rows
 from capri.regression.engine import Engine, Setting
+from capri.regression.law import Law
+from capri.regression.priors import FunctionPrior, family_prior, told_prior
 from capri.regression.sources import Source
-from capri.regression.stage import Targets
+from capri.regression.stage import MARGIN, Targets
+from capri.regression.tables import encoded
+from capri.schema import Schema
 
-# Rows further out than this many box widths are moved to the edge, in fit and in predict.
-_MARGIN = 10.0
 # Public rows that stand for the law of X: some for each row of the data, within limits.
-_LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 15
+_LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 13
+# Share of the rows of a box with columns at the ends of their range.
+_SNAPPED = 0.2
+# Rows of the box beside public ones, where bounds are given too, as a share of these.
+_BOX_SHARE = 0.2
 # Without a rank, at most this many coordinates, found to this share of E[k(w, w)].
-_MAX_RANK, _TOLERANCE = 256, 1e-7
+_MAX_RANK, _TOLERANCE = 160, 1e-7
+# Noise leaves no more coordinates than about this many times the root of the number of rows.
+_RANK_PER_ROOT = 2.0
 # Rows of the public sample from which the basis is built; the law takes all of them.
 _BASIS_SAMPLE = 2000
 # Parameters whose sense depends on the rows.
@@ -54,6 +64,8 @@ class Options:
     y_bounds: Any
     public_rows: Any
     random_state: Any
+    schema: Schema | None = None
+    weight_bound: float = 1.0
 
     @property
     def from_data(self) -> tuple[str, ...]:
@@ -129,16 +141,9 @@ class Options:
             )
         if self.budget is not None and noise is None:  # reports have a delta of 0
             warn_of_large_delta(self.budget, stacklevel=_CALLER - 1)
-        box, targets, sample = self._public(streams.public, source, rows)
-        wanted = min(_MAX_RANK, max(16, rows)) if self.rank is None else self.rank
-        few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
+        box, targets, sample, near = self._public(streams.public, source, rows)
         with one_blas_thread():
-            basis, spectrum = spectral_basis(
-                checked_kernel(self.kernel, *box),
-                few,
-                tolerance=_TOLERANCE if self.rank is None else 0.0,
-                max_rank=wanted,
-            )
+            basis, prior, few = self._basis(box, near, rows)
             setting = Setting(
                 basis=basis,
                 law=Law.of(basis.coordinates(few)),
@@ -147,7 +152,7 @@ class Options:
                 budget=self.budget,
                 calibration=self.calibration,
                 tau=self.tau,
-                prior=SIGNAL / float(max(spectrum.sum(), 1e-300)),
+                prior=prior,
                 shares=(1.0,),
             )
         if self.budget is not None or self.rank is None:
@@ -155,49 +160,107 @@ class Options:
         unfitted = tuple(f"a {name} that was not fitted on these rows" for name in upstream)
         return Engine(setting, int(streams.public.integers(2**62)), self.from_data + unfitted)
 
+    def _basis(
+        self, box: tuple[FloatArray, FloatArray], sample: FloatArray, rows: int
+    ) -> tuple[Basis, FunctionPrior, FloatArray]:
+        """Coordinates, what is believed of their coefficients, and the rows they were found on."""
+        most = min(_MAX_RANK, max(16, int(_RANK_PER_ROOT * sqrt(rows))))
+        wanted = most if self.rank is None else self.rank
+        tolerance = _TOLERANCE if self.rank is None else 0.0
+        few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
+        if _is_auto(self.kernel):
+            places = categories_of(self.schema)
+            family = table_family(
+                *box, few, max_rank=wanted, tolerance=tolerance, categories=places
+            )
+            prior = family_prior(family, SIGNAL)
+            return family.basis, prior, few
+        kernel = checked_kernel(self.kernel, *box)
+        basis, spectrum = spectral_basis(kernel, few, tolerance=tolerance, max_rank=wanted)
+        return basis, told_prior(basis.rank, SIGNAL / float(max(spectrum.sum(), 1e-300))), few
+
     def _allotted(
         self, setting: Setting, sample: FloatArray, rows: int, *, staged: bool, noise: float | None
     ) -> Setting:
         """Stages for this many rows, the rank worth keeping, and the law of the whole sample."""
         noise = setting.unit_noise if noise is None else noise
         with one_blas_thread():
-            shares, useful = choose_stages(setting.law, setting.prior, rows=rows, noise=noise)
-        basis = setting.basis
+            root = matrix_root(setting.prior.covariance(setting.prior.expected))
+            shares, useful = choose_stages(setting.law, root, rows=rows, noise=noise)
+        basis, prior = setting.basis, setting.prior
         if self.rank is None:
             transform = np.ascontiguousarray(basis.transform[:, :useful])
-            basis = Basis(basis.kernel, basis.pivots, transform)
+            basis, prior = Basis(basis.kernel, basis.pivots, transform), prior.cut(useful)
         coordinates = [
             basis.coordinates(sample[start : start + 4096]) for start in range(0, len(sample), 4096)
         ]
         return replace(
             setting,
             basis=basis,
-            law=Law.of(np.concatenate(coordinates)),
+            prior=prior,
+            law=Law.of(np.concatenate(coordinates), sample),
             shares=shares if staged and self.budget is not None else (1.0,),
         )
 
     def _public(
         self, generator: np.random.Generator, source: Source, rows: int
-    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray]:
-        """The box, the scale of y and the public sample."""
+    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
+        """The box, the scale of y, the public sample, and the rows of it that coordinates suit."""
         columns = source.columns
         ranges = source.ranges() if self.from_data else None
         if ranges is not None:
             low, high, low_y, high_y = ranges
+            low_y, high_y = low_y[: source.outputs], high_y[: source.outputs]
+        if self.schema is not None:
+            return self._declared(generator, source, rows)
         if self.public_rows is not None:
             public = _checked_rows(self.public_rows, columns)
             low, high = public.min(axis=0), public.max(axis=0)
         if self.X_bounds is not None:
-            low, high = checked_bounds("X_bounds", self.X_bounds, columns)
+            bounds = checked_bounds("X_bounds", self.X_bounds, columns)
+            # Public rows say how far a column reaches; bounds alone must.
+            low, high = bounds if self.public_rows is None else (low, high)
         if self.y_bounds is not None:
             low_y, high_y = checked_bounds("y_bounds", self.y_bounds, source.outputs)
-        if self.public_rows is not None:
-            sample = generator.permutation(public)[:_MOST_LAW]
-        else:
+        if self.public_rows is None:
             wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
-            draws = generator.random((wanted, columns))
-            sample = low * (1 - draws) + high * draws
-        return (low, high), Targets(low=low_y, high=high_y), sample
+            sample = near = _box_rows(generator, low, high, wanted)
+        else:
+            sample = near = generator.permutation(public)[:_MOST_LAW]
+            if self.X_bounds is not None:  # rows may be where no public one is
+                extra = _box_rows(generator, *bounds, int(_BOX_SHARE * len(sample)))
+                sample = generator.permutation(np.concatenate([sample, extra]))
+        return (low, high), Targets(low=low_y, high=high_y), sample, near
+
+    def _declared(
+        self, generator: np.random.Generator, source: Source, rows: int
+    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
+        """The same where columns were declared: numbers in [0, 1], and indicators."""
+        assert self.schema is not None
+        if self.y_bounds is not None:
+            low_y, high_y = checked_bounds("y_bounds", self.y_bounds, source.outputs)
+        else:
+            low_y, high_y = (each[: source.outputs] for each in source.ranges()[2:])
+        low, high = np.zeros(source.columns), np.ones(source.columns)
+        wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
+        sample = schema_rows(self.schema, generator, wanted)
+        if self.public_rows is not None:
+            public = encoded(self.public_rows, self.schema)
+            public = generator.permutation(public[np.isfinite(public).all(axis=1)])[:_MOST_LAW]
+            extra = sample[: max(1, int(_BOX_SHARE * len(public)))]
+            sample = generator.permutation(np.concatenate([public, extra]))
+        return (low, high), Targets(low=low_y, high=high_y), sample, sample
+
+
+def _box_rows(
+    generator: np.random.Generator, low: FloatArray, high: FloatArray, count: int
+) -> FloatArray:
+    """Rows that fill a box; some have columns at an end of their range, as indicators do."""
+    draws = generator.random((count, len(low)))
+    snapped = generator.random(draws.shape) < generator.random((count, 1))
+    snapped &= generator.random((count, 1)) < _SNAPPED
+    draws = np.where(snapped, np.rint(draws), draws)
+    return np.asarray(low * (1 - draws) + high * draws)
 
 
 def checked(estimator: Any) -> Options:
@@ -214,6 +277,8 @@ def checked(estimator: Any) -> Options:
         calibration=one_of("calibration", estimator.calibration, ("analytic", "paper")),
         stream_rows=whole("stream_rows", estimator.stream_rows),
         public_rows=estimator.public_X,
+        schema=schema_of(estimator.X_bounds, estimator.public_X),
+        weight_bound=positive("weight_bound", estimator.weight_bound),
         **{name: getattr(estimator, name) for name in _UNCHECKED},
     )
 
@@ -223,18 +288,25 @@ def _is_auto(value: Any) -> bool:
 
 
 def checked_bounds(name: str, bounds: Any, columns: int) -> tuple[FloatArray, FloatArray]:
-    """``(low, high)``: numbers for all columns, or one number each."""
+    """``(low, high)``, numbers for all columns or one each; or a list of pairs, one per column."""
     try:
+        if isinstance(bounds, list | np.ndarray) and np.shape(bounds) == (columns, 2):
+            bounds = np.asarray(bounds, dtype=np.float64).T
         low, high = (
             np.broadcast_to(np.asarray(bound, dtype=np.float64), (columns,)).copy()
             for bound in bounds
         )
     except (TypeError, ValueError):
         raise ShapeError(
-            f"{name} must be (low, high), numbers or one per column ({columns})"
+            f"{name} must be (low, high), numbers or one per column ({columns}), or a list of "
+            f"{columns} pairs"
         ) from None
-    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-        raise ConfigurationError(f"{name} must be finite with low < high in every column")
+    wrong = ~(np.isfinite(low) & np.isfinite(high) & (low < high))
+    if wrong.any():
+        raise ConfigurationError(
+            f"{name} must be finite with low < high in every column, which column "
+            f"{int(np.flatnonzero(wrong)[0])} has not"
+        )
     return low, high
 
 
@@ -248,14 +320,16 @@ def checked_kernel(kernel: Any, low: FloatArray, high: FloatArray) -> Kernel:
         return RBF(lengthscale=scales)
     if isinstance(kernel, str) and kernel == "matern":
         return Matern(nu=2.5, lengthscale=scales)
-    raise ConfigurationError(f"kernel must be 'rbf', 'matern' or a capri kernel, got {kernel!r}")
+    raise ConfigurationError(
+        f"kernel must be 'auto', 'rbf', 'matern' or a capri kernel, got {kernel!r}"
+    )
 
 
 def outer_box(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The box that rows are moved into: far outside, features would overflow and mean nothing."""
     width = np.maximum(high - low, np.maximum(np.abs(low), 1.0) * 1e-6)
     width = np.where(np.isinf(width), np.finfo(np.float64).max / 100, width)
-    return low - _MARGIN * width, high + _MARGIN * width
+    return low - MARGIN * width, high + MARGIN * width
 
 
 def _checked_rows(public_rows: Any, columns: int) -> FloatArray:
@@ -267,6 +341,6 @@ def _checked_rows(public_rows: Any, columns: int) -> FloatArray:
     return rows
 
 
-def warn_of_leak(message: str) -> None:
+def warn_of_leak(message: str, stacklevel: int = _CALLER) -> None:
     """Warn, at the line that called the estimator, of what weakens its guarantee."""
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=_CALLER)
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=stacklevel)

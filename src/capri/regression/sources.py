@@ -141,9 +141,11 @@ class DaskBlocks(Source):
         return _joined(self._dask.compute(*[ranges(block) for block in filled]))
 
 
-def one_block(X: FloatArray, y: FloatArray) -> Chunks:
-    """Rows in memory, as matrices."""
-    return Chunks(lambda: iter([(X, y)]))
+def one_block(X: FloatArray, y: FloatArray, *, weighted: bool = False) -> Chunks:
+    """Rows in memory, as matrices; ``weighted``: the last column of y are weights."""
+    source = Chunks(lambda: iter([(X, y)]))
+    source.outputs -= weighted
+    return source
 
 
 def blocks_of(X: Any, y: Any, check: Check) -> tuple[Source, Any]:

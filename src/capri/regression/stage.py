@@ -14,6 +14,11 @@ from capri.features import LowRankFeatures, row_by_row
 from capri.privacy.moments import BLOCK_ROWS, MomentGrid
 from capri.regression.tables import finite_rows
 
+# Rows further out than this many box widths are moved to the edge, in fit and in predict.
+MARGIN = 10.0
+# The largest residual there is, in scaled targets: from one end of the range to the other; and the
+# largest that a tail tells, in reaches: less noise than for the whole range.
+_WHOLE, _FARTHEST = 2.0, 4.0
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -86,7 +91,8 @@ class StagePlan:
     A row with leverage ``|psi| > C`` counts with weight ``w = C / |psi|`` in features and target
     alike: it stays a row of a weighted least-squares problem, so capping costs a little efficiency
     and no bias. ``baseline`` are coefficients on the pivots, one column per output; ``reach`` is
-    the largest residual that is encoded in full.
+    the largest residual ``r`` that the target tells alone. A larger one turns the pair
+    ``(t, u)`` on the unit circle so that still ``reach t + tail u = r``, up to ``farthest``.
     """
 
     number: int
@@ -105,18 +111,37 @@ class StagePlan:
         """What a target of 1 on the grid is in scaled targets."""
         return np.asarray(self.reach * self.grid.level / self.grid.largest_target)
 
+    @property
+    def farthest(self) -> FloatArray:
+        """The largest residual that is told at all."""
+        return np.minimum(_WHOLE, _FARTHEST * self.reach)
+
+    @property
+    def tail(self) -> FloatArray:
+        """What a tail of 1 is in scaled targets: ``reach^2 + tail^2 = farthest^2``."""
+        return np.asarray(np.sqrt(self.farthest**2 - self.reach**2))
+
+    @property
+    def tail_unit(self) -> FloatArray:
+        """What a tail of 1 on the grid is in scaled targets."""
+        return np.asarray(self.tail * self.grid.level / self.grid.largest_target)
+
     def contributions(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``(w psi / C, w t)``, row by row: none depends on the rows beside it.
 
         Total: every row gives a bounded contribution. One with a NaN or an infinity in it gives
         zeros and still has its number and its lot; to refuse it, or to leave it out, would show.
+        Where y has a column more than there are targets, it is a weight in [0, 1]: features and
+        target are multiplied with its root.
         """
+        y, weights = y[:, : self.grid.targets], y[:, self.grid.targets :]
         sensible = finite_rows(X, y)[:, None]
         with np.errstate(all="ignore"):  # a warning would tell of the row that overflows
             features, target = self._encoded(
                 np.where(sensible, X, 0.0), np.where(sensible, y, self.targets.middle)
             )
-        return np.where(sensible, features, 0.0), np.where(sensible, target, 0.0)
+        roots = np.sqrt(weights) if weights.shape[1] else 1.0
+        return np.where(sensible, features, 0.0) * roots, np.where(sensible, target, 0.0) * roots
 
     def _encoded(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The contributions of rows of finite numbers."""
@@ -129,7 +154,19 @@ class StagePlan:
         norms = np.sqrt(np.einsum("ij,ij->i", psi, psi))
         weight = (self.clip_norm / np.maximum(norms, self.clip_norm))[:, None]
         target = np.clip(residual / self.reach, -1.0, 1.0)
+        if self.grid.tails:
+            target = self._with_tails(residual)
         return psi * (weight / self.clip_norm), target * weight
+
+    def _with_tails(self, residual: FloatArray) -> FloatArray:
+        """``t`` and ``u`` of each output: ``reach cos(a) + tail sin(a) = |r|`` beyond the reach."""
+        size = np.minimum(np.abs(residual), self.farthest)
+        angle = np.arccos(self.reach / self.farthest) - np.arccos(size / self.farthest)
+        beyond = size > self.reach
+        target = np.where(beyond, np.cos(angle), size / self.reach)
+        tail = np.where(beyond, np.sin(angle), 0.0)
+        pairs = np.concatenate([target, tail], axis=1)
+        return np.asarray(pairs * np.tile(np.sign(residual), 2))
 
     def total(self, X: FloatArray, y: FloatArray, start: int) -> IntArray:
         """Sum over those of these rows that belong to the stage; ``start`` numbers the first."""
@@ -149,22 +186,37 @@ class StageResult:
     covariance: FloatArray  # sum w^2 psi psi^T, noisy
     vector: FloatArray  # sum w^2 psi t, in scaled targets, noisy; one column per output
     squares: FloatArray  # sum w^2 t^2, in scaled targets, noisy; one per output
+    tail_vector: FloatArray | None = None  # sum w^2 psi u, likewise, where tails are told
+    tail_squares: FloatArray | None = None
+    measured: bool = True  # whether the covariance was released, or is only the expected one
 
     @classmethod
     def read(cls, plan: StagePlan, moments: FloatArray) -> "StageResult":
         """Undo the scaling of the rows."""
-        rank, unit = plan.grid.features, plan.unit
+        rank, outputs, unit = plan.grid.features, plan.grid.targets, plan.unit
+        vectors, squares = moments[:rank, rank:], np.diag(moments)[rank:]
+        tails = plan.grid.tails
         return cls(
             plan=plan,
             covariance=moments[:rank, :rank] * plan.clip_norm**2,
-            vector=moments[:rank, rank:] * (plan.clip_norm * unit),
-            squares=np.diag(moments)[rank:] * unit**2,
+            vector=vectors[:, :outputs] * (plan.clip_norm * unit),
+            squares=squares[:outputs] * unit**2,
+            tail_vector=vectors[:, outputs:] * (plan.clip_norm * plan.tail_unit) if tails else None,
+            tail_squares=squares[outputs:] * plan.tail_unit**2 if tails else None,
         )
 
     @property
     def noise(self) -> tuple[float, FloatArray, FloatArray]:
         """Standard deviation of the noise on covariance entries, the vector and the squares."""
-        plan, unit = self.plan, self.plan.unit
+        return self._noise(self.plan.unit)
+
+    @property
+    def tail_noise(self) -> tuple[float, FloatArray, FloatArray]:
+        """The same for tails."""
+        return self._noise(self.plan.tail_unit)
+
+    def _noise(self, unit: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        plan = self.plan
         scale = plan.grid.noise_units / float(plan.grid.level) ** 2
         off = scale / np.sqrt(2)
         return off * plan.clip_norm**2, off * plan.clip_norm * unit, scale * unit**2

@@ -17,6 +17,8 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 from capri.arrays import BoolArray, FloatArray
 from capri.cells import number_of
 from capri.errors import DataError
+from capri.schema import Schema
+from capri.schema.tables import is_table
 
 _NUMERIC = "biuf"
 
@@ -25,25 +27,27 @@ class CellTypeError(DataError, TypeError):
     """A column holds something else than numbers. It names the column and the type, no value."""
 
 
-def checked_rows(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[FloatArray, FloatArray]:
+def checked_rows(
+    estimator: Any, X: Any, y: Any, *, reset: bool, schema: Schema | None = None
+) -> tuple[FloatArray, FloatArray]:
     """Rows of a fit; ``reset`` makes their columns those that the estimator knows."""
-    features = as_matrix(X, "X", estimator)
+    features = encoded(X, schema, estimator)
     validate_data(estimator, X, y, skip_check_array=True, reset=reset)  # names; y is not None
     targets = as_targets(y)
     check_consistent_length(features, targets)
     return features, targets
 
 
-def checked_features(estimator: Any, X: Any) -> FloatArray:
+def checked_features(estimator: Any, X: Any, schema: Schema | None = None) -> FloatArray:
     """Rows of a prediction, with the columns of the fit."""
-    features = as_matrix(X, "X", estimator)
+    features = encoded(X, schema, estimator)
     validate_data(estimator, X, skip_check_array=True, reset=False)
     return features
 
 
-def checked_block(X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
+def checked_block(X: Any, y: Any, schema: Schema | None = None) -> tuple[FloatArray, FloatArray]:
     """A block of rows, maybe an empty one, as two matrices."""
-    features, targets = as_matrix(X, "X", fewest=0), as_targets(y)
+    features, targets = encoded(X, schema, fewest=0), as_targets(y)
     check_consistent_length(features, targets)
     return features, targets.reshape(len(features), -1)
 
@@ -51,6 +55,31 @@ def checked_block(X: Any, y: Any) -> tuple[FloatArray, FloatArray]:
 def finite_rows(*tables: FloatArray) -> BoolArray:
     """Which rows are finite numbers in every column of all tables."""
     return np.asarray(np.logical_and.reduce([np.isfinite(each).all(axis=1) for each in tables]))
+
+
+def encoded(X: Any, schema: Schema | None, estimator: Any = None, *, fewest: int = 1) -> FloatArray:
+    """Rows of numbers for the estimator: by name where columns have names, else in their order."""
+    if schema is None:
+        return as_matrix(X, "X", estimator, fewest=fewest)
+    if hasattr(X, "column_names") and hasattr(X, "to_pandas"):  # Arrow
+        X = frame_of(X)
+    if not is_table(X):
+        X = _named(schema, X)
+    rows = schema.rows(X)
+    if len(rows) < fewest:
+        raise DataError(f"X has {len(rows)} rows, at least {fewest} are needed")
+    return rows
+
+
+def _named(schema: Schema, X: Any) -> dict[str, Any]:
+    """A table without names, in the order of the schema."""
+    array = np.asarray(X, dtype=object) if not hasattr(X, "shape") else np.asarray(X)
+    if array.ndim != 2 or array.shape[1] != len(schema.columns):
+        raise DataError(
+            f"X must have the {len(schema.columns)} columns {', '.join(schema.names)}, "
+            f"got shape {array.shape}"
+        )
+    return {name: array[:, place] for place, name in enumerate(schema.names)}
 
 
 def as_matrix(table: Any, name: str, estimator: Any = None, *, fewest: int = 1) -> FloatArray:
@@ -68,6 +97,17 @@ def as_matrix(table: Any, name: str, estimator: Any = None, *, fewest: int = 1) 
             numbers, ensure_all_finite=False, ensure_min_samples=fewest, estimator=estimator
         )
     )
+
+
+def as_weights(weights: Any, bound: float, count: int) -> FloatArray:
+    """Weights in [0, 1], one column: shares of the bound, 0 for what is no number."""
+    numbers = _as_numbers(weights, "sample_weight")
+    if numbers.shape != (count,):
+        raise DataError(
+            f"sample_weight must be one number per row of X ({count}), got shape {numbers.shape}"
+        )
+    with np.errstate(all="ignore"):
+        return np.clip(np.nan_to_num(numbers / bound, nan=0.0), 0.0, 1.0)[:, None]
 
 
 def as_targets(y: Any) -> FloatArray:
@@ -162,8 +202,8 @@ def _number(cell: Any, name: str, label: object) -> float:
 def _refused(name: str, label: object, kind: str) -> CellTypeError:
     return CellTypeError(
         f"{_place(name, label)} holds values of type {kind}: every argument must be a number, not "
-        "a string that shows a number. Encode the column as numbers, in a way that is known "
-        "without looking at the data"
+        "a string that shows a number. Declare its levels, known without looking at the data, as "
+        "in X_bounds={'age': (0, 120), 'plan': ['free', 'pro']}"
     )
 
 

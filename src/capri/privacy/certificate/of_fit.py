@@ -33,6 +33,7 @@ def certify_fit(
     declaration: Declaration | None = None,
     audit: Any = None,
     digests: dict[str, Any] | None = None,
+    earlier_fits: int = 0,
 ) -> Certificate:
     """State the guarantee of a fit, or refuse: no budget, no real noise or data in the settings."""
     if ledger is None:
@@ -51,8 +52,16 @@ def certify_fit(
             f"Give {' and '.join(from_data)}, known without looking at the data, and fit again"
         )
     mu = max(event.mu for event in ledger.events)
+    again = (
+        (
+            f"nobody of this fit was in one of the {earlier_fits} earlier fits of the same "
+            "estimator: whoever was has spent more than is stated here",
+            OPERATOR,
+        ),
+    )
     assumptions = (
         ("a person is in one row at most", OPERATOR),
+        *(again if earlier_fits else ()),
         (
             "bounds, public rows, the kernel and all settings were chosen without looking at the "
             "data",

@@ -1,0 +1,196 @@
+"""Classes by regression: one target per class, all of them in one release.
+
+One-vs-rest on indicators: the release is that of a regression with ``k`` outputs, or with one where
+there are two classes. The mean of an indicator is the
+probability of its class, so regression is calibrated where it is right; what noise makes of it is
+projected back on probabilities. For the log loss the width of each mean matters too:
+
+    p_c ~ E[clip(f_c + width_c Z, 0, 1)],   divided by their sum,
+
+the mean of a probability that is known up to a Gaussian error. It moves towards the middle where
+little is known and never says 0 or 1 for sure.
+"""
+
+import warnings
+from math import erf, pi, sqrt
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from capri.arrays import FloatArray
+from capri.errors import ConfigurationError, DataError
+from capri.privacy.certificate import Certificate, Declaration
+from capri.regression.estimator import PrivateKernelRidge
+from capri.regression.options import warn_of_leak
+
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+class PrivateKernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Kernel classification with differential privacy: one-vs-rest, one release.
+
+    Parameters are those of :class:`PrivateKernelRidge` without ``y_bounds``, and
+
+    classes : sequence, optional
+        All classes there may be, known without looking at the data. A row of any other class, or
+        of none, counts for nothing. Without it they are taken from the data, with a
+        :class:`PrivacyLeakWarning` and without a certificate.
+
+    >>> import numpy as np
+    >>> X = np.linspace(0, 1, 400)[:, None]
+    >>> model = PrivateKernelClassifier(classes=["low", "high"], X_bounds=(0, 1), epsilon=4.0)
+    >>> model.fit(X, np.where(X[:, 0] < 0.5, "low", "high")).predict_proba([[0.1]]).shape
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        classes: Any = None,
+        *,
+        kernel: Any = "auto",
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        tau: Any = "auto",
+        X_bounds: Any = None,
+        public_X: Any = None,
+        rank: Any = "auto",
+        calibration: str = "analytic",
+        random_state: Any = None,
+        weight_bound: float = 1.0,
+    ) -> None:
+        self.classes = classes
+        self.kernel = kernel
+        self.epsilon = epsilon
+        self.delta = delta
+        self.tau = tau
+        self.X_bounds = X_bounds
+        self.public_X = public_X
+        self.rank = rank
+        self.calibration = calibration
+        self.random_state = random_state
+        self.weight_bound = weight_bound
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit on an array or a data frame, with one class per row."""
+        labels = _labels(y)
+        if self.classes is None:
+            check_classification_targets(labels)
+            classes = np.unique(labels)
+            if self.epsilon != float("inf"):
+                warn_of_leak(
+                    "classes not given: taken from the data, which is not private. Give classes "
+                    "that are known without looking at the data",
+                    stacklevel=3,
+                )
+        else:
+            classes = np.asarray(list(self.classes))
+        if classes.ndim != 1 or len(set(classes.tolist())) != len(classes) or not len(classes):
+            raise ConfigurationError("classes must be at least one, each once")
+        # Two classes need one target: the other is what is left.
+        wanted = classes[1:] if len(classes) == 2 else classes
+        ridge = PrivateKernelRidge(
+            y_bounds=(np.zeros(len(wanted)), np.ones(len(wanted))), **self._settings()
+        )
+        ridge.fit(X, _indicators(labels, classes)[:, -len(wanted) :], sample_weight)
+        self.ridge_, self.classes_ = ridge, classes
+        self.n_features_in_ = ridge.n_features_in_
+        self.__dict__.pop("feature_names_in_", None)
+        if hasattr(ridge, "feature_names_in_"):
+            self.feature_names_in_ = ridge.feature_names_in_
+        self._from_data = self.classes is None
+        return self
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            name: each for name, each in self.get_params(deep=False).items() if name != "classes"
+        }
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """The probability of each class; NaN for a row that is not made of numbers."""
+        mean, width = self._means(X)
+        chances = _mean_of_clipped(mean, np.maximum(width, 1e-6))
+        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """The probabilities; for two classes by how much the second exceeds the first."""
+        chances = self.predict_proba(X)
+        return np.asarray(chances[:, 1] - chances[:, 0]) if len(self.classes_) == 2 else chances
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class."""
+        return self.classes_[np.nan_to_num(self.predict_proba(X)).argmax(axis=1)]
+
+    def _means(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        check_is_fitted(self, "ridge_")
+        mean, width = self.ridge_.predict(X, return_std=True)
+        mean, width = mean.reshape(len(mean), -1), np.asarray(width).reshape(len(mean), -1)
+        if len(self.classes_) == 2:
+            return np.hstack([1 - mean, mean]), np.hstack([width, width])
+        return mean, width
+
+    def certificate(
+        self, *, declaration: Declaration | None = None, audit: Any = None
+    ) -> Certificate:
+        """The guarantee of the fit; refused where classes were taken from the data."""
+        check_is_fitted(self, "ridge_")
+        if self._from_data:
+            raise ConfigurationError(
+                "no certificate: classes were taken from the data, which is not private. Give "
+                "classes, known without looking at the data, and fit again"
+            )
+        return self.ridge_.certificate(declaration=declaration, audit=audit)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # noise at default epsilon hides toy data
+        tags.input_tags.allow_nan = True  # a refusal would tell of the row
+        return tags
+
+
+def _labels(y: Any) -> Any:
+    """One class per row, as objects: None for a missing one."""
+    if y is None:
+        raise DataError("requires y to be passed, but the target y is None")
+    values = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected",
+            DataConversionWarning,
+            stacklevel=3,
+        )
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise DataError(f"y must be one class per row, got shape {values.shape}")
+    return values
+
+
+def _indicators(labels: Any, classes: Any) -> FloatArray:
+    """1 for the class of a row, 0 for the others; NaN for a row of no declared class."""
+    listed = labels.tolist()
+    hits = np.array([[_same(label, each) for label in listed] for each in classes.tolist()])
+    return np.where(hits.any(axis=0), hits, np.nan).T
+
+
+def _same(label: Any, each: Any) -> bool:
+    """Whether a cell is this class; whatever a cell may be, it is no reason to fail."""
+    try:
+        return bool(label == each)
+    except Exception:  # a comparison of its own that fails would tell of the cell
+        return False
+
+
+def _mean_of_clipped(mean: FloatArray, width: FloatArray) -> FloatArray:
+    """``E[clip(mean + width Z, 0, 1)]``, in closed form."""
+
+    def above(edge: float) -> FloatArray:
+        """``E[(f - edge)_+]``."""
+        z = (mean - edge) / width
+        density = np.exp(-0.5 * z**2) / sqrt(2 * pi)
+        return np.asarray(width * density + (mean - edge) * 0.5 * (1 + _erf(z / sqrt(2))))
+
+    return np.maximum(above(0.0) - above(1.0), 1e-12)

@@ -1,0 +1,314 @@
+"""All stages together: noise in y, tails, the prior by evidence, and the posterior.
+
+A stage tells, for each output,
+
+    g = M b + noise,     b = A^-1 (theta - baseline - tail),
+
+with ``M`` the covariance it released and noise of covariance
+
+    R = sigma^2 I + diag(V E[b^2]) + s^2 M + M A^-1 C A^-T M:
+
+privacy noise on the vector, what the noise ``V`` on ``M`` does to it, noise in y, and what is not
+known of the tail. The tail is the mean of what residuals exceed the reach of the stage by, a
+function with mean and covariance ``C`` of its own, from the moments that the stage told of it.
+Post-processing of what left the gate.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from capri.arrays import FloatArray
+from capri.regression.decode import Estimate, Reading
+from capri.regression.priors import FunctionPrior
+
+_ROUNDS = 4
+# Standard deviations of its own noise that are added to a measured variance.
+_CAUTION = 2.0
+# A tail function is expected to have this share of the mean square of all tails: most are noise.
+_TAIL_SHARE = 0.05
+# Scales of the prior of a tail, relative to the expected one, among which the evidence chooses.
+_TAIL_SCALES = 4.0 ** np.arange(-6, 4)
+# Information, in prior variances, from which on a coordinate of a release tests the fit.
+_INFORMATIVE = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Told:
+    """One stage for one output, whitened: ``y = H theta + N(0, I)``."""
+
+    design: FloatArray
+    observed: FloatArray
+    sampling: FloatArray  # covariance of ``y`` that is noise in y
+
+    @classmethod
+    def of(
+        cls,
+        reading: Reading,
+        vector: FloatArray,
+        shift: FloatArray,
+        *,
+        privacy: float,
+        noise_variance: float,
+        guess: tuple[FloatArray, FloatArray],
+        doubt: FloatArray | None = None,
+    ) -> "_Told":
+        """``shift`` is what is subtracted from theta, ``doubt`` its covariance."""
+        design = reading.design()
+        if reading.exact:  # no noise to hide: M is inverted in its eigenvectors
+            root = np.sqrt(reading.values / noise_variance)
+            frame = reading.vectors.T @ reading.unwhiten
+            keep = np.divide(1, reading.values, out=np.zeros_like(root), where=reading.values > 0)
+            whole = root[:, None] * frame
+            observed = root * keep * (reading.vectors.T @ vector) + whole @ shift
+            return cls(design=whole, observed=observed, sampling=np.eye(len(root)))
+        noise = privacy + reading.uncertain(guess[0] - shift, guess[1])
+        sampling = noise_variance * reading.covariance
+        total = sampling + np.diag(noise)
+        if doubt is not None:
+            total = total + design @ doubt @ design.T
+        lower = np.linalg.cholesky(total)
+        inverse = np.linalg.inv(lower)
+        whole = inverse @ design
+        return cls(
+            design=whole,
+            observed=inverse @ vector + whole @ shift,
+            sampling=inverse @ sampling @ inverse.T,
+        )
+
+
+def decode(
+    readings: Sequence[Reading], output: int, *, prior: FunctionPrior, tau: float | None
+) -> Estimate:
+    """Pool all stages; weights of the prior by evidence, or ``s^2 / tau`` where tau is given.
+
+    The noise in y, and what the noise on the covariance does, are found by fixed point: from the
+    residuals of the last stage under the estimate that the last guess led to.
+    """
+    last = readings[-1]
+    doubt = float(last.result.noise[2][output])
+    # Squared residuals before fitting bound the noise from above.
+    ceiling = min(max(float(last.result.squares[output]), 0.0) + _CAUTION * doubt, last.rows)
+    ceiling = ceiling / last.rows + 1e-30
+    start = prior.covariance(prior.expected)
+    guess = np.zeros(prior.rank), start
+    weights, noise_variance = prior.expected, ceiling
+    tails = [_tail(reading, output, start) for reading in readings]
+    estimate: Estimate | None = None
+    for number in range(_ROUNDS + 1):
+        if estimate is not None:
+            found = _residual_variance(last, output, estimate, tails[-1])
+            noise_variance = float(np.clip(found, 1e-8 * ceiling, ceiling))
+            guess = estimate.mean, estimate.covariance
+        told = [
+            _told(reading, output, tail, noise_variance, guess)
+            for reading, tail in zip(readings, tails, strict=True)
+        ]
+        information = sum((each.design.T @ each.design for each in told), np.zeros_like(start))
+        vector = sum((each.design.T @ each.observed for each in told), np.zeros(prior.rank))
+        # The evidence takes longest, and hardly changes after the second round.
+        if tau is None and number in (0, 1, _ROUNDS):
+            weights = prior.preferred(information, vector)
+        covariance = (
+            prior.covariance(weights) if tau is None else noise_variance / tau * np.eye(prior.rank)
+        )
+        estimate = _posterior(told, information, vector, covariance, noise_variance)
+    assert estimate is not None
+    if tau is None:
+        estimate = _mixed(told, information, vector, prior, weights, noise_variance)
+        estimate = _with_misfit(estimate, told, start)
+    return estimate if tails[-1] is None else replace(estimate, tail_variance=tails[-1].variance)
+
+
+def _mixed(
+    told: Sequence[_Told],
+    information: FloatArray,
+    vector: FloatArray,
+    prior: FunctionPrior,
+    weights: FloatArray,
+    noise_variance: float,
+) -> Estimate:
+    """The posterior over all plausible weights: their spread counts as bias."""
+    chances = prior.plausible(information, vector, weights)
+    found = [
+        (_posterior(told, information, vector, prior.covariance(each), noise_variance), chance)
+        for each, chance in chances
+    ]
+    mean = sum((chance * each.mean for each, chance in found), np.zeros(prior.rank))
+    away = np.stack([sqrt(chance) * (each.mean - mean) for each, chance in found])
+    parts = {
+        name: sum(chance * getattr(each, name) for each, chance in found)
+        for name in ("bias", "sampling", "privacy", "covariance")
+    }
+    spread = away.T @ away
+    logs = np.log(sum(chance * np.exp(each) for each, chance in chances))
+    return Estimate(
+        mean=mean,
+        covariance=parts["covariance"] + spread,
+        bias=parts["bias"] + spread,
+        sampling=parts["sampling"],
+        privacy=parts["privacy"],
+        prior=sum(chance * each.prior for each, chance in found),
+        noise_variance=noise_variance,
+        weights=logs,
+    )
+
+
+def _told(
+    reading: Reading,
+    output: int,
+    tail: "_Tail | None",
+    noise_variance: float,
+    guess: tuple[FloatArray, FloatArray],
+) -> _Told:
+    shift = reading.baseline[:, output]
+    return _Told.of(
+        reading,
+        reading.result.vector[:, output],
+        shift if tail is None else shift + tail.mean,
+        privacy=float(reading.result.noise[1][output]) ** 2,
+        noise_variance=noise_variance,
+        guess=guess,
+        doubt=None if tail is None else tail.covariance,
+    )
+
+
+def _posterior(
+    told: Sequence[_Told],
+    information: FloatArray,
+    vector: FloatArray,
+    prior: FloatArray,
+    noise_variance: float,
+) -> Estimate:
+    """``P = L (I + L^T J L)^-1 L^T``, split by cause: ``P K^-1 P`` is what the prior holds back."""
+    lower = np.linalg.cholesky(prior)
+    values, vectors = np.linalg.eigh(lower.T @ information @ lower)
+    shrink = 1 / (1 + np.maximum(values, 0.0))
+    axes = lower @ vectors
+    covariance = (axes * shrink) @ axes.T
+    sampling = sum(
+        (each.design.T @ each.sampling @ each.design for each in told), np.zeros_like(prior)
+    )
+    sampling = covariance @ sampling @ covariance
+    bias = (axes * shrink**2) @ axes.T
+    return Estimate(
+        mean=covariance @ vector,
+        covariance=covariance,
+        bias=bias,
+        sampling=sampling,
+        privacy=covariance - bias - sampling,
+        prior=float(np.trace(prior)) / len(prior),
+        noise_variance=noise_variance,
+    )
+
+
+def _with_misfit(estimate: Estimate, told: Sequence[_Told], prior: FloatArray) -> Estimate:
+    """Widths that are larger by as much as releases disagree with the fit and with each other.
+
+    ``|U^T (y - H theta)|^2`` over its expectation, ``U`` the directions of each release that tell
+    of the function more than noise.
+    """
+    lower = np.linalg.cholesky(prior)
+    statistic, expected = 0.0, 0.0
+    for each in told:
+        left, values, _ = np.linalg.svd(each.design @ lower)
+        left = left[:, values**2 > _INFORMATIVE]
+        seen = left.T @ each.design
+        residual = left.T @ each.observed - seen @ estimate.mean
+        statistic += float(residual @ residual)
+        expected += left.shape[1] - float(np.sum((seen @ estimate.covariance) * seen))
+    misfit = max(1.0, statistic / expected) if expected > 1 else 1.0
+    return replace(
+        estimate,
+        covariance=misfit * estimate.covariance,
+        bias=misfit * estimate.bias,
+        sampling=misfit * estimate.sampling,
+        privacy=misfit * estimate.privacy,
+        misfit=misfit,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Tail:
+    """The function by which the mean of residuals exceeds what the target of a stage tells."""
+
+    mean: FloatArray
+    covariance: FloatArray
+    variance: float  # of a tail
+
+
+def _tail(reading: Reading, output: int, prior: FloatArray) -> _Tail | None:
+    """From ``sum w^2 psi u`` and ``sum w^2 u^2``, with the scale of the prior by evidence."""
+    result = reading.result
+    if result.tail_vector is None or result.tail_squares is None:
+        return None
+    noise = result.tail_noise
+    measured = float(result.tail_squares[output]) / reading.rows
+    doubt = float(noise[2][output]) / reading.rows
+    variance = max(measured, 0.0) + doubt
+    shape = prior * (_TAIL_SHARE * variance / float(np.trace(prior)))
+    rank = len(prior)
+    told = _Told.of(
+        reading,
+        result.tail_vector[:, output],
+        np.zeros(rank),
+        privacy=float(noise[1][output]) ** 2,
+        noise_variance=variance,
+        guess=(np.zeros(rank), shape),
+    )
+    lower = np.linalg.cholesky(shape)
+    values, vectors = np.linalg.eigh(lower.T @ (told.design.T @ told.design) @ lower)
+    values = np.maximum(values, 0.0)
+    axes = lower @ vectors
+    squares = (axes.T @ (told.design.T @ told.observed)) ** 2
+    scales = _TAIL_SCALES[:, None]
+    evidence = 0.5 * (scales * squares / (1 + scales * values) - np.log1p(scales * values)).sum(1)
+    chances = np.exp(evidence - evidence.max())
+    chances /= chances.sum()
+    # All scales by their evidence: a tail that might be there is part of the width.
+    shrinks = scales / (1 + scales * values)
+    vector = axes.T @ (told.design.T @ told.observed)
+    means = shrinks * vector
+    mean = chances @ means
+    spread = (means - mean) * np.sqrt(chances)[:, None]
+    covariance = np.diag(chances @ shrinks) + spread.T @ spread
+    return _Tail(
+        mean=axes @ mean, covariance=axes @ covariance @ axes.T, variance=max(measured - doubt, 0.0)
+    )
+
+
+def _residual_variance(
+    reading: Reading, output: int, estimate: Estimate, tail: _Tail | None
+) -> float:
+    """Mean squared residual of a stage, corrected for what the estimate took from its own noise.
+
+    Some standard deviations of the privacy noise in it and half of the correction are added:
+    residuals that are thought too small would be clipped.
+
+    ``(T - 2 b.g + b^T M b + 2 tr(Q M) - tr(R^-1 M Q M Q M)) / sum w^2`` with ``b = A^-1 (theta -
+    baseline)`` and ``Q = A^-1 P A^-T``.
+    """
+    change = estimate.mean - reading.baseline[:, output]
+    if tail is not None:
+        change = change - tail.mean
+    b = reading.unwhiten @ change
+    vector = reading.result.vector[:, output]
+    matrix = reading.covariance
+    rss = float(reading.result.squares[output]) - 2 * b @ vector + b @ matrix @ b
+    posterior = reading.unwhiten @ estimate.covariance @ reading.unwhiten.T
+    on_entry, on_vector, on_square = reading.result.noise
+    noise = float(on_vector[output]) ** 2 + reading.uncertain(change, estimate.covariance)
+    total = np.diag(noise) + estimate.noise_variance * matrix
+    total[np.diag_indices_from(total)] += 1e-12 * float(np.trace(total)) / len(total)
+    image = posterior @ matrix
+    taken = 2 * float(np.trace(image))
+    taken -= float(np.sum(cho_solve(cho_factor(total), image.T) * (image.T @ matrix)))
+    doubt = (
+        on_square[output] ** 2
+        + 4 * on_vector[output] ** 2 * (b @ b)
+        + 2 * (on_entry * (b @ b)) ** 2
+    )
+    return float(rss + 1.5 * max(taken, 0.0) + _CAUTION * np.sqrt(doubt)) / reading.rows

@@ -1,0 +1,38 @@
+"""What fits of one estimator have spent together."""
+
+from math import sqrt
+from typing import Any
+
+from capri.privacy.calibration import delivered_epsilon
+from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.regression.options import warn_of_leak
+
+# Frames between the warning and the call of fit.
+_CALLER = 4
+
+
+def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
+    """Releases of the fits before the fresh one, and a word about what they add up to.
+
+    Of each fit the most expensive: nobody is in two of its stages. Gaussian releases of the same
+    people compose by ``mu^2 = sum mu_i^2``.
+    """
+    past: tuple[ReleaseEvent, ...] = tuple(getattr(before, "past_events_", ()))
+    ledger = getattr(before, "ledger_", None)
+    if ledger is not None and before._private:
+        past = (*past, *_costliest(ledger))
+    if fresh.ledger_ is not None and fresh._private and past:
+        delta = fresh.ledger_.budget.delta
+        events = (*past, *_costliest(fresh.ledger_))
+        spent = delivered_epsilon(sqrt(sum(event.mu**2 for event in events)), delta)
+        warn_of_leak(
+            f"this is fit {len(events)} of one estimator: people who are in all of them have "
+            f"spent epsilon {spent:.3g} together, at delta {delta:g}",
+            _CALLER,
+        )
+    return past
+
+
+def _costliest(ledger: Ledger) -> tuple[ReleaseEvent, ...]:
+    """What a fit cost those whom it cost most."""
+    return tuple(sorted(ledger.events, key=lambda event: -event.mu)[:1])

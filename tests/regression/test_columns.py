@@ -1,0 +1,189 @@
+"""Columns that people have: names, categories, bounds in many forms, weights, refits."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from capri import ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge, Schema
+from capri.errors import DataError
+from capri.regression import PublicScaler
+from capri.schema import Categorical, Numeric
+
+COLUMNS = {"age": (18, 98), "plan": ["free", "pro", "team"], "member": bool}
+
+
+def people(count: int, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": generator.uniform(18, 98, count),
+            "plan": generator.choice(["free", "pro", "team"], count),
+            "member": generator.random(count) < 0.5,
+        }
+    )
+    return frame, truth(frame) + 0.1 * generator.standard_normal(count)
+
+
+def truth(frame: pd.DataFrame) -> np.ndarray:
+    level = frame["plan"].map({"free": -0.5, "pro": 0.2, "team": 0.6}).fillna(0.0)
+    return np.asarray(level + 0.3 * np.sin(frame["age"] / 15) * frame["member"])
+
+
+def ridge(**changes: Any) -> PrivateKernelRidge:
+    given: dict[str, Any] = {"X_bounds": COLUMNS, "y_bounds": (-2, 2), "random_state": 0}
+    return PrivateKernelRidge(**(given | changes))
+
+
+def quiet(estimator: Any, *data: Any, **more: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)
+        return estimator.fit(*data, **more)
+
+
+def test_frames_with_categories_are_learnt_and_cells_never_refused() -> None:
+    """The error of the mean of all rows is 0.5; a seeded fit."""
+    frame, y = people(5_000)
+    model = quiet(ridge(), frame, y)
+    test, _ = people(400, seed=1)
+    error = np.sqrt(np.mean((model.predict(test) - truth(test)) ** 2))
+    assert error < 0.12
+    low, high = model.predict_interval(test)
+    assert np.mean((low <= truth(test)) & (truth(test) <= high)) > 0.85
+    assert list(model.feature_names_in_) == ["age", "plan", "member"]
+    assert model.n_features_in_ == 3
+    assert any(name.startswith("category") for name in model.parts_)
+    odd = pd.DataFrame(
+        {
+            "age": [None, 1e300, 40, 50],
+            "plan": ["gold", None, 7, "pro"],
+            "member": [True, False, "x", 1],
+        },
+        dtype=object,
+    )
+    found = model.predict(odd)
+    assert np.isnan(found[[0, 2]]).all()  # no age, and a member that is neither
+    assert np.isfinite(found[[1, 3]]).all()
+    mixed = pd.concat([frame[:300], odd], ignore_index=True)
+    assert quiet(ridge(), mixed, np.append(y[:300], [0.0] * 4)).n_rows_ == 304
+    with pytest.raises((DataError, ValueError), match="plan"):
+        model.predict(frame.drop(columns="plan"))
+
+
+def test_levels_come_from_public_rows_too() -> None:
+    frame, y = people(600)
+    model = quiet(ridge(X_bounds=None, public_X=people(100, seed=5)[0]), frame, y)
+    assert [column.name for column in model.schema_.columns] == ["age", "plan", "member"]
+    assert np.isfinite(model.predict(frame[:5])).all()
+    plain = ridge(X_bounds=Schema([Numeric("age", 0, 100), Categorical("plan", ["a"])]))
+    assert np.isfinite(quiet(plain, np.array([[1, "a"], [2, "b"]], dtype=object), [0, 1]).predict(
+        np.array([[50, "z"]], dtype=object)
+    )).all()  # fmt: skip
+
+
+def test_chunks_and_streams_of_frames_give_the_same_bits() -> None:
+    frame, y = people(600)
+    whole = quiet(ridge(), frame, y).predict(frame[:9])
+    chunks = [(frame[:250], y[:250]), (frame[250:], y[250:])]
+    assert np.array_equal(quiet(ridge(), chunks).predict(frame[:9]), whole)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"age": 3}, "column 'age': X_bounds must say"),
+        ({"age": Numeric("size", 0, 1)}, "under the name 'size'"),
+        ({"age": (5, 1)}, "column 'age': low must be below high"),
+    ],
+)
+def test_what_is_wrong_with_a_declaration_names_the_column(bounds: Any, message: str) -> None:
+    frame, y = people(20)
+    with pytest.raises(ConfigurationError, match=message):
+        quiet(ridge(X_bounds=bounds), frame[["age"]], y)
+
+
+def test_text_that_was_not_declared_is_refused_by_its_column() -> None:
+    frame, y = people(20)
+    with pytest.raises(DataError, match="column 'plan' of X holds values of type str") as caught:
+        quiet(ridge(X_bounds=None), frame, y)
+    assert "free" not in str(caught.value).split("Declare")[0]
+
+
+def test_bounds_in_every_form_mean_the_same() -> None:
+    X = np.random.default_rng(0).random((300, 3))
+    y = X[:, 0]
+    forms = [(0, 1), ([0, 0, 0], [1, 1, 1]), [(0, 1)] * 3, np.array([[0.0, 1.0]] * 3)]
+    found = [quiet(ridge(X_bounds=form), X, y).predict(X[:5]) for form in forms]
+    assert all(np.array_equal(each, found[0]) for each in found)
+    with pytest.raises(ConfigurationError, match="column 1 has not"):
+        quiet(ridge(X_bounds=[(0, 1), (1, 0), (0, 1)]), X, y)
+
+
+def test_weights_are_bounded_and_private() -> None:
+    """Rows of weight 0 say nothing; one beyond the bound counts like one at it; NaN counts as 0."""
+    generator = np.random.default_rng(2)
+    X = generator.random((4_000, 1))
+    y = np.where(np.arange(4_000) % 2 == 0, 0.8, -0.8)
+    half = np.where(y > 0, 1.0, 0.0)
+    model = quiet(ridge(X_bounds=(0, 1)), X, y, half)
+    assert model.predict([[0.5]])[0] > 0.5
+    again = quiet(
+        ridge(X_bounds=(0, 1), weight_bound=2.0),
+        X, y, sample_weight=np.where(y > 0, 1e9, np.nan),
+    )  # fmt: skip
+    assert np.array_equal(again.predict(X[:9]), model.predict(X[:9]))
+    plan = model._engine.readings[0].result.plan
+    block = np.column_stack([y, half])
+    features, targets = plan.contributions(X, block)
+    plain, _ = plan.contributions(X, y[:, None])
+    assert not features[half == 0].any()
+    assert np.array_equal(features[half == 1], plain[half == 1])
+    assert (np.linalg.norm(features, axis=1) <= 1 + 1e-12).all()
+    assert (np.abs(targets) <= 1).all()
+    with pytest.raises(DataError, match="one number per row"):
+        quiet(ridge(X_bounds=(0, 1)), X, y, half[1:])
+    with pytest.raises(ConfigurationError, match="weight_bound"):
+        quiet(ridge(X_bounds=(0, 1), weight_bound=0.0), X, y, half)
+
+
+def test_public_scaler_costs_no_certificate() -> None:
+    generator = np.random.default_rng(3)
+    X = generator.uniform(0, 50, (200, 2))
+    private = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for scaler in (PublicScaler((0, 50)), PublicScaler(public_X=X[:20])):
+            pipe = make_pipeline(scaler, clone(private)).fit(X, X[:, 0] / 50)
+            assert pipe[-1].certificate().epsilon == 1.0
+    assert np.allclose(PublicScaler((0, 50)).fit_transform(X), X / 50)
+    for wrong in (PublicScaler(), PublicScaler((0, 1), public_X=X)):
+        with pytest.raises(ConfigurationError, match="one of them"):
+            wrong.fit(X)
+
+
+def test_refits_add_up_and_are_stated() -> None:
+    X = np.random.default_rng(4).random((100, 1))
+    model = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, X[:, 0])
+    assert "earlier fits" not in model.certificate().to_text()
+    with pytest.warns(PrivacyLeakWarning, match=r"fit 2 of one estimator.*epsilon 1\.\d"):
+        model.fit(X, X[:, 0])
+    with pytest.warns(PrivacyLeakWarning, match="fit 3 of one estimator"):
+        model.fit(X, X[:, 0])
+    assert len(model.past_events_) == 2
+    assert "2 earlier fits" in model.certificate().to_text()
+    assert not hasattr(clone(model), "past_events_")
+
+
+def test_shows_itself_in_a_notebook() -> None:
+    X = np.random.default_rng(5).random((100, 1))
+    model = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, X[:, 0])
+    assert "noise on the vector" in repr(model.stages_)
+    assert model.stages_._repr_html_().startswith("<table>")
+    assert "<details>" in model.certificate()._repr_html_()
+    shown = model._repr_html_()
+    assert "PrivateKernelRidge" in shown
+    assert "100 rows" in shown
