@@ -174,9 +174,7 @@ class Recount:
                 for subset in subsets
             )
             choices.append([self._units(row, extra) - without for extra in picked])
-        return any(
-            self._released.is_sum(sum(choice, start=total)) for choice in product(*choices)
-        )
+        return any(self._released.is_sum(sum(choice, start=total)) for choice in product(*choices))
 
 
 class Account:

@@ -79,6 +79,10 @@ def test_a_store_of_the_first_schema_goes_on(url: str) -> None:
     with Capri.open(url, key_retention=timedelta(days=1)) as policy:
         spent = policy.ledger.spent
         assert len(policy.epochs) == 2
+        # Options that it knows nothing of are at their defaults there, and may not be others.
+        policy.again(store=url).close()
+        with pytest.raises(StorageError, match=r"configuration: options\.memory differ"):
+            policy.again(store=url, memory=50.0)
         again = policy.act([0.0], user="u29", key=LAST)
         assert (again.id, again.epoch, again.action_name) == (LAST_ID, 3, "green")
         assert policy.update(LAST_ID, 0.25) is RewardStatus.DUPLICATE

@@ -3,6 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from threading import RLock
 from typing import Any
@@ -24,6 +25,7 @@ from capri.joint.planner import Planner
 from capri.joint.progress import Progress, UnderWay
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
+from capri.learners.presets import checked_options
 from capri.privacy.certificate.digests import digest_of
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
@@ -113,7 +115,7 @@ class Backing:
             self.shelf.create((values, arrays), law, None if state is None else packed(state))
             stored = self.shelf.configuration()
             assert stored is not None
-        differences = _differences(stored, unpacked(packed(values, arrays)))
+        differences = _differences(_completed(stored), unpacked(packed(values, arrays)))
         if differences:
             raise StorageError(
                 f"{self.shelf.database!r} holds a policy of another configuration: "
@@ -336,6 +338,13 @@ class StoredParticipation(Participation):
         self.check([user])
         assert self._shelf is not None
         return Counter(self._shelf.visits_of(self._digest(user)))
+
+
+def _completed(stored: Configuration) -> Configuration:
+    """With the defaults of options that are newer than the store."""
+    values, arrays = stored
+    defaults, _ = unpacked(packed(asdict(checked_options(values["preset"], {}))))
+    return {**values, "options": defaults | values["options"]}, arrays
 
 
 def _differences(stored: Configuration, own: Configuration) -> list[str]:

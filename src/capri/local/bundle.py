@@ -197,7 +197,8 @@ def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
         raise BundleError(f"the bundle is malformed: {problem or type(problem).__name__}") from None
     if (version == _WITH_LIMITS) != (bundle.conduct.bounds is not None):
         raise BundleError(
-            f"the bundle has format version {version}, and limits make it {_WITH_LIMITS}"
+            f"the bundle has format version {version}, and limits make it {_WITH_LIMITS}",
+            "version",
         )
     return bundle
 
