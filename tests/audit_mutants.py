@@ -6,7 +6,7 @@ is wrong, which takes many runs to see.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -23,10 +23,11 @@ from capri.errors import DataError
 from capri.joint.audit import scenarios
 from capri.joint.policy import Capri
 from capri.joint.scenarios import Scenario
-from capri.learners import paper, practical
+from capri.learners import paper, tally
 from capri.privacy import grid as grids
 from capri.privacy.gate import Gate
 from capri.privacy.grid import Grid
+from capri.privacy.message import MessageGrid
 from capri.privacy.noise import NoiseSource, SecureNoise
 from capri.privacy.users import Participation
 
@@ -232,10 +233,10 @@ def bad_context_takes_no_slot(patch: Patch) -> None:
     """Who is refused is not counted, and everybody after moves up."""
     honest = Capri._decide
 
-    def decide(self: Capri, rows: Any, valid: Any, *rest: Any) -> Any:
+    def decide(self: Capri, rows: Any, valid: Any, *rest: Any, **named: Any) -> Any:
         if valid is not None:
             raise DataError("a context must be finite")
-        return honest(self, rows, valid, *rest)
+        return honest(self, rows, valid, *rest, **named)
 
     patch.setattr(Capri, "_decide", decide)
 
@@ -350,7 +351,16 @@ def reward_clipping_off(patch: Patch) -> None:
 @above("reward")
 def residual_clipping_off(patch: Patch) -> None:
     """Noise for residuals below ``B_r``, residuals as they come: ``B / B_r`` times too little."""
-    patch.setattr(Encoder, "total", unclipped(1.0, norms=True))
+    honest = MessageGrid.rounded
+
+    def rounded(
+        self: MessageGrid, whitened: Any, values: Any, *, value_bound: float, **bounds: Any
+    ) -> Any:
+        rows = honest(self, whitened, values, value_bound=value_bound, **bounds)
+        loud = np.rint(np.nan_to_num(values / value_bound) * self.level) * rows.answered
+        return replace(rows, values=loud)
+
+    patch.setattr(MessageGrid, "rounded", rounded)
 
 
 # A smooth kernel and a small ridge: just outside the pool the whitened norm is several times the
@@ -398,14 +408,14 @@ def root_of_sigma_lost(patch: Patch) -> None:
 @above("reward", planned=True)
 def factor_two_lost(patch: Patch) -> None:
     """Sensitivity B C: add-or-remove-one where one datum is replaced. The ledger believes it."""
-    honest = grids.make_grid
+    honest = tally.make_message_grid
 
-    def make_grid(**settings: Any) -> Grid:
-        grid = honest(**settings)
-        return Grid(grid.step / 2, 2 * grid.norm_limit, grid.noise_units)
+    def make_message_grid(*given: Any, **settings: Any) -> MessageGrid:
+        grid = honest(*given, **settings)
+        return replace(grid, noise_units=grid.noise_units / 2)
 
-    patch.setattr(practical, "make_grid", make_grid)
-    patch.setattr(Grid, "sensitivity", property(lambda grid: grid.norm_limit))
+    patch.setattr(tally, "make_message_grid", make_message_grid)
+    patch.setattr(MessageGrid, "sensitivity", property(lambda grid: grid.level**2))
 
 
 # -- the noise ------------------------------------------------------------------------------------
@@ -440,31 +450,45 @@ def no_noise(patch: Patch) -> None:
 
 
 class ReusedNoise(NoiseSource):
-    """Draws once and adds the same numbers ever after."""
+    """Draws once: every release begins at the first of the same numbers, in its own widths."""
 
     def __init__(self, source: NoiseSource) -> None:
         self.private = source.private
-        self._source = source
-        self._noise: Any = None
+        self.source = source
+        self._drawn = np.empty(0)
+        self._taken = 0
+
+    def rewind(self) -> None:
+        """What a generator does that is seeded anew for every release."""
+        self._taken = 0
 
     def add(self, values: Any, scale: float, reports: int = 1) -> Any:
-        """The same noise, cut to size."""
+        """The next of the numbers for each block of a release: one by one they are honest."""
         if reports == 0:
             return values
-        if self._noise is None:
-            self._noise = self._source.add(np.zeros(100, dtype=np.int64), scale, reports)
-        return values + self._noise[: len(values)]
+        first, self._taken = self._taken, self._taken + len(values)
+        lacking = max(0, self._taken - len(self._drawn))
+        fresh = self.source.add(np.zeros(lacking, dtype=np.int64), 2.0**40)
+        self._drawn = np.concatenate([self._drawn, fresh / 2.0**40])
+        noise = self._drawn[first : self._taken] * (scale * sqrt(reports))
+        return values + np.rint(noise).astype(np.int64)
 
 
 @below("difference", 100)
 def noise_reused_between_epochs(patch: Patch) -> None:
-    """One gate, one noise vector: each release alone is perfect."""
-    honest = Gate.__init__
+    """One gate, one noise vector in units of the noise: each release alone is perfect."""
+    honest, release = Gate.__init__, Gate.release
 
-    def create(self: Gate, noise: NoiseSource, ledger: Any) -> None:
-        honest(self, ReusedNoise(noise), ledger)
+    def create(self: Gate, source: Any, ledger: Any) -> None:
+        own = source.source if isinstance(source, ReusedNoise) else source  # of another gate
+        honest(self, ReusedNoise(own), ledger)
+
+    def released(self: Gate, *given: Any, **named: Any) -> Any:
+        self._source.rewind()
+        return release(self, *given, **named)
 
     patch.setattr(Gate, "__init__", create)
+    patch.setattr(Gate, "release", released)
 
 
 @below("fork", 100)
@@ -482,6 +506,9 @@ def numpy_generator_after_fork(patch: Patch) -> None:
 PATCHED = (
     (SecureNoise, "add"),
     (Gate, "__init__"),
+    (Gate, "release"),
+    (MessageGrid, "rounded"),
+    (MessageGrid, "sensitivity"),
     (Problem, "composition"),
     (Encoder, "total"),
     (OpenEpoch, "reward"),

@@ -21,6 +21,7 @@ honest pipeline fails them with probability 1e-5 at most.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -36,10 +37,9 @@ from capri.joint.audit import SCENARIOS, clopper_pearson_upper, proven_mu, scena
 from capri.joint.audit import audit_policy as audit
 from capri.joint.live import go_live
 from capri.joint.scenarios import Scenario
-from capri.learners import practical
-from capri.privacy import grid as grids
+from capri.learners import tally
 from capri.privacy.attack import AuditResult, prove
-from capri.privacy.grid import Grid
+from capri.privacy.message import MessageGrid
 from capri.privacy.noise import SecureNoise
 from capri.privacy.randomness import Streams
 from capri.privacy.witness import Sightings, learnt_mu
@@ -291,13 +291,13 @@ def test_mutant_needs_the_attack_that_is_made_for_it(monkeypatch: Patch, name: s
 
 def test_ledger_stops_a_plan_with_too_little_noise(monkeypatch: Patch) -> None:
     """Half the noise in the plan never gets as far as a release."""
-    honest = grids.make_grid
+    honest = tally.make_message_grid
 
-    def make_grid(**settings: Any) -> Grid:
-        grid = honest(**settings)
-        return Grid(grid.step, grid.norm_limit, grid.noise_units / 2)
+    def make_message_grid(*given: Any, **settings: Any) -> MessageGrid:
+        grid = honest(*given, **settings)
+        return replace(grid, noise_units=grid.noise_units / 2)
 
-    monkeypatch.setattr(practical, "make_grid", make_grid)
+    monkeypatch.setattr(tally, "make_message_grid", make_message_grid)
     with pytest.raises(BudgetError, match="nothing was released"):
         audit(target(), trials=200, attacks=("reward",))
 

@@ -200,7 +200,7 @@ def refuse_empty_sets(patch: pytest.MonkeyPatch) -> None:
             raise DataError("a set must hold an action")
         return sets
 
-    import capri.joint.flights as module
+    import capri.epoch.available as module
 
     _wrap(patch, module, "as_sets", leak)
 

@@ -218,9 +218,13 @@ def _of_kind(
 def _epoch_outlooks(
     epsilon: float, runs: Sequence[tuple[EpochRecord, ...]], problem: Problem
 ) -> Iterator[ExpectedEpoch]:
-    """Means of the records of each epoch; its length is the same in all runs."""
-    ends = accumulate(record.length for record in runs[0])
-    for records, end in zip(zip(*runs, strict=True), ends, strict=True):
+    """Means of the records of each epoch, over the runs that kept to the usual lengths.
+
+    A run that takes its function for changed begins anew with short epochs, hence has more of them.
+    """
+    usual = [record.length for record in min(runs, key=len)]
+    kept = [run for run in runs if [record.length for record in run] == usual]
+    for records, end in zip(zip(*kept, strict=True), accumulate(usual), strict=True):
         width = _mean(record.width for record in records)
         predicted = _mean(record.predicted_error for record in records)
         share = _mean(_noise_share(record, problem, epsilon) for record in records)
