@@ -18,7 +18,8 @@ from math import log
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.family import Family, best_weights
+from capri.family import Family
+from capri.family.evidence import best_weights
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Posterior
 from capri.learners.priors import Prior
 from capri.learners.room import LEVEL_DEVIATION, Level, size_reach

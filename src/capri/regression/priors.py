@@ -11,7 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.family import TableFamily, best_weights, log_evidence
+from capri.family import TableFamily
+from capri.family.evidence import best_weights, log_evidence
 from capri.features import Basis
 
 # Directions of which a release tells less than this share of what is expected do not vote.
