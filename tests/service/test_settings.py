@@ -76,7 +76,7 @@ def test_everything_that_may_be_declared(file: Path) -> None:
     ]  # fmt: skip
     assert policy.contexts.weights.tolist() == [0.25, 0.5, 0.25]
     problem = policy.problem
-    assert (problem.scale.low, problem.scale.high) == (-1.0, 2.0)
+    assert (problem.scale.low, problem.scale.high) == (-2.0, 1.0)
     assert problem.rewards.wait == timedelta(minutes=90)
     assert problem.rewards.missing == -1.0
     assert problem.rewards.epoch_time == timedelta(hours=36)

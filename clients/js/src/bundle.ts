@@ -79,7 +79,7 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   need(Object.keys(plan).sort().join() === [...PLAN].sort().join(), "a plan");
   const grid = field(header, "grid") as unknown[];
   need(grid.length === 3, "a grid");
-  const valueBound = number(plan["value_bound"], "value_bound", 1e-60, rewardBound);
+  const valueBound = number(plan["value_bound"], "value_bound", 1e-60, 2 * rewardBound);
   const clipNorm = number(plan["clip_norm"], "clip_norm", 1e-60, 1e60);
   const normLimit = whole(grid[1], "norm_limit", 2 ** 31 - 1);
   const step = number(grid[0], "step", 1e-200, 1e200);

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, IntArray
-from capri.cells import as_numbers
+from capri.cells import as_numbers, number_or_missing
 from capri.errors import DataError
 from capri.spaces import Actions
 
@@ -87,6 +87,8 @@ def _table(values: np.ndarray[Any, Any], visits: int, count: int, *, single: boo
         )
     if rows.dtype.kind == "b":
         return np.array(rows)
+    if rows.dtype.kind == "O":  # cell by cell: one that is no truth value is its visit's alone
+        return np.array([[number_or_missing(cell) == 1.0 for cell in row] for row in rows])
     return np.asarray(as_numbers(rows, "available must hold truth values") == 1.0)
 
 
@@ -97,7 +99,10 @@ def _one(given: Any, count: int, places: dict[Any, int]) -> BoolArray:
         return ~mask
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         return mask
-    cells = list(given)
+    try:
+        cells = list(given)
+    except Exception:  # whatever it is, it belongs to one visit alone
+        return mask
     if len(cells) == count and all(isinstance(cell, bool | np.bool_) for cell in cells):
         return np.array(cells, dtype=np.bool_)
     for cell in cells:

@@ -21,6 +21,8 @@ from capri.errors import ConfigurationError
 # Beyond rounding: floors that add up to 1 are allowed.
 _ROUNDING = 1e-9
 _MOST_RULES = 4096
+# Numbers of limits that come from elsewhere are 0 or at least this.
+_SETTLED = 1e-60
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,10 @@ class Bounds:
         )
         if floor.shape != (count,):
             raise ConfigurationError("limits need one floor and one ceiling an action")
+        for each in (floor, ceiling):  # as a device's other numbers: 0, or far from subnormal
+            each[np.abs(each) < _SETTLED] = 0.0
+        if not (ceiling > 0).all():
+            raise ConfigurationError("a ceiling of 0 would take an action away")
         rules = []
         for action, columns, low, high in values["rules"]:
             ends = [end for end in (low, high) if end is not None]

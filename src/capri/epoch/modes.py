@@ -149,8 +149,8 @@ class Logged:
         for place, each in enumerate(self.chosen):
             if isinstance(each, str):
                 found[place] = names.get(each, -1)
-            elif is_whole(each) and 0 <= int(str(each)) < actions.count:
-                found[place] = int(str(each))
+            elif is_whole(each) and 0 <= each < actions.count:  # type: ignore[operator]
+                found[place] = each  # type: ignore[call-overload]
         return found
 
     def weights(self, law: FloatArray) -> FloatArray:

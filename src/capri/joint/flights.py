@@ -221,8 +221,10 @@ class Flights(Operated):
             return epoch.deadline
         ended = epoch.filled
         if ended is None and self._is_over(epoch) and epoch.began is not None:
-            assert terms.epoch_time is not None
-            ended = epoch.began + terms.epoch_time.total_seconds()
+            if terms.epoch_time is not None:
+                ended = epoch.began + terms.epoch_time.total_seconds()
+            else:  # planned by a belief that was given up: it ends now
+                ended = self._now()
         return None if ended is None else ended + terms.wait.total_seconds()
 
     def _is_due(self, epoch: OpenEpoch) -> bool:

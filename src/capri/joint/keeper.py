@@ -272,8 +272,11 @@ class Keeper(PublicRecord):
             first = max(epoch.first, self.effect(epoch, issued))
             self._insert_segment(transaction, epoch.number, draft, first, generation + 1)
 
-    def open_next(self, first: int) -> bool:
-        """Plan the next epoch, to begin at a slot; False at the horizon."""
+    def open_next(self, first: int, *, given_up: bool = False) -> bool:
+        """Plan the next epoch, to begin at a slot; False at the horizon.
+
+        ``given_up``: what the newest one was planned by is not believed any more.
+        """
         newest = self.ground.newest
         number = self.following()
         if self._course.length(number, first) == 0:
@@ -285,8 +288,9 @@ class Keeper(PublicRecord):
             start = first
             assert draft.plan is not None
             if newest is not None:
-                # Ended by the clock: now. By its number: its last slots are still to come.
-                at_once = first < newest.first + newest.length
+                # Ended by the clock: now. By its number, or because what it was planned by was
+                # given up: at a public slot that is still to come.
+                at_once = not given_up and first < newest.first + newest.length
                 start = issued if at_once else max(first, self.effect(newest, issued))
                 self._set_end(transaction, newest, start, at_once=at_once)
             row = (number, start, draft.plan.length, OPEN, *[None] * 5, draft.plan_blob)

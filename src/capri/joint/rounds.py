@@ -54,8 +54,10 @@ class Rounds(Keeper):
                 self.turn()
                 newest = self.ground.newest or newest
             margin = newest.length // _AHEAD if ahead else 0
-            if given_up or self.is_over(newest, newest.first):  # else by the clock
+            if self.is_over(newest, newest.first):  # else by the clock
                 self.open_next(self.issued)
+            elif given_up:  # at a public slot: when a release was ready is nobody's business
+                self.open_next(self.effect(newest, self.issued), given_up=True)
             elif self.issued >= newest.first + newest.length - margin:
                 end = newest.first + newest.length
                 self.open_next(max(end, self.effect(newest, self.issued)))

@@ -242,7 +242,8 @@ def bound_of(
 ) -> Encoding:
     """``B_s`` and what is subtracted: a few predicted standard deviations of residuals.
 
-    Never above the reward bound, where rewards are encoded as they are. Without privacy noise a
+    Never above the reward bound, where rewards are encoded as they are, but where an estimate is
+    subtracted and nothing is clipped: then up to twice that. Without privacy noise a
     large bound costs nothing, and residuals are never clipped: ``|y - b| <= 2 B``. Rewards at the
     ends of their range are not clipped either; ``played``: estimates at pairs, weights, decisions.
     """

@@ -317,7 +317,7 @@ def _plan(
     if set(values) != set(_PLAN_VALUES):
         raise BundleError(f"the bundle is malformed: a plan has {', '.join(_PLAN_VALUES)}")
     step, limit, noise = header["grid"]
-    value_bound = _number(values["value_bound"], "value_bound", 1e-60, bound)
+    value_bound = _number(values["value_bound"], "value_bound", 1e-60, 2 * bound)
     clip_norm = _number(values["clip_norm"], "clip_norm", 1e-60, 1e60)
     limit = _whole(limit, "norm_limit", (1 << 31) - 1)
     step = _number(step, "step", 1e-200, 1e200)

@@ -86,7 +86,8 @@ class IntegerProjection:
             )
         entries = np.array(self.rows)
         # Kind i or u: all of them are whole numbers that fit 64 bits.
-        if entries.dtype.kind not in "iu" or np.abs(entries).max() > _LARGEST_ENTRY:
+        integers = entries.dtype.kind in "iu"
+        if not integers or max(-int(entries.min()), int(entries.max())) > _LARGEST_ENTRY:
             raise ConfigurationError(
                 f"the entries of a projection are whole numbers of at most {_LARGEST_ENTRY}: "
                 "make them by integer_projection"

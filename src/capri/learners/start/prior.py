@@ -9,7 +9,7 @@ of variance 1. So they need no basis: whoever is told them looks at ``Z`` in a b
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -115,6 +115,9 @@ class Prior:
         found = self._observed
         if found is None:
             found = self._rows(problem)
+        elif found.matrix is not None:  # told in units of rewards, learnt around their middle
+            middle = problem.scale.centre * found.matrix.sum(axis=1)
+            found = replace(found, targets=found.targets - middle)
         if found.pairs.shape[1] != width:
             raise ShapeError(
                 f"a pair of this policy has {width} numbers, context and action together; its "
@@ -134,8 +137,7 @@ class Prior:
         if not np.isfinite(rewards).all():
             raise ConfigurationError("the rewards of public rows must be finite: leave others out")
         pairs = _pairs(problem.actions, contexts, self._actions)
-        bound = problem.reward_bound
-        targets = np.clip(rewards, -bound, bound)
+        targets = problem.scale.learnt(rewards)
         digest = sha256(pairs.tobytes() + targets.tobytes()).hexdigest()
         event = PriorEvent(kind="rows", digest=digest, count=len(rewards))
         return Observed(pairs=pairs, targets=targets, matrix=None, event=event)

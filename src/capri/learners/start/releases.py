@@ -22,7 +22,13 @@ def releases_prior(course: Course, budget: Budget | None, configuration: str) ->
     if known.belief.epochs == 0:
         raise ConfigurationError("this policy has not released anything yet: nothing to tell")
     pairs = sampled_pairs(known.problem, known.basis.rank)
-    matrix, targets = observed(known.basis, pairs, known.belief.information, known.belief.vector)
+    matrix, targets = observed(
+        known.basis,
+        pairs,
+        known.belief.information,
+        known.belief.vector,
+        middle=known.problem.scale.centre,
+    )
     digest = digest_of(
         {"configuration": configuration, "plans": course.plans}, {"targets": targets}
     )
