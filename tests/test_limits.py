@@ -382,3 +382,13 @@ def test_no_limits_change_nothing() -> None:
             policy.update_many(made, rng.uniform(-1, 1, len(made)))
         found.append((policy.estimate(CONTEXTS), policy.probabilities(CONTEXTS)))
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_a_set_that_cannot_be_read_is_its_own_visit_s_alone() -> None:
+    """Neither what cannot be listed nor a text in a table refuses a batch."""
+    policy = limited(capri.Limits())
+    table = np.ones((3, 4), dtype=object)
+    table[1] = ["no", None, float("nan"), 10**400]
+    for given in ([None, np.array(3), ["cheap"]], table):
+        status = policy.act_many(np.zeros((3, 1)), available=given).status
+        assert status.tolist() == [0, 1, 0]

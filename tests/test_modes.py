@@ -155,3 +155,13 @@ def test_who_may_not_have_the_default_gets_something_else() -> None:
     assert run.act([1.0]).action_name == "red"
     assert run.act([0.0]).action_name == "green"
     assert run.act([1.0], available=["green"]).action_name == "green"
+
+
+def test_no_name_of_another_system_refuses_a_batch() -> None:
+    run = policy(contributions_per_user=1)
+    run.set_mode("shadow")
+    odd = [10**5000, -1, 2**80, float("nan"), object(), "red"]
+    made = run.act_many(
+        [[0.0]] * 6, users=list("abcdef"), chosen=odd, chosen_propensities=[0.5] * 6
+    )  # type: ignore[list-item]
+    assert [VisitStatus(status) for status in made.status] == [VisitStatus.SHADOW] * 6

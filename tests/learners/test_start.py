@@ -183,3 +183,25 @@ def test_what_is_no_prior_is_refused() -> None:
     wide = capri.Prior.from_rows([[0.0, 1.0]], [0], [0.1])
     with pytest.raises(capri.CapriError, match="1"):
         small_policy(preset="practical", prior=wide)
+
+
+def test_what_is_known_is_in_the_units_of_rewards() -> None:
+    """Coins of rate 0.8 as 0 and 1: public rows, and another policy's releases."""
+    rows, rng = np.linspace(0, 1, 10)[:, None], np.random.default_rng(3)
+    told: dict[str, Any] = {
+        "actions": rows,
+        "contexts": capri.ContextPool(rows),
+        "simulation_seed": 1,
+    }
+    told |= {"reward_range": (0.0, 1.0), "budget": capri.Budget(8.0, 1e-5)}
+    where, action = rows[rng.integers(10, size=2000)], rng.integers(10, size=2000)
+    coins = (rng.random(2000) < 0.8).astype(float)
+    knowing = capri.Capri(prior=capri.Prior.from_rows(where, action, coins), **told)
+    assert knowing.estimate(rows).mean() == pytest.approx(0.8, abs=0.05)
+    other = capri.Capri(**told)
+    for _ in range(4):
+        made = other.act_many(rows[rng.integers(10, size=other.remaining)])
+        other.update_many(made, (rng.random(len(made.action)) < 0.8).astype(float))
+        other.close_epoch()
+    heir = capri.Capri(prior=other, **(told | {"reward_range": (0.0, 2.0)}))
+    assert heir.estimate(rows).mean() == pytest.approx(0.8, abs=0.1)

@@ -313,6 +313,7 @@ class Conduct:
         if prices is None:
             return cls(actions, law, tests, bounds)
         found = np.array(prices, dtype=np.float64)
+        found[np.abs(found) < 1e-60] = 0.0  # 0, or far from subnormal, as all numbers of a device
         if found.shape != (actions.count,) or not (np.abs(found) <= _DEAREST).all():
             raise ConfigurationError("prices are one finite number an action")
         return cls(actions, law, tests, bounds, found)
