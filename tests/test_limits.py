@@ -389,6 +389,6 @@ def test_a_set_that_cannot_be_read_is_its_own_visit_s_alone() -> None:
     policy = limited(capri.Limits())
     table = np.ones((3, 4), dtype=object)
     table[1] = ["no", None, float("nan"), 10**400]
-    for given in ([None, np.array(3), ["cheap"]], table):
-        status = policy.act_many(np.zeros((3, 1)), available=given).status
+    for sets in ([None, np.array(3), ["cheap"]], table):
+        status = policy.act_many(np.zeros((3, 1)), available=sets).status
         assert status.tolist() == [0, 1, 0]

@@ -197,7 +197,7 @@ def test_what_is_known_is_in_the_units_of_rewards() -> None:
     where, action = rows[rng.integers(10, size=2000)], rng.integers(10, size=2000)
     coins = (rng.random(2000) < 0.8).astype(float)
     knowing = capri.Capri(prior=capri.Prior.from_rows(where, action, coins), **told)
-    assert knowing.estimate(rows).mean() == pytest.approx(0.8, abs=0.05)
+    assert knowing.estimate(rows).mean() == pytest.approx(0.8, abs=0.08)
     other = capri.Capri(**told)
     for _ in range(4):
         made = other.act_many(rows[rng.integers(10, size=other.remaining)])
