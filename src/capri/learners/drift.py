@@ -41,7 +41,7 @@ _RESTED = 4  # no fewer than _SETTLED, or lengths would change that were promise
 # What speaks against that at first, in nats; each time it was believed makes it likelier.
 _DOUBT, _LEAST_DOUBT = 6.0, 2.0
 # No epoch is cut below so many first ones, nor below this share of what was played.
-_FIRST_ONES, _SHARE = 5, 0.03
+_FIRST_ONES, _SHARE = 8, 0.05
 # A told memory has room for so many epochs.
 _EPOCHS_IN_MEMORY = 8
 # Releases that a belief is made from before it can be said to be out of date.
