@@ -95,6 +95,7 @@ class Facts:
             "users": None
             if limit is None
             else {"contributions": limit.total, "contributions_per_epoch": limit.per_epoch},
+            "limits": None if problem.limits is None else problem.limits.to_dict(),
             "context": schema.to_dict()["columns"],
             "actions": list(actions.names or ()),
             "features": None if actions.schema is None else list(actions.schema.features),
