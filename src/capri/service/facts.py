@@ -54,8 +54,9 @@ class Facts:
 
     @property
     def _state(self) -> object:
-        """What changes with a release, and with a new catalogue."""
-        return len(self._policy.epochs), id(self._policy.actions)
+        """What changes with a release, of shadow visits alone, too, and with a new catalogue."""
+        events = len(self._policy.ledger.events) if self._policy.budget is not None else 0
+        return len(self._policy.epochs), events, id(self._policy.actions)
 
     def policy(self) -> Any:
         """What it is, and how far it has come."""

@@ -49,6 +49,7 @@ class Start:
         PatientProtocol.header_seconds = settings.limits.header_seconds
         PatientProtocol.body_seconds = settings.limits.body_seconds
         policy = open_policy(settings, self.store, self.anchor)
+        warnings.showwarning = _tell
         return application(
             policy,
             name=settings.name,
@@ -154,6 +155,12 @@ def _log_plainly() -> None:
         log.propagate = False
         log.setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(_without_traceback)
+
+
+def _tell(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    """Notices, which are public, as lines of the log; of any other warning its kind alone."""
+    said = str(message) if issubclass(category, KernelWarning) else category.__name__
+    logging.getLogger("capri.service").warning("%s", said)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
