@@ -8,11 +8,16 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import uvicorn
 
-from capri.errors import ConfigurationError, KernelWarning, StorageError
+from capri.errors import (
+    ConfigurationError,
+    KernelWarning,
+    PrivacyLeakWarning,
+    StorageError,
+)
 from capri.service.foresight import read_forecast, start_forecast
 from capri.service.keys import ENVIRONMENT, KeyRing
 from capri.service.protocol import PatientProtocol
@@ -149,21 +154,35 @@ def _log_plainly() -> None:
     """Lines of ours and of the server's to standard error; neither quotes a request."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    for name in ("capri", "uvicorn.error"):
+    for name in ("capri", "uvicorn.error", "asyncio"):
         log = logging.getLogger(name)
         log.handlers[:] = [handler]
         log.propagate = False
         log.setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").addFilter(_without_traceback)
+        if name != "capri":
+            log.addFilter(_without_traceback)
 
 
-def _tell(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def _tell(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """Notices, which are public, as lines of the log; of any other warning its kind alone."""
-    said = str(message) if issubclass(category, KernelWarning) else category.__name__
+    ours = issubclass(category, KernelWarning | PrivacyLeakWarning)
+    said = str(message) if ours else category.__name__
     logging.getLogger("capri.service").warning("%s", said)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
     """A traceback may quote what a request held: the kind of a failure is enough."""
+    kind = record.exc_info[0] if isinstance(record.exc_info, tuple) else None
+    record.msg = record.getMessage().partition("\n")[0]
+    record.args = ()
+    if kind is not None:
+        record.msg += f" ({kind.__name__})"
     record.exc_info = record.exc_text = None
     return True
