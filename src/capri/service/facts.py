@@ -92,6 +92,7 @@ class Facts:
             else {"epsilon": budget.epsilon, "delta": budget.delta},
             "horizon": policy.horizon,
             "reward_bound": problem.reward_bound,
+            "reward_range": [problem.scale.low, problem.scale.high],
             "rewards": problem.rewards.to_dict(),
             "users": None
             if limit is None
