@@ -261,6 +261,9 @@ def test_slow_and_endless_requests_are_hung_up_on(folder: Path) -> None:
         answers = [shop.ask("POST", "/v1/decisions", VISIT)[0] for _ in range(12)]
         assert answers[:4] == [200] * 4
         assert 429 in answers
+        time.sleep(1.0)
+        assert 429 in [shop.ask("GET", "/v1/ledger")[0] for _ in range(12)]
+        assert shop.ask("GET", "/healthz")[0] == 200
 
 
 class Redirects(BaseHTTPRequestHandler):

@@ -25,8 +25,10 @@ from capri.local.gathering import Gathering
 from capri.local.parts import Spilled, Stretch, add_up, kind_of, spill
 
 _FORMAT, _VERSION = "capri-sum", 1
-# Reports that a worker holds at a time, of a file and of a part.
-PIECE = 1 << 20
+# Reports that a worker holds at a time, of files and of a part; fewer where there are few in all,
+# so that there is work for several.
+PIECE, _LEAST = 1 << 20, 1 << 16
+_TASKS = 32
 _MOST_PARTS = 1 << 10
 
 
@@ -142,23 +144,28 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
+def reports_in(path: Path, size: int) -> int:
+    """How many reports a file holds; none may be cut short."""
+    try:
+        length = path.stat().st_size
+    except OSError as problem:
+        raise StorageError(f"{path} cannot be read: {problem.strerror}") from None
+    count, left = divmod(length, size)
+    if left:
+        raise StorageError(
+            f"{path} has {length} bytes, which is no whole number of reports of {size} bytes: "
+            f"{left} are left over. It was cut short, holds something else, or answers a bundle "
+            "of another randomizer. Nothing was added up"
+        )
+    return count
+
+
 def pieces(files: Sequence[Path], size: int, most: int = PIECE) -> list[list[Stretch]]:
-    """All reports of all files in pieces of at most so many; none may have half a report."""
+    """All reports of all files in pieces of at most so many."""
     found: list[list[Stretch]] = []
     room = 0
     for path in files:
-        try:
-            length = path.stat().st_size
-        except OSError as problem:
-            raise StorageError(f"{path} cannot be read: {problem.strerror}") from None
-        count, left = divmod(length, size)
-        if left:
-            raise StorageError(
-                f"{path} has {length} bytes, which is no whole number of reports of {size} bytes: "
-                f"{left} are left over. It was cut short, holds something else, or answers a "
-                "bundle of another randomizer. Nothing was added up"
-            )
-        start = 0
+        start, count = 0, reports_in(path, size)
         while start < count:
             if not room:
                 found.append([])
@@ -175,7 +182,7 @@ def aggregate(
     *,
     scratch: Path | None = None,
     run: Run = here,
-    piece: int = PIECE,
+    piece: int | None = None,
 ) -> EpochSum:
     """Add up the reports to a bundle in these files.
 
@@ -184,8 +191,9 @@ def aggregate(
     """
     opened = open_bundle(bundle)
     kind = kind_of(bundle)
+    count = sum(reports_in(path, kind.gathering.size) for path in files)
+    piece = piece or min(PIECE, max(_LEAST, -(-count // _TASKS)))
     work = pieces(files, kind.gathering.size, piece)
-    count = sum(stretch.count for each in work for stretch in each)
     parts = min(_MOST_PARTS, max(1, -(-count // piece)))
     salt = (secrets.randbits(64), secrets.randbits(64))
     try:

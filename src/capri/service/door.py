@@ -119,9 +119,17 @@ class Door:
     """An endpoint as ASGI has it."""
 
     def __init__(
-        self, guard: Guard, handler: Handler, role: str | None, *, reads_body: bool = False
+        self,
+        guard: Guard,
+        handler: Handler,
+        role: str | None,
+        *,
+        reads_body: bool = False,
+        items: int = 1,
     ) -> None:
+        """``items``: what a request counts as; 0 where the handler counts what is in it."""
         self._guard, self._handler, self._role = guard, handler, role
+        self._items = items if role is not None else 0
         self._reads_body = reads_body
         self.method = "POST" if reads_body else "GET"
 
@@ -138,6 +146,8 @@ class Door:
                 _check_once(scope["headers"])
             self._guard.check_host(headers)
             holder = self._guard.holder(headers, self._role)
+            if self._items:
+                self._guard.admit(holder, self._items)
             body = b""
             if self._reads_body:
                 self._check_kind(headers)

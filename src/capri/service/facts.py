@@ -28,11 +28,12 @@ class Facts:
     ) -> None:
         """``expected``: looks for a forecast, which may be on its way."""
         self._policy, self._name, self._look_for = policy, name, expected
-        self._lock = Lock()
+        self._locks: dict[str, Lock] = {}
         self._known: dict[str, tuple[object, Any]] = {}
 
     def _once(self, name: str, state: object, compute: Callable[[], Any]) -> Any:
-        with self._lock:
+        """One figure at a time by itself: who asks for progress does not wait for estimates."""
+        with self._locks.setdefault(name, Lock()):
             known = self._known.get(name)
             if known is None or known[0] != state:
                 known = self._known[name] = (state, json_values(compute()))
@@ -49,8 +50,7 @@ class Facts:
 
     def forget(self) -> None:
         """Compute everything anew: an operator has changed something."""
-        with self._lock:
-            self._known.clear()
+        self._known.clear()
 
     @property
     def _state(self) -> object:
