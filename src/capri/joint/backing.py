@@ -22,7 +22,7 @@ from capri.errors import HorizonError, PrivacyLeakWarning, StorageError
 from capri.joint.changes import Changes
 from capri.joint.desk import Desk, Visits
 from capri.joint.planner import Planner
-from capri.joint.progress import Progress, UnderWay
+from capri.joint.progress import Progress, UnderWay, end_by_clock
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
 from capri.learners.presets import checked_options
@@ -261,6 +261,7 @@ class Backing:
         issued, view = self._keeper.survey_only()
         newest = max((epoch.number for epoch in view.epochs), default=0)
         released = view.epochs[0].number - 1 if view.epochs else len(self._keeper.course.records)
+        lasts = self._keeper.problem.rewards.epoch_time
         return Progress(
             decided=issued,
             released=released,
@@ -272,6 +273,7 @@ class Backing:
                     open=epoch.number == newest and epoch.last is None,
                     closes=epoch.closes,
                     closes_at=epoch.closes_at,
+                    ends_at=end_by_clock(epoch.began, lasts) if epoch.last is None else None,
                 )
                 for epoch in view.epochs
                 if epoch.accepts and epoch.first <= issued
