@@ -26,7 +26,7 @@ function steady(context: Float64Array): Float64Array {
 /** An action from the public law, and its probability. */
 export function decide(bundle: Bundle, context: Float64Array, uniform: number): [number, number] {
   const law = bundle.conduct.probabilities(steady(context));
-  const played = usable(context) ? law : law.map(() => 1 / law.length);
+  const played = usable(context) ? law : bundle.conduct.unknown;
   const action = drawn(played, uniform);
   return [action, played[action]!];
 }

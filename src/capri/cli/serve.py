@@ -1,5 +1,6 @@
 """``capri serve``, ``capri init`` and ``capri key``: a policy behind HTTP."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,9 @@ def serve(
     forecast: Annotated[
         bool, flag("--forecast", "Compute beside it what to expect, for the page.")
     ] = False,
+    site: Annotated[
+        str | None, option("Files for /site/, a page whose devices report here.", "FOLDER")
+    ] = None,
 ) -> None:
     """Serve a policy over HTTP: decisions, rewards, figures, and a page to look at.
 
@@ -50,6 +54,8 @@ def serve(
     path = Path(file)
     ring = Path(keys) if keys is not None else path.with_suffix(".keys")
     start = Start(path, store or os.environ.get("CAPRI_STORE"), ring, insecure_local)
+    if site is not None:
+        start = replace(start, site=Path(site))
     run(start, host=host, port=port, workers=workers, forecast=forecast)
 
 

@@ -21,6 +21,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
 from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column
+from capri.service.collector import new_aggregator
 from capri.service.limits import Limits
 from capri.service.sheets import declared, guessed, read_sheet
 from capri.spaces import ContextPool, FixedActions
@@ -48,6 +49,11 @@ class Settings:
     def policy(self, *, store: str | None, store_key: bytes | None = None) -> Capri:
         """The policy, in its store."""
         return Capri(**self.arguments, store=store, store_key=store_key)
+
+    @property
+    def local(self) -> bool:
+        """Whether devices decide, and this service adds up what they report."""
+        return bool(self.arguments["model"] == PrivacyModel.LOCAL)
 
     def begin(self, policy: Capri) -> None:
         """Put a new policy into its first mode; later on operators change it."""
@@ -100,6 +106,8 @@ def _settings(given: Given, path: Path) -> Settings:
         **_epoch(given),
     }
     mode = given.word("mode", _MODES, "active")
+    if mode != "active" and arguments["model"] == PrivacyModel.LOCAL:
+        raise given.error('mode must be "active" with model = "local": devices decide', "mode")
     default = _default(given, mode, arguments["actions"])
     hosts, limits = _service(given)
     options = given.take("options", {})
@@ -114,7 +122,10 @@ def _settings(given: Given, path: Path) -> Settings:
 def _try(settings: Settings, given: Given, options: Mapping[str, Any]) -> None:
     """Build it in memory: what does not fit together is found before the first user."""
     try:
-        settings.policy(store=None)
+        if settings.local:
+            new_aggregator(settings.arguments)
+        else:
+            settings.policy(store=None)
     except CapriError as problem:
         said = str(problem)
         blamed: tuple[str | int, ...] = next(
@@ -135,6 +146,7 @@ _BLAMED: dict[str, tuple[str | int, ...]] = {
     "kernel": ("kernel",),
     "action": ("actions",),
     "horizon": ("horizon",),
+    "reward_rule": ("reward", "rule"),
 }
 
 
@@ -262,7 +274,10 @@ def _budget(given: Given) -> Budget:
         raise given.error("budget is missing: give a table [budget] with epsilon and delta")
     inner = _table(given, "budget", ("epsilon", "delta"))
     epsilon = inner.number("epsilon", None, lambda value: 0 < value < np.inf, "a positive number")
-    delta = inner.number("delta", None, lambda value: 0 < value < 1, "between 0 and 1")
+    local = given.take("model") == PrivacyModel.LOCAL  # whose reports need no delta
+    delta = inner.number(
+        "delta", 0.0 if local else None, lambda value: 0 < value < 1 or local, "between 0 and 1"
+    )
     with inner.at("epsilon", "delta"):
         return Budget(epsilon=epsilon, delta=delta)
 
