@@ -275,9 +275,9 @@ def _budget(given: Given) -> Budget:
     inner = _table(given, "budget", ("epsilon", "delta"))
     epsilon = inner.number("epsilon", None, lambda value: 0 < value < np.inf, "a positive number")
     local = given.take("model") == PrivacyModel.LOCAL  # whose reports need no delta
-    delta = inner.number(
-        "delta", 0.0 if local else None, lambda value: 0 < value < 1 or local, "between 0 and 1"
-    )
+    delta = 0.0
+    if inner.has("delta") or not local:
+        delta = inner.number("delta", None, lambda value: 0 < value < 1, "between 0 and 1")
     with inner.at("epsilon", "delta"):
         return Budget(epsilon=epsilon, delta=delta)
 
