@@ -96,9 +96,9 @@ def test_one_report_leaves_and_is_shown_to_the_byte(page: Browser, shelf: Runnin
     assert [int(byte, 16) for byte in shown] == body
     assert "accepted" in text(page, "answer")
     # Beliefs are shares, and no odds moved by more than promised.
-    moved, bound = map(
-        float, re.findall(r"moved odds by ([\d.]+) at most.*e\^ε = ([\d.]+)", text(page, "bound"))[0]
-    )
+    said = re.search(r"odds by ([\d.]+) at most.*e\^ε = ([\d.]+)", text(page, "bound"))
+    assert said
+    moved, bound = map(float, said.groups())
     assert 1 <= moved <= bound
     told = page.run("[...document.querySelectorAll('.said')].map(e => e.textContent)")
     assert all(0 <= int(share) <= 100 for each in told for share in re.findall(r"\d+", each))
