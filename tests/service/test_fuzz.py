@@ -21,7 +21,7 @@ from service_process import Running, service
 
 WORD = "Zq7canary"
 # What a status may be: refusals of the envelope, never a failure.
-ALLOWED = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 421, 422, 429}
+ALLOWED = {200, 400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 421, 422, 429}
 
 
 SEEN: dict[str, set[str]] = {}

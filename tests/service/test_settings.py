@@ -20,7 +20,7 @@ name = "shop"
 actions = ["mail", "call"]
 kernel = "matern52"
 lengthscale = 0.3
-model = "local"
+model = "joint"
 horizon = 1e4
 public = "public.csv"
 [budget]
@@ -72,7 +72,7 @@ def test_everything_that_may_be_declared(file: Path) -> None:
     policy = settings.policy(store=None)
     assert policy.kernel == Matern(nu=2.5, lengthscale=0.3)
     assert policy.actions.names == ("mail", "call")
-    assert (policy.horizon, str(policy.model)) == (10_000, "local")
+    assert (policy.horizon, str(policy.model)) == (10_000, "joint")
     assert isinstance(policy.contexts, ContextPool)
     assert policy.contexts.rows.tolist() == [
         [0.2, 1, 0, 0, 1, 0], [0.6, 0, 1, 0, 0, 0], [0.4, 0, 0, 1, 0.5, 1],
@@ -121,7 +121,7 @@ def test_without_public_rows_they_are_spread(file: Path) -> None:
             "epsilon must be a positive number",
         ),
         ("delta = 1e-6\n", "delta = 2\n", 10, "between 0 and 1"),
-        ('model = "local"', 'model = "lokal"', 5, "did you mean 'local'.*allowed: joint, local"),
+        ('model = "joint"', 'model = "lokal"', 5, "did you mean 'local'.*allowed: joint, local"),
         ('kernel = "matern52"', 'kernel = "spline"', 3, "rbf, matern12"),
         ('actions = ["mail", "call"]', 'actions = ["mail"]', 2, "at least two"),
         ('actions = ["mail", "call"]', 'actions = ["mail", "mail"]', 2, "different names"),

@@ -33,6 +33,9 @@ def serve(
     forecast: Annotated[
         bool, flag("--forecast", "Compute beside it what to expect, for the page.")
     ] = False,
+    site: Annotated[
+        str | None, option("Files for /site/, a page whose devices report here.", "FOLDER")
+    ] = None,
 ) -> None:
     """Serve a policy over HTTP: decisions, rewards, figures, and a page to look at.
 
@@ -61,6 +64,7 @@ def serve(
         ring,
         insecure_local,
         anchor or os.environ.get("CAPRI_ANCHOR"),
+        None if site is None else Path(site),
     )
     run(start, host=host, port=port, workers=workers, forecast=forecast)
 

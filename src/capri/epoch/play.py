@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
-from capri.epoch.bounds import Bounds
+from capri.epoch.bounds import Bounds, numbers_of
 from capri.errors import ConfigurationError
 from capri.features import Function, Span
 from capri.spaces import Actions, context_chunks
@@ -312,9 +312,8 @@ class Conduct:
         prices = stored.get("prices")
         if prices is None:
             return cls(actions, law, tests, bounds)
-        found = np.array(prices, dtype=np.float64)
-        found[np.abs(found) < 1e-60] = 0.0  # 0, or far from subnormal, as all numbers of a device
-        if found.shape != (actions.count,) or not (np.abs(found) <= _DEAREST).all():
+        found = numbers_of(prices, actions.count)
+        if not (np.abs(found) <= _DEAREST).all():
             raise ConfigurationError("prices are one finite number an action")
         return cls(actions, law, tests, bounds, found)
 

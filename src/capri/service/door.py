@@ -50,7 +50,8 @@ class Call(Struct):
 
     holder: Holder
     body: bytes
-    query: bytes
+    query: bytes = b""
+    kind: bytes = JSON
 
 
 class Answer(Struct):
@@ -76,8 +77,11 @@ class Guard:
         self._buckets: dict[str, Bucket] = {}
         self._failures = Bucket(50.0)
 
-    def check_host(self, headers: Headers) -> None:
-        """Refuse names that are not ours, and proxies in front of a service without keys."""
+    def check_host(self, headers: Headers, *, foreign: bool = False) -> None:
+        """Refuse names that are not ours, and proxies in front of a service without keys.
+
+        ``foreign``: what is asked for is for the pages of other sites, too.
+        """
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name not in self._hosts:
@@ -89,7 +93,8 @@ class Guard:
                 raise RefusalError(
                     403, "a service without keys is for this machine alone: it answers no proxy"
                 )
-            if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+            other = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+            if other and not foreign:
                 raise RefusalError(403, "other sites may not ask a service without keys")
 
     def holder(self, headers: Headers, role: str | None) -> Holder:

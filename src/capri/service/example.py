@@ -84,7 +84,7 @@ actions = {actions}
 public = {sheet}
 
 kernel = "auto"  # weighs what kinds of effects there are by the evidence of the releases
-model = "joint"  # one trusted curator; "local" adds noise to every single report instead
+model = "joint"  # one trusted curator; "local": devices decide, and report in private
 # horizon = 100000  # how many decisions there will be; left out: any number
 # anchor = "/elsewhere/anchor.json"  # knows how far the store has come: an old copy is refused
 

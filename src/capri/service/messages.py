@@ -55,6 +55,18 @@ class Rewarded(Struct):
     status: str
 
 
+class Report(Struct, forbid_unknown_fields=True):
+    """What a device uploads, as hexadecimal digits."""
+
+    report: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")]
+
+
+class Reported(Struct):
+    """What became of a report."""
+
+    status: str
+
+
 class Problem(Struct, omit_defaults=True):
     """Why something was refused: the field, and what is allowed. No value is ever quoted."""
 

@@ -18,7 +18,9 @@ from capri.errors import (
     PrivacyLeakWarning,
     StorageError,
 )
+from capri.service.collector import Collector
 from capri.service.foresight import read_forecast, start_forecast
+from capri.service.journal import journal_path
 from capri.service.keys import ENVIRONMENT, KeyRing
 from capri.service.protocol import PatientProtocol
 from capri.service.settings import Settings, load_settings
@@ -40,6 +42,7 @@ class Start:
     keys: Path | None
     insecure_local: bool
     anchor: str | None = None
+    site: Path | None = None
 
     def __repr__(self) -> str:
         return f"Start({str(self.file)!r})"
@@ -53,6 +56,8 @@ class Start:
         settings = load_settings(self.file, thorough=False)
         PatientProtocol.header_seconds = settings.limits.header_seconds
         PatientProtocol.body_seconds = settings.limits.body_seconds
+        if settings.local:
+            return self._devices(settings)
         policy = open_policy(settings, self.store, self.anchor)
         warnings.showwarning = _tell
         return application(
@@ -62,6 +67,19 @@ class Start:
             hosts=settings.hosts,
             limits=settings.limits,
             expected=partial(read_forecast, self.file),
+        )
+
+    def _devices(self, settings: Settings) -> Any:
+        """The application of an aggregator."""
+        from capri.service.devices import device_application
+
+        return device_application(
+            open_policy(settings, self.store),
+            name=settings.name,
+            keys=None if self.insecure_local else self.ring(),
+            hosts=settings.hosts,
+            limits=settings.limits,
+            site=self.site,
         )
 
     def run(self, listening: socket.socket) -> None:
@@ -96,7 +114,9 @@ class Start:
 
 
 def open_policy(settings: Settings, store: str | None, anchor: str | None = None) -> Any:
-    """The policy in its store, filled where it is empty."""
+    """The policy in its store, filled where it is empty; or the collector of a local one."""
+    if settings.local:
+        return Collector(settings.arguments, journal_path(store or settings.default_store))
     key = os.environ.get(STORE_KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
@@ -116,6 +136,7 @@ def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = 
         )
     if not start.insecure_local:
         start.ring()
+    _check_model(start, settings.local, workers, forecast)
     # Filled and found sound before a worker starts; also tells of a store that is another's.
     policy = open_policy(settings, start.store, start.anchor)
     try:
@@ -132,6 +153,23 @@ def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = 
         start.run(listening)
     else:
         supervise(start.run, listening, workers)
+
+
+def _check_model(start: Start, local: bool, workers: int, forecast: bool) -> None:
+    """Where devices decide, one process is enough for what they report, alone with its file."""
+    if start.site is not None and not local:
+        raise ConfigurationError("--site is for a policy with model = 'local'")
+    if workers > 1 and local:
+        raise ConfigurationError(
+            f"a policy with model = 'local' is served by one process: --workers must be 1, got "
+            f"{workers}"
+        )
+    if forecast and local:
+        raise ConfigurationError("--forecast is for model = 'joint': see capri forecast")
+    if start.anchor is not None and local:
+        raise ConfigurationError(
+            "--anchor is for model = 'joint': an older copy of reports harms nobody's privacy"
+        )
 
 
 def _listen(host: str, port: int) -> socket.socket:

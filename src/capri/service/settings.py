@@ -20,6 +20,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
 from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column
+from capri.service.collector import new_aggregator
 from capri.service.limits import Limits
 from capri.service.restrictions import read_limits
 from capri.service.sheets import declared, guessed, read_sheet
@@ -54,6 +55,11 @@ class Settings:
     ) -> Capri:
         """The policy, in its store."""
         return Capri(**self.arguments, store=store, store_key=store_key, anchor=anchor)
+
+    @property
+    def local(self) -> bool:
+        """Whether devices decide, and this service adds up what they report."""
+        return bool(self.arguments["model"] == PrivacyModel.LOCAL)
 
     def begin(self, policy: Capri) -> None:
         """Put a new policy into its first mode; later on operators change it."""
@@ -108,12 +114,16 @@ def _settings(given: Given, path: Path) -> Settings:
         "limits": read_limits(given, actions, contexts, path.parent),
     }
     mode = given.word("mode", _MODES, "active")
+    if mode != "active" and arguments["model"] == PrivacyModel.LOCAL:
+        raise given.error('mode must be "active" with model = "local": devices decide', "mode")
     default = _default(given, mode, actions)
     hosts, limits = _service(given)
     options = given.take("options", {})
     inner = given.inner(options, "options")
     arguments |= {key: inner.take(key) for key in options}
     anchor = _anchor(given, path.parent)
+    if anchor is not None and arguments["model"] == PrivacyModel.LOCAL:
+        raise given.error('anchor is for model = "joint": reports may be public', "anchor")
     settings = Settings(path, name, arguments, mode, default, hosts, limits, anchor)
     if given.source.thorough:
         _try(settings, given, options)
@@ -123,7 +133,10 @@ def _settings(given: Given, path: Path) -> Settings:
 def _try(settings: Settings, given: Given, options: Mapping[str, Any]) -> None:
     """Build it in memory: what does not fit together is found before the first user."""
     try:
-        settings.policy(store=None)
+        if settings.local:
+            new_aggregator(settings.arguments)
+        else:
+            settings.policy(store=None)
     except CapriError as problem:
         said = str(problem)
         blamed: tuple[str | int, ...] = next(
@@ -144,6 +157,7 @@ _BLAMED: dict[str, tuple[str | int, ...]] = {
     "kernel": ("kernel",),
     "action": ("actions",),
     "horizon": ("horizon",),
+    "reward_rule": ("reward", "rule"),
 }
 
 
@@ -271,7 +285,10 @@ def _budget(given: Given) -> Budget:
         raise given.error("budget is missing: give a table [budget] with epsilon and delta")
     inner = _table(given, "budget", ("epsilon", "delta"))
     epsilon = inner.number("epsilon", None, lambda value: 0 < value < np.inf, "a positive number")
-    delta = inner.number("delta", None, lambda value: 0 < value < 1, "between 0 and 1")
+    local = given.take("model") == PrivacyModel.LOCAL  # whose reports need no delta
+    delta = 0.0
+    if inner.has("delta") or not local:
+        delta = inner.number("delta", None, lambda value: 0 < value < 1, "between 0 and 1")
     with inner.at("epsilon", "delta"):
         return Budget(epsilon=epsilon, delta=delta)
 
