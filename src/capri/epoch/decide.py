@@ -156,6 +156,8 @@ def decision_numbers(decisions: Decisions | Sequence[Decision | str], ids: Decis
         decisions = decisions.id.tolist()  # of another policy: its ids are nobody's here
     if isinstance(decisions, Decision):
         raise ConfigurationError("update_many takes a sequence of decisions: use update for one")
+    if set(map(type, decisions)) == {str}:
+        return np.array(ids.numbers(decisions), dtype=np.int64)  # type: ignore[arg-type]
     return np.array([_number(each, ids) for each in decisions], dtype=np.int64)
 
 

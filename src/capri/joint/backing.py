@@ -175,7 +175,8 @@ class Backing:
         view = self._keeper.view
         due = [epoch.closes for epoch in view.waiting if epoch.closes is not None]
         if view.newest is not None:
-            due.append(view.newest.first + view.newest.length * 7 // 8 - 1)
+            margin = self._keeper.margin(view.newest)
+            due.append(view.newest.first + view.newest.length - margin - 1)
         return len(decisions) > 0 and int(decisions.number.max()) >= min(due, default=0)
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:

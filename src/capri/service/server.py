@@ -1,6 +1,7 @@
 """Running the service: one process, or several that share a socket and a store."""
 
 import base64
+import gc
 import logging
 import os
 import socket
@@ -25,6 +26,8 @@ STORE_KEY = "CAPRI_STORE_KEY"
 _PARTING = 10
 # A thread that has waited for the disk goes on within this many seconds.
 _SWITCH = 0.0005
+# Objects that may be made, more than are gone again, before cycles are looked for.
+_COLLECTED = 50_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Start:
         PatientProtocol.header_seconds = settings.limits.header_seconds
         PatientProtocol.body_seconds = settings.limits.body_seconds
         policy = open_policy(settings, self.store)
-        return application(
+        made = application(
             policy,
             name=settings.name,
             keys=None if self.insecure_local else self.ring(),
@@ -57,6 +60,8 @@ class Start:
             limits=settings.limits,
             expected=partial(read_forecast, self.file),
         )
+        _collect_seldom()
+        return made
 
     def run(self, listening: socket.socket) -> None:
         """Serve at a socket until told to stop, in this process."""
@@ -87,6 +92,14 @@ class Start:
                 "--insecure-local to try things out on this machine without keys"
             )
         return ring
+
+
+def _collect_seldom() -> None:
+    """Requests make no cycles: looking for some after every few hundred objects takes longer than
+    reading a list, and a look at everything that was loaded holds up whoever asks meanwhile."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED, 20, 20)
 
 
 def open_policy(settings: Settings, store: str | None) -> Any:
