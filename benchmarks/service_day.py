@@ -28,9 +28,8 @@ from typing import Any
 HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parents[1] / "tests"))
 
-from common import PROBLEMS, RESULTS, about, save_json, summary  # noqa: E402  (sets BLAS threads)
-
 import numpy as np  # noqa: E402
+from common import PROBLEMS, RESULTS, about, save_json, summary  # noqa: E402  (sets BLAS threads)
 
 from capri import Client  # noqa: E402
 from capri.service.keys import add_key  # noqa: E402

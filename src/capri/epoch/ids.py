@@ -78,9 +78,7 @@ class DecisionIds:
         except ValueError:
             return [self.number(text) for text in texts]
         step = _NUMBER + _TAG
-        found = [
-            int.from_bytes(content[at : at + _NUMBER]) for at in range(0, len(content), step)
-        ]
+        found = [int.from_bytes(content[at : at + _NUMBER]) for at in range(0, len(content), step)]
         known = len(found) == len(texts)
         if known and secrets.compare_digest("".join(self.listed(found)), joined):
             return found

@@ -47,8 +47,8 @@ class Near:
         if len(rows) > self._most:
             return self._kernel(rows, self._points)
         by_column = rows.T
-        products = by_column[:, :, None] * self._columns
-        found = products[0]
+        products: FloatArray = by_column[:, :, None] * self._columns
+        found: FloatArray = products[0]
         for product in products[1:]:
             found += product
         found *= self._linear.variance

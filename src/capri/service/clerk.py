@@ -138,9 +138,7 @@ def _answers(made: Decisions, visits: Sequence[Visit], marks: Sequence[Marks]) -
         )
     ):
         name = made.name_of(place) if names is None else names[index]
-        answer = Decided(
-            text, name or str(index), propensity, epoch, _VISITS[status], mark
-        )
+        answer = Decided(text, name or str(index), propensity, epoch, _VISITS[status], mark)
         if visit.detail:
             answer.index, answer.features = index, made.action[place].tolist()
         answers.append(answer)

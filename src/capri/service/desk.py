@@ -85,8 +85,8 @@ class Desk:
                     outcomes[place] = refusal
                     continue
             (plain if visit.key is None else keyed).append(place)
-        lane = self._plain if len(plain) < _LONG else self._lists
-        for lane, places in ((lane, plain), (self._keyed, keyed)):
+        own = self._plain if len(plain) < _LONG else self._lists
+        for lane, places in ((own, plain), (self._keyed, keyed)):
             if places:
                 await _do(lane, places, outcomes)
         statuses, body = _told(outcomes, [*plain, *keyed], Decided)

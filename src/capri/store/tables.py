@@ -12,9 +12,7 @@ class Table(NamedTuple):
     def insert(self, name: str, rows: int = 1) -> str:
         """The statement that adds one row, or so many."""
         marks = f"({', '.join('?' * len(self.columns))})"
-        return (
-            f"INSERT INTO {name} ({', '.join(self.columns)}) VALUES {', '.join([marks] * rows)}"
-        )
+        return f"INSERT INTO {name} ({', '.join(self.columns)}) VALUES {', '.join([marks] * rows)}"
 
     def on_conflict(self) -> str:
         """What leaves out rows whose key is there."""
