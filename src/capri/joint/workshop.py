@@ -31,9 +31,11 @@ from capri.privacy.randomness import Streams
 # Seconds of computing in this process after which another one is worth its start.
 LONG = 0.1
 _LENGTH = 8
+Parts = list[bytes | bytearray | memoryview]
 # What the other process says where it has no draft: it cannot read the order, or it failed at it.
-_UNREAD, _FAILED = b"unread", b"failed"
-_THERE = b"there"
+_UNREAD: Parts = [b"unread"]
+_FAILED: Parts = [b"failed"]
+_THERE: Parts = [b"there"]
 # Under no name of ours: a sampler of the caller's __main__ must not be found as another function.
 _COMMAND = "__import__('capri.joint.workshop', fromlist=['main']).main()"
 
@@ -77,7 +79,7 @@ class Workshop:
         """The same by the other process; None where that cannot be."""
         own, course._draws = course._draws, Streams(None)  # our own draws stay here
         try:
-            order = pickle.dumps((course, task, played))
+            order = _in_parts((course, task, played))
         except Exception:  # whatever a sampler of contexts is made of
             self._portable = False
             self.close()
@@ -92,7 +94,7 @@ class Workshop:
                 return None
             send(process.stdin, order)
             answer = receive(process.stdout)
-            draft = None if answer in (_UNREAD, _FAILED) else pickle.loads(answer)
+            draft = None if answer in (_UNREAD, _FAILED) else _whole(answer)
         except Exception:  # it has ended, or what it sent cannot be read
             self.close()
             return None
@@ -153,18 +155,44 @@ def _at_home(draft: Draft, problem: Problem, streams: Streams) -> Draft:
     return draft
 
 
-def send(pipe: IO[bytes], content: bytes) -> None:
-    """Bytes after their length."""
-    pipe.write(len(content).to_bytes(_LENGTH) + content)
+def _in_parts(content: Any) -> Parts:
+    """A pickle, and apart from it the arrays: copying them would keep the interpreter busy."""
+    arrays: list[pickle.PickleBuffer] = []
+    parts: Parts = [pickle.dumps(content, protocol=5, buffer_callback=arrays.append)]
+    return parts + [array.raw() for array in arrays]
+
+
+def _whole(parts: Parts) -> Any:
+    """The inverse of :func:`_in_parts`."""
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def send(pipe: IO[bytes], parts: Parts) -> None:
+    """Some bytes, each after their length, all after their number."""
+    pipe.write(len(parts).to_bytes(_LENGTH))
+    for part in parts:
+        pipe.write(len(part).to_bytes(_LENGTH))
+        pipe.write(part)
     pipe.flush()
 
 
-def receive(pipe: IO[bytes]) -> bytes:
+def receive(pipe: IO[bytes]) -> Parts:
     """The inverse of :func:`send`; the end of the pipe is an error."""
-    head = pipe.read(_LENGTH)
-    content = pipe.read(int.from_bytes(head)) if len(head) == _LENGTH else b""
-    if not content:
-        raise EOFError
+    return [_read(pipe, _read_number(pipe)) for _ in range(_read_number(pipe))]
+
+
+def _read_number(pipe: IO[bytes]) -> int:
+    return int.from_bytes(_read(pipe, _LENGTH))
+
+
+def _read(pipe: IO[bytes], length: int) -> bytearray:
+    content = bytearray(length)  # arrays that are made of it may be written to
+    view, done = memoryview(content), 0
+    while done < length:
+        count = pipe.readinto(view[done:])  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError
+        done += count
     return content
 
 
@@ -179,13 +207,13 @@ def main() -> None:
             send(answers, _answered(receive(sys.stdin.buffer)))
 
 
-def _answered(order: bytes) -> bytes:
+def _answered(order: Parts) -> Parts:
     """A draft in bytes, or why there is none."""
     try:
-        parts = pickle.loads(order)
+        parts = _whole(order)
     except Exception:  # code of the caller that is not to be found here
         return _UNREAD
     try:
-        return pickle.dumps(drafted(*parts))
+        return _in_parts(drafted(*parts))
     except Exception:  # met again where it can be told, see above
         return _FAILED
