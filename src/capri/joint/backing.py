@@ -171,12 +171,22 @@ class Backing:
         return decisions, kept
 
     def _is_due(self, decisions: Decisions) -> bool:
-        """Whether these decisions have passed a slot at which something is to be done."""
+        """Whether these decisions have passed a slot at which something is to be done.
+
+        Where many processes decide, the one that fills the slot goes ahead: if all did, each would
+        compute the same. The others look by themselves a little later, should nothing come of it.
+        """
         view = self._keeper.view
         due = [epoch.closes for epoch in view.waiting if epoch.closes is not None]
         if view.newest is not None:
-            due.append(view.newest.first + view.newest.length * 7 // 8 - 1)
-        return len(decisions) > 0 and int(decisions.number.max()) >= min(due, default=0)
+            margin = self._keeper.margin(view.newest)
+            due.append(view.newest.first + view.newest.length - margin - 1)
+        if len(decisions) == 0:
+            return False
+        first, last = int(decisions.number.min()), int(decisions.number.max())
+        if self.shelf.database.single_writer or not due:
+            return last >= min(due, default=0)
+        return any(first <= slot <= last for slot in due)
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Store rewards; a status for each."""

@@ -1,5 +1,6 @@
 """Running the service: one process, or several that share a socket and a store."""
 
+import gc
 import logging
 import os
 import socket
@@ -31,6 +32,8 @@ from capri.store.seal import STORE_KEY, key_from
 _PARTING = 10
 # A thread that has waited for the disk goes on within this many seconds.
 _SWITCH = 0.0005
+# Objects that may be made, more than are gone again, before cycles are looked for.
+_COLLECTED = 50_000
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Start:
             return self._devices(settings)
         policy = open_policy(settings, self.store, self.anchor)
         warnings.showwarning = _tell
-        return application(
+        made = application(
             policy,
             name=settings.name,
             keys=None if self.insecure_local else self.ring(),
@@ -68,6 +71,8 @@ class Start:
             limits=settings.limits,
             expected=partial(read_forecast, self.file),
         )
+        _collect_seldom()
+        return made
 
     def _devices(self, settings: Settings) -> Any:
         """The application of an aggregator."""
@@ -111,6 +116,14 @@ class Start:
                 "--insecure-local to try things out on this machine without keys"
             )
         return ring
+
+
+def _collect_seldom() -> None:
+    """Requests make no cycles: looking for some after every few hundred objects takes longer than
+    reading a list, and a look at everything that was loaded holds up whoever asks meanwhile."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED, 20, 20)
 
 
 def open_policy(settings: Settings, store: str | None, anchor: str | None = None) -> Any:
