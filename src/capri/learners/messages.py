@@ -135,10 +135,21 @@ def first_epoch_length(problem: Problem) -> int:
     """
     if problem.budget is None:
         return 50
+    if problem.shuffle is not None:
+        return _first_batch(problem)
     multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION)
     if problem.model is PrivacyModel.LOCAL:
         return max(50, int(10 * multiplier**2))
     return max(50, int(40 * multiplier))
+
+
+def _first_batch(problem: Problem) -> int:
+    """Reports of the first batch: as a long as another tenth more would tell a sixth more.
+
+    The information of ``n`` reports goes with ``n`` over the squared multiplier, which falls
+    steeply in small batches and hardly in large ones.
+    """
+    return 300
 
 
 def design_epoch(
@@ -253,7 +264,7 @@ def bound_of(
         # Tails are measured all the same where an estimate is subtracted.
         return Encoding(2 * reward_bound if known else reward_bound, float(known), clips=known)
     if known and belief.ends and played is not None:
-        multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION)
+        multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION, played[2])
         return shared_baseline(problem, multiplier, *played)
     bound = options.clip_scale * sqrt(variance)
     if known and not belief.heavy_tails and bound < reward_bound:
@@ -268,7 +279,8 @@ def coordinate_noise(problem: Problem, rank: int, value_bound: float, length: in
         return 1e-3 * value_bound * sqrt(length)
     # The rank, plus the moment and the tail coordinate; twice and a count with a missing block.
     coordinates = 2 * rank + 3 if problem.rewards.measured else rank + 2
-    return problem.noise_per_bound(coordinates) * value_bound * sqrt(problem.reports(length))
+    multiplier = problem.noise_per_bound(coordinates, length)
+    return multiplier * value_bound * sqrt(problem.reports(length))
 
 
 def _shape(
