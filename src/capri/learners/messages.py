@@ -23,6 +23,9 @@ from capri.privacy.promise import PrivacyModel
 
 # Overall loudness tried, relative to the most informative direction; the best prediction wins.
 _LOUDNESS = 2.0 ** np.arange(0.5, 24.0, 1.5)
+# Where every report has noise of its own, residuals are clipped at this share of the usual bound,
+# and messages are so many times as loud: later epochs correct what clipping distorts.
+_LOCAL_CLIP, _LOCAL_LOUDNESS = 2 / 3, 2.0
 # Directions with less than this share of the largest spread under the law are left out.
 _NEGLIGIBLE = 1e-6
 
@@ -195,7 +198,10 @@ def design_epoch(
     length = max(1, int(length * rate))
     noise = coordinate_noise(problem, basis.rank, value_bound, length) / main_share
     unsettled = replace(state, factor=awaited_factor(state.factor, awaited))
-    shape, tau = _shape(options, unsettled, support, length, noise, mean_total)
+    loudness = options.loudness
+    if problem.budget is not None and problem.model is PrivacyModel.LOCAL:
+        loudness *= _LOCAL_LOUDNESS
+    shape, tau = _shape(options, unsettled, support, length, noise, mean_total, loudness)
     # What the basis rank allowed for at most is now known: a report of fewer coordinates.
     noise = coordinate_noise(problem, shape.shape[1], value_bound, length) / main_share
     psi = features @ shape
@@ -268,7 +274,8 @@ def bound_of(
         return shared_baseline(problem, multiplier, *played)
     bound = options.clip_scale * sqrt(variance)
     if known and not belief.heavy_tails and bound < reward_bound:
-        return Encoding(bound, 1.0, clips=True)
+        share = _LOCAL_CLIP if problem.model is PrivacyModel.LOCAL else 1.0
+        return Encoding(share * bound, 1.0, clips=True)
     return Encoding(reward_bound, 0.0, clips=False)
 
 
@@ -290,12 +297,13 @@ def _shape(
     length: int,
     noise: float,
     residual_variance: float,
+    loudness: float,
 ) -> tuple[FloatArray, float | None]:
     """The shape, and its ridge if it has one: of several, the one of smallest predicted error."""
     known = support.features, support.weights, state
     epoch = dict[str, Any](length=length, noise=noise, residual_variance=residual_variance)
     if options.shape == "water-filling":
-        return options.loudness * water_filling(*known, **epoch), None
+        return loudness * water_filling(*known, **epoch), None
     ridges = _RIDGES if options.tau == "auto" else [float(options.tau)]
     candidates = [
         whitening(support.features, support.weights, length=length, tau=float(tau))
