@@ -99,6 +99,10 @@ def predicted_variance(
 
 # The noise hardly depends on the number of coordinates; this one stands for all.
 _TYPICAL_DIMENSION = 32
+# Lengths of a first batch of mixed reports, and what it should tell: its length over the squared
+# noise multiplier.
+_FIRST_BATCHES = (50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+_TELLING = 250.0
 _RIDGES = 10.0 ** np.arange(-1.0, 5.1, 0.5)
 
 
@@ -147,12 +151,15 @@ def first_epoch_length(problem: Problem) -> int:
 
 
 def _first_batch(problem: Problem) -> int:
-    """Reports of the first batch: as a long as another tenth more would tell a sixth more.
+    """Reports of the first batch: the smallest of some lengths that tells enough.
 
-    The information of ``n`` reports goes with ``n`` over the squared multiplier, which falls
-    steeply in small batches and hardly in large ones.
+    What ``n`` reports tell goes with ``n`` over the squared multiplier, which falls steeply in
+    small batches: a first one of the local model's length would tell next to nothing.
     """
-    return 300
+    for length in _FIRST_BATCHES:
+        if length / problem.noise_per_bound(_TYPICAL_DIMENSION, length) ** 2 >= _TELLING:
+            return length
+    return _FIRST_BATCHES[-1]
 
 
 def design_epoch(
