@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -28,14 +29,16 @@ from fault_simulation import Simulation
 from fault_verdict import Verdict
 from fault_worker import Setting
 from postgres_server import PostgresServer
+from recount import rows_of
+from stores import MEMORY
 
 STORE_KEY = bytes(range(32))
 SECRETS = ("decisions", "rewards")
 # A variable by which processes of a run are known.
 MARK = "CAPRI_FAULT_RUN"
-# A kill loses nothing that was handed to the operating system, so a file need not be on a disk; in
-# memory more happens between two kills.
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+PLANNED_AHEAD = (
+    "SELECT number FROM epochs, counter WHERE state = 'open' AND number > 1 AND first > issued"
+)
 
 
 def numbers_kept(setting: Setting, file: Path | None) -> dict[str, list[int]]:
@@ -118,10 +121,28 @@ def one_run(
     return outcome, verdict
 
 
+def planned_ahead(url: str) -> bool:
+    """Whether the next epoch is planned, and the one before it still has slots."""
+    try:
+        return bool(rows_of(url, PLANNED_AHEAD))
+    except Exception:  # the server is on its way up
+        return False
+
+
 def one_day(
-    store: str, *, private: bool, kills: int, seed: int, plant: str = "", first_epoch: int = 60
+    store: str,
+    *,
+    private: bool,
+    kills: int,
+    seed: int,
+    timed: bool = True,
+    plant: str = "",
+    first_epoch: int = 60,
 ) -> tuple[Simulation, Verdict]:
-    """A simulated bad day on a fresh store, and the verdict on what is left of it."""
+    """A simulated bad day on a fresh store, and the verdict on what is left of it.
+
+    ``timed``: epochs and waits for rewards also end by the clock.
+    """
     os.environ[MARK] = str(os.getpid())
     before = marked_processes()
     with ExitStack() as stack:
@@ -136,12 +157,12 @@ def one_day(
             url,
             private=private,
             first_epoch=first_epoch,
-            wait=first_epoch // 2,
-            epoch_time=timedelta(hours=5),
+            wait=timedelta(hours=1) if timed else first_epoch // 2,
+            epoch_time=timedelta(hours=5) if timed else None,
         )
         driver = LibraryDriver(setting, plant)
         stack.callback(driver.close)
-        day = Simulation(driver, seed, server)
+        day = Simulation(driver, seed, server, partial(planned_ahead, url))
         verdict = Verdict(setting, day.run(kills))
         verdict.check()
         verdict.check_forgotten(numbers_kept(setting, file), file)

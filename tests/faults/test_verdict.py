@@ -10,7 +10,8 @@ import pytest
 import capri
 from fault_harness import Outcome
 from fault_journal import Journal, Sent
-from fault_verdict import SERVED, Here, Verdict
+from fault_changes import SERVED
+from fault_verdict import Here, Verdict
 from fault_worker import POOL, Setting, Worker
 from recount import released_in
 from run_faults import numbers_kept
@@ -37,8 +38,10 @@ def run(
 def doctored(verdict: Verdict, change: Callable[[Verdict], None]) -> Verdict:
     """A verdict on another history."""
     other = Verdict(verdict._setting, Outcome(deepcopy(verdict._journal)))
-    other.releases = verdict.releases
+    other.releases, other.epochs = verdict.releases, verdict.epochs
     change(other)
+    with verdict._setting.open() as policy:
+        other.check_changes(policy)
     return other
 
 
