@@ -93,9 +93,16 @@ class Client:
         user: str | int | None = None,
         key: str | None = None,
         actions: Sequence[str] | None = None,
+        chosen: str | None = None,
+        chosen_propensity: float | None = None,
     ) -> Decision:
-        """Decide for one context. Without a key one is made, so that an attempt may be repeated."""
+        """Decide for one context. Without a key one is made, so that an attempt may be repeated.
+
+        ``chosen`` and ``chosen_propensity``: what another system did, in mode "shadow".
+        """
         visit = _visit(context, user, key or secrets.token_urlsafe(18), actions)
+        if chosen is not None:
+            visit |= {"chosen": chosen, "chosen_propensity": chosen_propensity}
         return _decision(self._post("/v1/decisions", visit))
 
     def act_many(

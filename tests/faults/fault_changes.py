@@ -137,9 +137,8 @@ class History:
 
     def check_actions(self, visit: Visit) -> None:
         """13, for one decision."""
-        names = [each["name"] for each in self.actions(visit.answer["epoch"])]
-        place = visit.answer["action"]
-        assert place < len(names) and names[place] == visit.answer["name"], (
+        names = dict(enumerate(each["name"] for each in self.actions(visit.answer["epoch"])))
+        assert names.get(visit.answer["action"]) == visit.answer["name"], (
             "a decision by actions that its epoch does not have"
         )
 

@@ -5,6 +5,7 @@ call, and so that the dead can still tell where they died.
 """
 
 import mmap
+import os
 import struct
 from pathlib import Path
 
@@ -49,13 +50,13 @@ class Control:
     def note_death(self, point: str) -> None:
         """The last words of who dies here; nobody else is to."""
         self._map[_ARMED:_DIED] = bytes(_NAME)
-        self._map[_DIED:_SIZE] = point.encode().ljust(_NAME, b"\0")
+        self._map[_DIED:_SIZE] = f"{point} {os.getpid()}".encode().ljust(_NAME, b"\0")
 
-    def died(self) -> str:
-        """Where somebody has died since this was asked last, "" for nowhere."""
-        point = self._map[_DIED:_SIZE].rstrip(b"\0").decode()
+    def died(self) -> tuple[str, int]:
+        """Where somebody has died since this was asked last, and who; "" for nowhere."""
+        point, _, process = self._map[_DIED:_SIZE].rstrip(b"\0").decode().partition(" ")
         self._map[_DIED:_SIZE] = bytes(_NAME)
-        return point
+        return point, int(process or 0)
 
     @property
     def clock(self) -> float:

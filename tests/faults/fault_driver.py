@@ -43,7 +43,6 @@ class Driver(ABC):
 
     count = 3
     loses = True  # whether what a worker was asked dies with it
-    known = True  # whether workers are separate processes, each with points of its own
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(dir=MEMORY)
@@ -70,9 +69,7 @@ class Driver(ABC):
         for process in self._processes_of(worker):
             with suppress(ProcessLookupError):
                 _, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
-                resource.prlimit(
-                    process, resource.RLIMIT_FSIZE, (FULL if full else hard, hard)
-                )
+                resource.prlimit(process, resource.RLIMIT_FSIZE, (FULL if full else hard, hard))
 
     @abstractmethod
     def _start(self, worker: int) -> None:
@@ -89,6 +86,10 @@ class Driver(ABC):
     @abstractmethod
     def answers(self, patience: float) -> list[Answer]:
         """What has been answered since, and who has died; waits so many seconds for the first."""
+
+    def said(self) -> str:
+        """What the workers have written, for who wonders."""
+        return ""
 
     @abstractmethod
     def kill(self, worker: int) -> None:
@@ -151,7 +152,7 @@ class LibraryDriver(Driver):
                 pipe.close()
                 del self._pipes[worker]
                 self._processes.pop(worker).join()
-                found.append(Answer(worker, dead=True, point=self._controls[worker].died()))
+                found.append(Answer(worker, dead=True, point=self._controls[worker].died()[0]))
         return found
 
     def kill(self, worker: int) -> None:

@@ -30,6 +30,7 @@ OUTSTANDING = 6  # requests that may be under way at once
 PATIENCE = 40.0  # virtual seconds after which a client asks again
 SILENCE = 90.0  # real seconds without any answer: the store hangs
 TRIES = 6
+SERVER = -1  # in the place of a worker
 # Mean number of client calls between two events of a kind.
 EVERY = {"arm": 3, "kill": 60, "clock": 25, "full": 70, "close": 30, "crash": 150, "all": 200}
 EVERY |= {"change": 16}
@@ -63,8 +64,13 @@ class Simulation:
         seed: int,
         server: PostgresServer | None = None,
         planned_ahead: Callable[[], bool] = lambda: False,
+        *,
+        made: bool = False,
     ) -> None:
-        """``planned_ahead``: whether the next epoch is planned, and nobody is in it yet."""
+        """``planned_ahead``: whether the next epoch is planned, and nobody is in it yet.
+
+        ``made``: nobody dies while the store is made.
+        """
         self._driver, self._server, self._planned_ahead = driver, server, planned_ahead
         self._rng = np.random.default_rng([seed, 0xFA17])
         self._queue: list[tuple[float, int, str, Any]] = []
@@ -76,7 +82,8 @@ class Simulation:
         self._decided: list[dict[str, Any]] = []
         self._rewarded: list[dict[str, Any]] = []
         self._armed: dict[int, str] = {}  # where a worker is to die
-        self._coming: dict[int, list[str]] = {0: list(CREATING)}  # where the next ones in its place
+        # Where the next ones in its place are.
+        self._coming: dict[int, list[str]] = {0: [] if made else list(CREATING)}
         self._struck: set[int] = set()
         self._full: set[int] = set()
         self._pair: set[int] = set()  # closings of the same epoch that are under way
@@ -108,6 +115,8 @@ class Simulation:
         while self.outcome.kills < kills:
             if len(self._sent) < OUTSTANDING:
                 self._next_event()
+            elif SERVER in self._full:
+                self._on_room(SERVER)  # all wait for it
             before = len(self._sent)
             self._hear(0.0 if len(self._sent) < OUTSTANDING else 1.0)
             if len(self._sent) < before or not self._sent:
@@ -121,6 +130,7 @@ class Simulation:
     def _calm_down(self) -> None:
         """No more faults: what is under way is answered, then all workers end."""
         self._coming.clear()
+        self._on_room(SERVER)
         for worker in range(self._driver.count):
             self._driver.arm(worker, "")
             self._driver.fill(worker, full=False)
@@ -202,9 +212,8 @@ class Simulation:
         call, refused = request.call, isinstance(answer, dict) and "failed" in answer
         if refused:
             self.events["refused"] += 1
-            self.events["refused for a full disk"] += worker in self._full or (
-                "disk" in answer["failed"]
-            )
+            full = bool({worker, SERVER} & self._full) or "disk" in answer["failed"]
+            self.events["refused for a full disk"] += full
         if number in self._lost:
             self.events["lost answer"] += 1
             return  # it stays in doubt until it is asked again
@@ -324,7 +333,7 @@ class Simulation:
 
     def _on_death(self, worker: int, point: str) -> None:
         """Whatever it was at is in doubt; another one takes its place."""
-        assert point or worker in self._struck, "a worker died by itself: see what it said"
+        assert point or worker in self._struck, f"a worker died by itself: {self._driver.said()}"
         self._struck.discard(worker)
         self.outcome.kills += 1
         self.killed[point or "anywhere"] += 1
@@ -358,18 +367,29 @@ class Simulation:
 
     def _on_full(self, _: Any) -> None:
         self.events["disk full"] += 1
-        worker = int(self._rng.integers(self._driver.count))
+        worker = int(self._rng.integers(self._driver.count)) if self._server is None else SERVER
         self._full.add(worker)
-        self._driver.fill(worker, full=True)
+        if self._server is not None:
+            self._server.fill(full=True)
+        else:
+            self._driver.fill(worker, full=True)
         self._at(float(self._rng.exponential(8.0)), "room", worker)
 
     def _on_room(self, worker: int) -> None:
-        if worker in self._full:
-            self._full.discard(worker)
+        if worker not in self._full:
+            return
+        self._full.discard(worker)
+        if self._server is None:
             self._driver.fill(worker, full=False)
+        elif self._server.running:
+            self._server.fill(full=False)
+        else:
+            self.events["server stopped for a full disk"] += 1
+            self._server.start()
 
     def _on_crash(self, _: Any) -> None:
         if self._server is not None:
+            self._full.discard(SERVER)
             self._server.crash()
             self._server.start()
             self.outcome.crashes += 1

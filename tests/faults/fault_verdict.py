@@ -25,12 +25,13 @@ that died, mode "default"), passes through all its states and publishes nothing:
 hide, and noise alone would spend budget and teach nothing.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import product
-from math import isnan
+from itertools import pairwise, product
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ from fault_worker import LIMIT, POOL, Setting, Worker, published
 from recount import MOST_IN_DOUBT, Recount, Released, Row, released_in, rows_of
 from stores import found_in
 
+# The list above, an outcome each.
+OUTCOMES = tuple(
+    re.sub(r"\s+", " ", each).rstrip(";.")
+    for each in re.findall(r"^\d+\. .*(?:\n {4}.*)*", __doc__ or "", flags=re.MULTILINE)
+)
 LEAST_RELEASES = 3
 MOST_DECISIONS = 60_000  # until every epoch of the run must have been released
 # The clock of who plays on to the end: ahead of all that were ever wrong, and fast.
@@ -171,22 +177,20 @@ class Verdict:
         """2, 4 and 14: every epoch is released once, with the decisions that were made in it."""
         rows = list(self.epochs.values())
         assert [row.number for row in rows] == list(range(1, len(rows) + 1)), "epochs have gaps"
-        for row, following in zip(rows, rows[1:], strict=False):
+        for row, following in pairwise(rows):
             assert row.last == following.first, "slots between two epochs"
         for visit in self._journal.visits.values():
             own = self.epochs[visit.answer["epoch"]]
-            inside = own.first <= visit.answer["number"]
-            assert inside and (own.last is None or visit.answer["number"] < own.last), (
-                "a slot of another epoch"
-            )
+            last = inf if own.last is None else own.last
+            assert own.first <= visit.answer["number"] < last, "a slot of another epoch"
         over = [row.number for row in rows if not _is_open(row)]
         teaching = {epoch: self._of(epoch, "active") for epoch in over}
         epochs = [released.epoch for released in self.releases]
         due = [epoch for epoch in over if teaching[epoch][0]]
         may = [epoch for epoch in over if any(teaching[epoch])]
-        assert len(set(epochs)) == len(epochs) and set(due) <= set(epochs) <= set(may), (
-            "an epoch is missing or released twice"
-        )
+        once = len(set(epochs)) == len(epochs)
+        exact = set(due) <= set(epochs) <= set(may)
+        assert (once, exact) == (True, True), "an epoch is missing or released twice"
         for released in self.releases:
             sure, perhaps = teaching[released.epoch]
             participants = released.release.participants

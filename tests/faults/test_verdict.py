@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import capri
+from fault_changes import SERVED
 from fault_harness import Outcome
 from fault_journal import Journal, Sent
-from fault_changes import SERVED
 from fault_verdict import Here, Verdict
 from fault_worker import POOL, Setting, Worker
 from recount import released_in

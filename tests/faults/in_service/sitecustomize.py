@@ -1,0 +1,20 @@
+"""Read by Python when it starts, since this folder is on the path of a tormented service.
+
+Puts points to die at around the stores of the service and its workers, and sets their clock. The
+package knows nothing of it; other processes that a service starts are left alone.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+if "CAPRI_FAULT_CONTROL" in os.environ and {"serve", "--multiprocessing-fork"} & set(sys.orig_argv):
+    from capri.joint import stored
+    from fault_control import Control
+    from fault_points import Points
+
+    control = Control(Path(os.environ["CAPRI_FAULT_CONTROL"]))
+    Points(control).install()
+    stored.time = SimpleNamespace(time=lambda: time.time() + control.clock)  # type: ignore[assignment]
