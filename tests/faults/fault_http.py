@@ -100,6 +100,9 @@ class HttpDriver(Driver):
             return  # one of several workers is gone, and the service sees to it
         assert self._setting.file is not None
         path = os.pathsep.join([str(HERE / "in_service"), str(HERE), *sys.path])
+        told = {"PYTHONPATH": path, "CAPRI_FAULT_CONTROL": str(self._controls[worker].path)}
+        if not self._setting.private:
+            told["CAPRI_FAULT_EXACT"] = "yes"
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -107,8 +110,7 @@ class HttpDriver(Driver):
                     *("--store", self._setting.url, "--port", str(self._port)),
                     *("--workers", str(self._workers)),
                 ],
-                env=os.environ
-                | {"PYTHONPATH": path, "CAPRI_FAULT_CONTROL": str(self._controls[worker].path)},
+                env=os.environ | told,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

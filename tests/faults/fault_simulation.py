@@ -175,11 +175,9 @@ class Simulation:
             self._at(late, "deliver", request)
         self._at(PATIENCE, "again", request)
         self._at(float(self._rng.exponential(1.0)), "call", None)
-        if any(point.startswith("skip") for point in self._armed.values()) and (
-            self._planned_ahead()
-        ):
-            worker = next(each for each, at in self._armed.items() if at.startswith("skip"))
-            self._send(Request({"op": "close"}), worker)
+        skipping = [worker for worker, at in self._armed.items() if at.startswith("skip")]
+        if skipping and self._planned_ahead():
+            self._send(Request({"op": "close"}), skipping[0])
 
     def _on_deliver(self, request: Request) -> None:
         if self._rng.random() < 0.04:
@@ -313,6 +311,9 @@ class Simulation:
             return
         fewest = min(self.killed[point] for point in self.points)
         rare = [point for point in self.points if self.killed[point] <= fewest + 1]
+        skips = [point for point in rare if point.startswith("skip")]
+        if skips and self._planned_ahead():  # which is seldom
+            rare = skips
         point = rare[int(self._rng.integers(len(rare)))]
         if point.startswith(OPENING):  # met when a process opens the store: the next one
             self._coming[worker] = [point]
@@ -322,6 +323,12 @@ class Simulation:
         often = point.startswith(("decide", "reward"))
         nth = int(self._rng.integers(1, 6 if often else 2))
         self._driver.arm(worker, point, nth, int(self._rng.integers(1, 4)))
+        if point.startswith(CHANGES):
+            self._on_change(None)
+        elif point.startswith("end") or (
+            point.startswith(("close", "release")) and self._rng.random() < 0.3
+        ):
+            self._send(Request({"op": "close"}), worker)
 
     def _start(self, worker: int) -> None:
         """A process in a worker's place, which may be to die when it opens the store."""

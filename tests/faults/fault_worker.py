@@ -53,7 +53,8 @@ class Setting:
         if self.file is not None:
             from capri.service.settings import load_settings
 
-            arguments = load_settings(self.file, thorough=False).arguments
+            arguments = dict(load_settings(self.file, thorough=False).arguments)
+            arguments["budget"] = arguments["budget"] if self.private else None
             return capri.Capri(**arguments, clock=clock, store=self.url, **key)
         return capri.Capri(
             kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.5),

@@ -153,8 +153,8 @@ def one_day(
     """A simulated bad day on a fresh store, and the verdict on what is left of it.
 
     ``timed``: epochs and waits for rewards also end by the clock. ``workers``: those of a service
-    behind HTTP, which is always private; 0 for processes with the library in them. ``made``:
-    nobody dies while the store is made.
+    behind HTTP; 0 for processes with the library in them. ``made``: nobody dies while the store
+    is made.
     """
     os.environ[MARK] = str(os.getpid())
     before = marked_processes()
@@ -243,8 +243,8 @@ PARTS = (
     Part("bad day, exact, by the clock", 0.15, private=False, timed=True, workers=0, seed=3),
     Part("bad day, private", 0.14, private=True, workers=0, seed=4),
     Part("bad day, private, by the clock", 0.15, private=True, timed=True, workers=0, seed=5),
-    Part("bad day of a service", 0.03, private=True, workers=1, seed=6),
-    Part("bad day of a service with two workers", 0.03, private=True, workers=2, seed=7),
+    Part("bad day of a service, exact", 0.03, private=False, workers=1, seed=6),
+    Part("bad day of a service with two workers, private", 0.03, private=True, workers=2, seed=7),
 )
 COLUMNS = ("store", "what", "kills", "crashes", "decisions", "answers", "changes", "releases")
 LONG = 1000  # kills on a store from which on every point and every event must have been met

@@ -51,7 +51,7 @@ def test_a_bad_day_leaves_one_true_history_on_a_server() -> None:
 
 def test_a_bad_day_of_a_service_leaves_one_true_history() -> None:
     day, verdict = one_day(
-        "sqlite", private=True, timed=False, kills=2, seed=9, workers=1, first_epoch=20, made=True
+        "sqlite", private=False, timed=False, kills=2, seed=9, workers=1, first_epoch=20, made=True
     )
     assert day.outcome.kills >= 2
     assert len(verdict.releases) >= 2

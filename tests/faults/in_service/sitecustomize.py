@@ -1,7 +1,8 @@
 """Read by Python when it starts, since this folder is on the path of a tormented service.
 
-Puts points to die at around the stores of the service and its workers, and sets their clock. The
-package knows nothing of it; other processes that a service starts are left alone.
+Puts points to die at around the stores of the service and its workers, and sets their clock; where
+releases are to be recounted it takes the budget away. The package knows nothing of it; other
+processes that a service starts are left alone.
 """
 
 import os
@@ -17,4 +18,8 @@ if "CAPRI_FAULT_CONTROL" in os.environ and {"serve", "--multiprocessing-fork"} &
 
     control = Control(Path(os.environ["CAPRI_FAULT_CONTROL"]))
     Points(control).install()
+    if "CAPRI_FAULT_EXACT" in os.environ:  # no policy file can ask for that
+        from capri.service import settings
+
+        settings.Budget = lambda **_: None  # type: ignore[assignment, misc]
     stored.time = SimpleNamespace(time=lambda: time.time() + control.clock)  # type: ignore[assignment]
