@@ -8,6 +8,7 @@ in it. A service is driven the same way (:mod:`fault_http`).
 import multiprocessing
 import resource
 import tempfile
+import traceback
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from fault_points import Points
 from fault_worker import Setting, Worker, published
 from stores import MEMORY
 
+SAID = ".said"
 FULL = 4096  # bytes that a file may have on a full disk
 
 
@@ -155,6 +157,11 @@ class LibraryDriver(Driver):
                 found.append(Answer(worker, dead=True, point=self._controls[worker].died()[0]))
         return found
 
+    def said(self) -> str:
+        """Why workers ended by themselves."""
+        found = Path(self._folder.name).glob(f"*{SAID}")
+        return "\n".join(each.read_text() for each in found)
+
     def kill(self, worker: int) -> None:
         """SIGKILL."""
         if worker in self._processes:
@@ -180,7 +187,16 @@ class _Silent:
 
 
 def serve(setting: Setting, worker: int, pipe: Connection, control: Path, plant: str) -> None:
-    """Where a worker's process begins: calls in their order."""
+    """Where a worker's process begins; what ends it but a kill is told."""
+    try:
+        _serve(setting, worker, pipe, control, plant)
+    except BaseException:
+        control.with_suffix(SAID).write_text(traceback.format_exc())
+        raise
+
+
+def _serve(setting: Setting, worker: int, pipe: Connection, control: Path, plant: str) -> None:
+    """Calls in their order."""
     shared = Control(control)
 
     def clock() -> datetime:
