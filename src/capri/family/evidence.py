@@ -10,6 +10,7 @@ with ``x = log t``.
 
 import numpy as np
 from scipy.linalg import lapack
+from scipy.optimize import minimize
 
 from capri.arrays import FloatArray
 
@@ -31,8 +32,6 @@ def best_weights(
 
     ``grams`` are ``E^T S_k E``; ``spread`` is the deviation of a log weight from its expectation.
     """
-    from scipy.optimize import minimize  # here: its import takes a fifth of a second
-
     loss = _Loss(b, grams, expected, spread)
     starts = [start] if np.array_equal(start, expected) else [start, expected]
     found = [
