@@ -36,9 +36,8 @@ STATEMENTS = ("rows", "run", "insert", "insert_new", "among", "join_epochs")
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The transaction that a function does; "other" where it has no name here."""
-    place = function.__qualname__.partition(".<locals>")[0]
-    return TRANSACTIONS.get(place, "other")
+    """The transaction that a function does; one that has no name here is to get one."""
+    return TRANSACTIONS[function.__qualname__.partition(".<locals>")[0]]
 
 
 class Points:
