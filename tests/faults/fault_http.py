@@ -5,7 +5,6 @@ for a moment; so nothing that was asked dies with a process. Changes of operator
 """
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -24,6 +23,7 @@ import capri
 from capri.service.keys import add_key
 from fault_driver import Answer, Driver
 from fault_worker import ACTIONS, CHANGES, CHOSEN, CHOSEN_PROPENSITY, LIMIT, POOL, Setting, by_epoch
+from service_process import workers_of
 
 HERE = Path(__file__).parent
 POLICY = """
@@ -120,17 +120,13 @@ class HttpDriver(Driver):
         """The service and all that it has started: they share a session."""
         if self._process is None:
             return []
-        return [number for number, group, _ in _processes() if group == self._process.pid]
+        return [number for number, group in _groups() if group == self._process.pid]
 
     def kill(self, worker: int) -> None:
         """The whole service or, where it has several workers, often one of them alone."""
         if self._process is None or self._process.poll() is not None:
             return
-        serving = [
-            number
-            for number, group, command in _processes()
-            if group == self._process.pid and "--multiprocessing-fork" in command
-        ]
+        serving = workers_of(self._process.pid)
         if self._workers > 1 and serving and self._rng.random() < 0.5:
             os.kill(int(self._rng.choice(serving)), signal.SIGKILL)
             self._told.put(Answer(worker, dead=True))
@@ -247,14 +243,13 @@ _CALLS: dict[str, Callable[[capri.Client, dict[str, Any]], Any]] = {
 }
 
 
-def _processes() -> list[tuple[int, int, str]]:
-    """Number, group and command line of every process that may be looked at."""
+def _groups() -> list[tuple[int, int]]:
+    """Every process that may be looked at, and its group."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            after = re.sub(r"^.*\)", "", (folder / "stat").read_text(), flags=re.DOTALL).split()
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            found.append((int(folder.name), int(after[2]), command))
+            group = (folder / "stat").read_text().rpartition(")")[2].split()[2]
+            found.append((int(folder.name), int(group)))
     return found
 
 

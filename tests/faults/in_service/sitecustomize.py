@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-if "CAPRI_FAULT_CONTROL" in os.environ and {"serve", "--multiprocessing-fork"} & set(sys.orig_argv):
+_STARTED = " ".join(sys.orig_argv)
+if "CAPRI_FAULT_CONTROL" in os.environ and (" serve " in _STARTED or "forkserver" in _STARTED):
     from capri.joint import stored
     from fault_control import Control
     from fault_points import Points
