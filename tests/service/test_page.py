@@ -58,7 +58,7 @@ def shopping(shop: Running, visits: int, seed: int = 7) -> None:
             people = [
                 {
                     "hour": draw.randrange(24),
-                    "device": draw.choice(["phone", "laptop", "tablet"]),
+                    "device": draw.choice(["phone", "phone", "laptop", "tablet"]),
                     "basket": draw.expovariate(1 / 60),
                     "member": draw.random() < 0.4,
                 }
