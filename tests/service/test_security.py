@@ -211,6 +211,20 @@ def test_logs_hold_the_kind_of_a_failure_alone(capfd: pytest.CaptureFixture[str]
     assert "ann" not in said
 
 
+def test_a_store_that_is_away_is_told_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from capri.service.door import refusal_of
+
+    monkeypatch.setattr("capri.service.door._noted", {})
+    monkeypatch.setattr(logging.getLogger("capri"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        assert {refusal_of(capri.StorageError("of ann"))[0] for _ in range(100)} == {503}
+    assert [record.getMessage() for record in caplog.records] == [
+        "the store does not serve (StorageError)"
+    ]
+
+
 def test_no_other_site_may_read(shop: Running) -> None:
     """No CORS header, no cookie; pages load from here alone, answers from nowhere."""
     import urllib.request

@@ -9,6 +9,7 @@ from capri.blas import one_blas_thread
 from capri.checks import need
 from capri.errors import ConfigurationError, StorageError
 from capri.local.summing import Run
+from capri.version import VERSION
 
 # Tasks with the scheduler per worker: one under way, one that hides the way there.
 _AHEAD = 2
@@ -40,6 +41,12 @@ def dask_cluster(workers: int, address: str | None = None) -> Iterator[Run]:
         target = cluster if cluster is not None else address
         with Client(target, timeout=_CONNECT_SECONDS, set_as_default=False) as client:
             client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+            others = set(client.run(_version).values()) - {VERSION}
+            if others:
+                raise StorageError(
+                    f"the workers of {address} have capri {', '.join(sorted(others))}, this is "
+                    f"capri {VERSION}: install the same version"
+                )
             yield _OnDask(client)
     except (TimeoutError, OSError) as problem:
         raise StorageError(
@@ -72,7 +79,7 @@ class _OnDask:
                 return
             future = next(ready)
             waiting -= 1
-            outcome = future.result()
+            outcome = _outcome(future)
             del future  # or the scheduler would keep every outcome
             yield outcome
 
@@ -83,6 +90,22 @@ def _some(tasks: Iterator[Any], count: int) -> Iterator[Any]:
         if task is None:
             return
         yield task
+
+
+def _outcome(future: Any) -> Any:
+    from distributed import KilledWorker
+
+    try:
+        return future.result()
+    except KilledWorker:
+        raise StorageError(
+            "the workers that had a task died, most often for want of memory: nothing was written"
+        ) from None
+
+
+def _version() -> str:
+    """Runs on a worker."""
+    return VERSION
 
 
 def _call(function: Callable[[Any], Any], task: Any) -> Any:

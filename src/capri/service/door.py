@@ -214,15 +214,26 @@ def answer_to(problem: BaseException) -> Answer:
 def refusal_of(problem: BaseException) -> tuple[int, str]:
     """The status and the words for what the library raised."""
     if isinstance(problem, StorageError | BudgetError):
-        _log.warning("the store does not serve (%s)", type(problem).__name__)
+        _note(logging.WARNING, f"the store does not serve ({type(problem).__name__})")
         return 503, "the store cannot be reached or does not go on: nothing acknowledged is lost"
     if isinstance(problem, HorizonError):
         return 409, str(problem)
     if isinstance(problem, ConfigurationError | DataError):
         return 422, str(problem)
     if not isinstance(problem, CapriError):
-        _log.error("a request failed unexpectedly (%s)", type(problem).__name__)
+        _note(logging.ERROR, f"a request failed unexpectedly ({type(problem).__name__})")
     return 500, "something failed here: the log of the service names its kind"
+
+
+_noted: dict[str, float] = {}
+
+
+def _note(level: int, text: str) -> None:
+    """A line of the log, at most one a second of each: a store that is away fails many requests."""
+    now = time.monotonic()
+    if now - _noted.get(text, -1.0) >= 1.0:
+        _noted[text] = now
+        _log.log(level, "%s", text)
 
 
 async def reply(answer: Answer, send: Send, *, close: bool = False) -> None:
