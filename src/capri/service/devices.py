@@ -66,8 +66,9 @@ class DeviceDesk:
         """End after what waits."""
         self._lane.stop()
 
-    async def bundle(self, _: Call) -> Answer:
+    async def bundle(self, call: Call) -> Answer:
         """``GET /v1/bundle``: the same bytes for everybody."""
+        self._guard.admit(call.holder, 1)
         data = await asyncio.to_thread(self._collector.bundle)
         digest = (b"etag", b'"' + data[-32:].hex().encode() + b'"')
         return Answer(data, kind=BINARY, more=(digest,))
