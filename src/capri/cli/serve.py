@@ -1,6 +1,5 @@
 """``capri serve``, ``capri init`` and ``capri key``: a policy behind HTTP."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +21,12 @@ def serve(
         str | None,
         option("Keys, as `capri key` writes them; beside the policy file by default.", "PATH"),
     ] = None,
+    anchor: Annotated[
+        str | None,
+        option(
+            "A file or a database outside of the store that knows how far it has come.", "PLACE"
+        ),
+    ] = None,
     insecure_local: Annotated[
         bool, flag("--insecure-local", "Without keys, for trying out on this machine alone.")
     ] = False,
@@ -35,8 +40,8 @@ def serve(
     """Serve a policy over HTTP: decisions, rewards, figures, and a page to look at.
 
     What was answered is durable. Keys come from a file or from CAPRI_KEYS, the
-    key that seals the store from CAPRI_STORE_KEY, an address of a store with a
-    password from CAPRI_STORE.
+    key that seals the store from CAPRI_STORE_KEY, addresses of a store or an
+    anchor that have a password from CAPRI_STORE and CAPRI_ANCHOR.
     """
     import os
 
@@ -53,9 +58,14 @@ def serve(
         ) from None
     path = Path(file)
     ring = Path(keys) if keys is not None else path.with_suffix(".keys")
-    start = Start(path, store or os.environ.get("CAPRI_STORE"), ring, insecure_local)
-    if site is not None:
-        start = replace(start, site=Path(site))
+    start = Start(
+        path,
+        store or os.environ.get("CAPRI_STORE"),
+        ring,
+        insecure_local,
+        anchor or os.environ.get("CAPRI_ANCHOR"),
+        None if site is None else Path(site),
+    )
     run(start, host=host, port=port, workers=workers, forecast=forecast)
 
 

@@ -63,7 +63,7 @@ def application(
     doors: dict[str, Door] = {}
 
     def post(path: str, handler: Handler, role: str) -> None:
-        doors[path] = Door(guard, handler, role, reads_body=True)
+        doors[path] = Door(guard, handler, role, reads_body=True, items=int(role == ADMIN))
 
     def get(path: str, handler: Handler, role: str | None) -> None:
         doors[path] = Door(guard, handler, role)
