@@ -1,10 +1,12 @@
 """The local model on devices: regret, bytes, and what a device and the aggregator cost.
 
-    python benchmarks/local.py [--functions 10] [--only regret|speed|late] [--late-rounds 100000]
+    python benchmarks/local.py [--functions 10] [--only regret|speed|late|start|shuffle]
+        [--late-rounds 100000] [--rows NAME,...]
 
 Regret per round divided by that of uniform play, fresh random functions (seeds 2000, 2001, ...),
 one run each through the real device and aggregator code. ``--only late`` plays reports that arrive
-some decisions late, with and without a wait for them. Writes results/local.json.
+some decisions late, with and without a wait for them; ``--only start`` short horizons, ``--only
+shuffle`` mixed reports beside single ones and a curator. Writes results/local.json.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import numpy as np
 from common import M52, SMOOTH_WIDE
 
 import capri
+from capri.kernels import Matern
 from capri.local.fleet import Fleet
 from capri.local.wire import pack
 from capri.privacy.promise import Randomizer
@@ -101,6 +104,103 @@ def late_reports(rounds: int, functions: int) -> list[dict[str, float]]:
     return rows
 
 
+# Short horizons: problem, epsilon, rounds, and the regret to stay at or below.
+STARTS = (
+    ("matern", 1.0, 10_000, 0.48),
+    ("matern", 1.0, 100_000, 0.10),
+    ("matern", 4.0, 10_000, 0.25),
+    ("rbf 0.6", 1.0, 10_000, None),
+    ("hartmann4", 4.0, 100_000, 0.5),
+)
+# Central epsilon 1 at this delta: whom the users of the Matern problem trust.
+MIXED_DELTA = 1e-6
+MODELS = ("local", "shuffle", "joint")
+
+
+def early(problem: str, epsilon: float, rounds: int, seed: int) -> dict[str, float]:
+    """A short run of devices; Hartmann-4 has two columns of contexts and a rougher kernel."""
+    if problem == "hartmann4":
+        environment = capri.environments.hartmann4(seed=seed)
+        kernel = Matern(nu=2.5, lengthscale=0.8)
+    else:
+        kernel = KERNELS[problem]
+        environment = capri.environments.random_rkhs(kernel, seed=seed)
+    fleet = Fleet.build(
+        budget=capri.Budget(epsilon=epsilon),
+        simulation_seed=seed,
+        kernel=kernel,
+        actions=environment.actions,
+        contexts=capri.ContextPool(environment.contexts, weights=environment.weights),
+        horizon=rounds,
+        reward_bound=environment.reward_bound,
+    )
+    result = capri.simulate(fleet, environment, rounds, seed=seed)
+    return {"ratio": result.ratio, "seconds": result.seconds}
+
+
+def trusting(model: str, rounds: int, seed: int) -> dict[str, float]:
+    """Matern at epsilon 1: single reports, mixed ones, or a curator."""
+    kernel = KERNELS["matern"]
+    environment = capri.environments.random_rkhs(kernel, seed=seed)
+    settings: dict[str, Any] = {
+        "kernel": kernel,
+        "actions": environment.actions,
+        "contexts": capri.ContextPool(environment.contexts, weights=environment.weights),
+        "horizon": rounds,
+        "simulation_seed": seed,
+        "budget": capri.Budget(1.0, MIXED_DELTA),
+    }
+    policy: Any
+    if model == "joint":
+        policy = capri.Capri(**settings)
+    elif model == "shuffle":
+        policy = Fleet.build(shuffle=capri.Shuffle(), **settings)
+    else:
+        policy = Fleet.build(**(settings | {"budget": capri.Budget(1.0)}))
+    result = capri.simulate(policy, environment, rounds, seed=seed)
+    return {"ratio": result.ratio, "seconds": result.seconds}
+
+
+def summary(runs: list[dict[str, float]], **named: Any) -> dict[str, Any]:
+    ratios = np.array([run["ratio"] for run in runs])
+    return {
+        **named,
+        "mean": float(ratios.mean()),
+        "error": float(ratios.std(ddof=1) / np.sqrt(len(ratios))),
+        "worst": float(ratios.max()),
+        "seconds": float(np.mean([run["seconds"] for run in runs])),
+        "functions": len(ratios),
+    }
+
+
+def starts(functions: int, wanted: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    for problem, epsilon, rounds, bar in STARTS:
+        if wanted and f"{problem}-{epsilon:g}-{rounds}" not in wanted:
+            continue
+        seeds = range(FIRST_SEED, FIRST_SEED + functions)
+        runs = common.in_parallel(early, [(problem, epsilon, rounds, seed) for seed in seeds])
+        rows.append(summary(runs, problem=problem, epsilon=epsilon, rounds=rounds, bar=bar))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def models(functions: int, rounds: int, wanted: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    for model in [each for each in MODELS if not wanted or each in wanted]:
+        seeds = range(FIRST_SEED, FIRST_SEED + functions)
+        runs = common.in_parallel(trusting, [(model, rounds, seed) for seed in seeds])
+        rows.append(summary(runs, model=model, rounds=rounds))
+        print(rows[-1], flush=True)
+    return rows
+
+
+def renewed(old: list[dict[str, Any]], new: list[dict[str, Any]], *keys: str) -> list[Any]:
+    """Rows measured now in the place of those measured before."""
+    found = {tuple(row[key] for key in keys): row for row in [*old, *new]}
+    return list(found.values())
+
+
 def product() -> float:
     """Seconds of a 4000^3 float64 product on all cores: the unit of the speed figures."""
     from threadpoolctl import threadpool_limits
@@ -160,13 +260,23 @@ def client(epsilon: float, repeats: int = 300) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--functions", type=int, default=10)
-    parser.add_argument("--only", choices=("regret", "speed", "late"))
+    parser.add_argument("--only", choices=("regret", "speed", "late", "start", "shuffle"))
     parser.add_argument("--late-rounds", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of --only shuffle")
+    parser.add_argument("--rows", default="", help="of --only start, shuffle or regret")
     arguments = parser.parse_args()
     target = common.RESULTS / "local.json"
     results = json.loads(target.read_text()) if target.exists() else {}
     if arguments.only == "late":
         results["late"] = late_reports(arguments.late_rounds, arguments.functions)
+    wanted = [name for name in arguments.rows.split(",") if name]
+    if arguments.only in (None, "start"):
+        rows = starts(arguments.functions, wanted)
+        keys = ("problem", "epsilon", "rounds")
+        results["start"] = renewed(results.get("start", []), rows, *keys)
+    if arguments.only in (None, "shuffle"):
+        rows = models(arguments.functions, arguments.rounds, wanted)
+        results["shuffle"] = renewed(results.get("shuffle", []), rows, "model", "rounds")
     if arguments.only in (None, "speed"):
         unit = product()
         seconds = aggregation()
@@ -179,19 +289,20 @@ def main() -> None:
         print(json.dumps(results["speed"], indent=1))
     if arguments.only in (None, "regret"):
         seeds = range(FIRST_SEED, FIRST_SEED + arguments.functions)
-        rows = [
+        kinds = [
             (kernel, epsilon, randomizer)
             for randomizer in ("sphere", "gaussian")
             for epsilon in BARS
             for kernel in KERNELS
+            if not wanted or f"{kernel}-{epsilon:g}-{randomizer}" in wanted
         ]
-        results["regret"] = []
-        for kernel, epsilon, randomizer in rows:
+        measured: list[dict[str, Any]] = []
+        for kernel, epsilon, randomizer in kinds:
             runs = common.in_parallel(
                 regret, [(kernel, epsilon, randomizer, seed) for seed in seeds]
             )
             ratios = np.array([run["ratio"] for run in runs])
-            results["regret"].append(
+            measured.append(
                 {
                     "problem": kernel,
                     "epsilon": epsilon,
@@ -205,7 +316,9 @@ def main() -> None:
                     "functions": len(ratios),
                 }
             )
-            print(results["regret"][-1], flush=True)
+            print(measured[-1], flush=True)
+        keys = ("problem", "epsilon", "randomizer")
+        results["regret"] = renewed(results.get("regret", []), measured, *keys)
     target.write_text(json.dumps(results, indent=1) + "\n")
 
 

@@ -6,7 +6,11 @@ from typing import Any
 
 import common
 
-_PROBLEMS = {"matern": "Matern-5/2, lengthscale 0.3", "rbf 0.6": "RBF, lengthscale 0.6"}
+_PROBLEMS = {
+    "matern": "Matern-5/2, lengthscale 0.3",
+    "rbf 0.6": "RBF, lengthscale 0.6",
+    "hartmann4": "Hartmann-4, 2 context dimensions",
+}
 
 
 def regret_table(rows: list[dict[str, Any]]) -> str:
@@ -76,9 +80,46 @@ def late_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + f"\n\nMeans over {functions} functions, {rounds:,} users.\n"
 
 
+def start_table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| problem | epsilon | users | bar | regret | std. error | max |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {_PROBLEMS[row['problem']]} | {row['epsilon']:g} | {row['rounds']:,} | "
+        f"{'' if row['bar'] is None else format(row['bar'], 'g')} | **{row['mean']:.3f}** | "
+        f"{row['error']:.3f} | {row['worst']:.3f} |"
+        for row in rows
+    ]
+    functions = sorted({row["functions"] for row in rows})
+    return "\n".join(lines) + f"\n\nMeans over {' to '.join(map(str, functions))} functions.\n"
+
+
+def model_table(rows: list[dict[str, Any]]) -> str:
+    names = {
+        "local": "local: single reports, epsilon 1",
+        "shuffle": "shuffle: mixed reports, central epsilon 1, local at most 8",
+        "joint": "joint: a curator, epsilon 1",
+    }
+    lines = [
+        "| model | users | regret | std. error | max | functions |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {names[row['model']]} | {row['rounds']:,} | **{row['mean']:.3f}** | "
+        f"{row['error']:.3f} | {row['worst']:.3f} | {row['functions']} |"
+        for row in sorted(rows, key=lambda row: row["rounds"])
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def publish(results: dict[str, Any]) -> None:
     if results.get("regret"):
         common.publish("local.md", "regret", regret_table(results["regret"]))
+    if results.get("start"):
+        common.publish("local.md", "start", start_table(results["start"]))
+    if results.get("shuffle"):
+        common.publish("local.md", "shuffle", model_table(results["shuffle"]))
     if results.get("late"):
         common.publish("local.md", "late", late_table(results["late"]))
     if results.get("speed"):

@@ -68,6 +68,8 @@ PUBLIC = {
     "ServiceError",
     "ShadowRecord",
     "ShapeError",
+    "Shuffle",
+    "Shuffler",
     "SimulationResult",
     "Spending",
     "StorageError",

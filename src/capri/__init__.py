@@ -65,6 +65,7 @@ if typing.TYPE_CHECKING:
     from capri.local.audit import DeviceAudit as DeviceAudit
     from capri.local.client import LocalClient as LocalClient
     from capri.local.gathering import ReportStatus as ReportStatus
+    from capri.local.shuffler import Shuffler as Shuffler
     from capri.privacy.attack import AttackResult as AttackResult
     from capri.privacy.attack import AuditResult as AuditResult
     from capri.privacy.budget import Budget as Budget
@@ -73,6 +74,7 @@ if typing.TYPE_CHECKING:
     from capri.privacy.ledger import Ledger as Ledger
     from capri.privacy.ledger import ReleaseEvent as ReleaseEvent
     from capri.privacy.ledger import Spending as Spending
+    from capri.privacy.mixing import Shuffle as Shuffle
     from capri.privacy.promise import PrivacyModel as PrivacyModel
     from capri.privacy.promise import Promise as Promise
     from capri.regression import ErrorWidth as ErrorWidth
@@ -136,10 +138,12 @@ _NAMES = {
     "capri.local.audit": ("DeviceAudit",),
     "capri.local.client": ("LocalClient",),
     "capri.local.gathering": ("ReportStatus",),
+    "capri.local.shuffler": ("Shuffler",),
     "capri.privacy.attack": ("AttackResult", "AuditResult"),
     "capri.privacy.budget": ("Budget",),
     "capri.privacy.certificate": ("Certificate", "Declaration"),
     "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),
+    "capri.privacy.mixing": ("Shuffle",),
     "capri.privacy.promise": ("PrivacyModel", "Promise"),
     "capri.regression": (
         "ErrorWidth",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import capri
 from capri.cli import app
 from service_process import SOMEBODY, Running, service
 
@@ -50,10 +51,14 @@ def test_default_and_shadow(folder: Path) -> None:
         ] * 20
         made = shop.post("/v1/decisions:batch", visits)
         assert {item["action"] for item in made} <= {"mail", "call", "wait"}
+        with capri.Client(shop.url, shop.key) as client:
+            seen = client.act(SOMEBODY, chosen="mail", chosen_propensity=0.5)
+            assert seen.status is capri.VisitStatus.SHADOW
+            assert client.update(seen, 1.0) is capri.RewardStatus.ACCEPTED
         shop.post("/v1/rewards", [{"id": item["id"], "reward": 1.0} for item in made])
         shop.post("/v1/admin/close", {"early": True})
         (record,) = shop.get("/v1/shadow")
-        assert record["visits"] == 60
+        assert record["visits"] == 61
         assert any(event.get("purpose") for event in shop.get("/v1/ledger")["releases"])
         shop.post("/v1/admin/mode", {"mode": "active"})
         status, said = shop.ask("POST", "/v1/admin/mode", {"mode": "default", "action": "nothing"})

@@ -6,6 +6,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from capri.checks import one_of
 from capri.cli.options import (
     PRESETS,
     Delta,
@@ -58,11 +59,15 @@ def forecast(
     model: Annotated[
         str,
         of_policy(
-            "Whom users trust: a curator, or nobody; device: what real devices upload.",
-            "joint|local|device",
+            "Whom users trust: a curator; nobody (real devices); a shuffler, to mix reports; or "
+            "nobody by the paper's Gaussian reports. device is local.",
+            "joint|local|shuffle|textbook|device",
         ),
     ] = "joint",
     randomizer: Annotated[str, of_policy("Of the device.", "sphere|gaussian")] = "sphere",
+    most: Annotated[
+        float, of_policy("Model shuffle: the largest local epsilon of a device.")
+    ] = 8.0,
     preset: Preset = PRESETS[0],
     delta: Delta = 1e-5,
     seed: Annotated[int, count("Of spaces, functions, users and noise.", 0)] = 0,
@@ -83,6 +88,7 @@ def forecast(
     from capri.environments import random_rkhs
     from capri.kernels import Kernel, kernel_by_name
     from capri.privacy.budget import Budget
+    from capri.privacy.mixing import Shuffle
     from capri.spaces import ContextPool
 
     files = Output(json, output)
@@ -104,8 +110,17 @@ def forecast(
     pool: Any = spaces.contexts if contexts_csv is None else read_rows(contexts_csv)
     # The epsilon whose epochs are listed is the policy's own; kernels are compared there.
     finite = chosen if chosen != inf else next((one for one in epsilons if one != inf), None)
-    device = model == "device"
-    pure = device and randomizer == "sphere"
+    models = ("joint", "local", "shuffle", "textbook", "device")
+    one_of("model", model, models)
+    device = model in ("local", "device", "shuffle") and preset == PRESETS[0]
+    if model == "shuffle" and not device:
+        raise ConfigurationError("model shuffle needs preset practical: the paper mixes nothing")
+    pure = device and randomizer == "sphere" and model != "shuffle"
+    settings: dict[str, Any] = {"model": "local" if model != "joint" else model, "preset": preset}
+    if device:
+        settings = {"randomizer": randomizer}
+    if model == "shuffle":
+        settings["shuffle"] = Shuffle(most=most)
     policy = _policy(
         kernel=told,
         actions=spaces.actions if actions_csv is None else read_rows(actions_csv),
@@ -113,7 +128,7 @@ def forecast(
         budget=None if finite is None else Budget(epsilon=finite, delta=0.0 if pure else delta),
         horizon=max(horizons),
         simulation_seed=seed,
-        **({"randomizer": randomizer} if device else {"model": model, "preset": preset}),
+        **settings,
     )
     with Meter("forecast", "rounds") as meter:
         found = policy.forecast(

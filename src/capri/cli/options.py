@@ -57,7 +57,10 @@ of_policy = partial(option, panel=POLICY_PANEL)
 Preset = Annotated[str, of_policy("Constants of CAPRI.", "|".join(PRESETS))]
 Epsilon = Annotated[float, of_policy("Budget: smaller is more private.")]
 Delta = Annotated[float, of_policy("Budget: the slack beside epsilon.")]
-Model = Annotated[str, of_policy("Whom users trust: a curator, or nobody.", "joint|local")]
+Model = Annotated[
+    str,
+    of_policy("Whom users trust: a curator, nobody, or a shuffler.", "joint|local|shuffle"),
+]
 Rounds = Annotated[int, count("Rounds to play.", 2)]
 Seeds = Annotated[int, count("How many seeds to play.", 1)]
 FirstSeed = Annotated[int, count("The first seed.", 0)]

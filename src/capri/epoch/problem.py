@@ -15,8 +15,9 @@ from capri.errors import ConfigurationError
 from capri.kernels import Auto, Kernel, check_bounded
 from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.calibration import noise_multiplier
+from capri.privacy.mixing import Shuffle
 from capri.privacy.promise import PrivacyModel, Randomizer
-from capri.privacy.sphere import sphere
+from capri.privacy.sphere import Sphere, sphere
 from capri.privacy.users import UserLimit
 from capri.spaces import (
     LARGEST_CONTEXT,
@@ -42,6 +43,7 @@ class Problem:
     rewards: RewardTerms = field(default_factory=RewardTerms)
     limits: Limits | None = None
     bounds: Bounds | None = None  # the limits of the actions of now
+    shuffle: Shuffle | None = None  # how reports are mixed, where the budget is that of a batch
 
     @property
     def reward_bound(self) -> float:
@@ -75,16 +77,34 @@ class Problem:
         """Noise vectors in the sum of an epoch: one (joint), or one per decision (local)."""
         return length if self.model is PrivacyModel.LOCAL else 1
 
-    def noise_per_bound(self, dimension: int) -> float:
+    @property
+    def trust(self) -> str:
+        """The model in a word: "joint", "local", or "shuffle" where reports are mixed."""
+        return str(self.model) if self.shuffle is None else "shuffle"
+
+    def noise_per_bound(self, dimension: int, length: int | None = None) -> float:
         """Deviation of the noise on a coordinate, per unit of the bound on a contribution.
 
-        On the sum (joint) or on each report (local). Needs a budget.
+        On the sum (joint) or on each report (local). Needs a budget. ``length``: of the epoch, on
+        which it depends where reports are mixed; None for an epoch without end.
         """
         if self.budget is None:
             raise ConfigurationError("without a budget there is no noise")
+        if self.shuffle is not None:
+            most = self.shuffle.most
+            spent = most if length is None else self.shuffle.local_epsilon(self.budget, length)
+            return sphere(spent, dimension).deviation
         if self.randomizer is Randomizer.SPHERE:
             return sphere(self.budget.epsilon, dimension).deviation
         return noise_multiplier(self.budget, dimension, self.composition)
+
+    def sphere_of(self, dimension: int, length: int) -> Sphere | None:
+        """How reports of an epoch of this length are made; None where not on the sphere."""
+        if self.budget is None or self.randomizer is not Randomizer.SPHERE:
+            return None
+        if self.shuffle is not None:
+            return self.shuffle.randomizer(self.budget, length, dimension)
+        return sphere(self.budget.epsilon, dimension)
 
     def check_kernel(self, contexts: FloatArray) -> None:
         """Refuse contexts at which ``k(w, w)`` exceeds 1 for some action."""
@@ -105,6 +125,7 @@ def checked_problem(
     randomizer: str = "gaussian",
     rewards: RewardTerms | None = None,
     limits: Limits | None = None,
+    shuffle: Shuffle | None = None,
 ) -> Problem:
     """Build a :class:`Problem`, or say what is wrong with it."""
     if isinstance(kernel, str) and kernel == "auto":
@@ -143,7 +164,10 @@ def checked_problem(
         rewards=rewards or RewardTerms(),
         limits=limits,
         bounds=None if limits is None else limits.of(offered, contexts),
+        shuffle=shuffle,
     )
+    if shuffle is not None:
+        _check_mixing(problem)
     if problem.rewards.measured and problem.model is not PrivacyModel.JOINT:
         raise ConfigurationError(
             "missing_reward='as-estimated' needs model='joint': a report made private by itself "
@@ -154,6 +178,20 @@ def checked_problem(
         problem.noise_per_bound(2)  # refuses a budget that cannot be kept
         warn_of_large_delta(budget, stacklevel=3)  # whoever builds the policy
     return problem
+
+
+def _check_mixing(problem: Problem) -> None:
+    """Refuse to mix what is not private by itself, alike, and waits for nobody."""
+    if not isinstance(problem.shuffle, Shuffle):
+        raise ConfigurationError(
+            f"shuffle must be a capri.Shuffle, got {type(problem.shuffle).__name__}"
+        )
+    if problem.randomizer is not Randomizer.SPHERE or problem.budget is None:
+        raise ConfigurationError(
+            "shuffle needs a budget and randomizer='sphere': the account of a mixed batch is that "
+            "of sphere reports"
+        )
+    problem.shuffle.check(problem.budget)
 
 
 def _check_reach(problem: Problem) -> None:

@@ -35,6 +35,7 @@ from capri.privacy.grid import Grid
 from capri.privacy.layout import MessageLayout
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.message import MessageGrid
+from capri.privacy.mixing import Shuffle
 from capri.privacy.projection import IntegerProjection
 from capri.privacy.sphere import Sphere
 from capri.schema import Schema
@@ -128,6 +129,8 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         values["rewards"] = problem.rewards.to_dict()
     if problem.limits is not None:
         values["limits"] = problem.limits.to_dict()
+    if problem.shuffle is not None:
+        values["shuffle"] = asdict(problem.shuffle)
     arrays: Arrays = {}
     if isinstance(actions, FixedActions):
         arrays["actions"] = actions.rows
@@ -175,6 +178,7 @@ def problem_arguments(
         "contributions_per_epoch": limit["per_epoch"],
         **(RewardTerms.from_dict(values["rewards"]).arguments() if "rewards" in values else {}),
         **({"limits": Limits.from_dict(values["limits"])} if "limits" in values else {}),
+        **({"shuffle": Shuffle(**values["shuffle"])} if "shuffle" in values else {}),
     }
 
 

@@ -17,6 +17,7 @@ from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
 from capri.local.fleet import Fleet
 from capri.privacy.budget import Budget
+from capri.privacy.mixing import Shuffle
 from capri.rivals import BY_NAME, RIVAL_NAMES, Rival, reach_of, rival
 from capri.rivals.features import FEATURE_NAMES
 from capri.rivals.fixed import BEST_FIXED, FixedPlay, best_fixed_action
@@ -71,7 +72,7 @@ def read_player(given: Given) -> Player:
     settings: dict[str, Any] = {}
     label = name
     if name == CAPRI:
-        settings["model"] = given.word("model", ("joint", "local"), "joint")
+        settings["model"] = given.word("model", ("joint", "local", "shuffle"), "joint")
         settings["preset"] = given.word("preset", ("practical", "paper"), "practical")
         if settings["model"] == "local":
             settings["randomizer"] = given.word("randomizer", ("sphere", "gaussian"), "sphere")
@@ -222,6 +223,10 @@ def _make_capri(
     }
     if budget is not None and (model, preset) == ("local", "practical"):
         return Fleet.build(budget=budget, randomizer=player["randomizer"], **settings)
+    if model == "shuffle":
+        if budget is None or preset != "practical":
+            raise ConfigurationError("model shuffle needs a finite epsilon and preset practical")
+        return Fleet.build(budget=budget, shuffle=Shuffle(), **settings)
     return Capri(budget=budget, model=model, preset=preset, **settings)
 
 

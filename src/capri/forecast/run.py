@@ -107,7 +107,7 @@ def forecast(
         for rounds, regrets in curve.items()
     )
     return Forecast(
-        model=str(policy.problem.model),
+        model=policy.problem.trust,
         preset=policy.preset,
         delta=None if policy.problem.budget is None else policy.problem.budget.delta,
         functions=int(functions),

@@ -145,8 +145,9 @@ class Rounds(Keeper):
             )
 
         def skip(transaction: Transaction) -> None:
-            self.current(transaction)
-            transaction.run("UPDATE counter SET issued = ? WHERE id = 1", (planned.first,))
+            issued, _ = self.current(transaction)
+            if issued < planned.first:  # others decide meanwhile: a slot is handed out once
+                transaction.run("UPDATE counter SET issued = ? WHERE id = 1", (planned.first,))
 
         if left:  # slots that nobody used were not realised
             self.write(skip)

@@ -27,6 +27,7 @@ from capri.learners.messages import Design
 from capri.learners.reading import cuts_off_too_much, measured_square
 from capri.learners.squares import Squares
 from capri.learners.stored import StoredLearner
+from capri.learners.tails import pooled, restored_square, too_heavy
 from capri.privacy.promise import PrivacyModel
 
 # A basis that leaves out so many times what it may never fits, whether the function changes or not.
@@ -57,7 +58,11 @@ class ChangingLearner(StoredLearner):
         state, drift = self._posterior, self._drift
         if drift.stale(self._flights[release.plan.epoch], release.counts):
             return News(Kind.STALE)
-        heavy = cuts_off_too_much(release, design, self._problem.reward_bound)
+        bound = self._problem.reward_bound
+        if self._problem.model is PrivacyModel.LOCAL:
+            heavy = too_heavy(pooled(self._squares, release, design, bound))
+        else:
+            heavy = cuts_off_too_much(release, design, bound)
         if self._options.memory == np.inf or not self._options.pooling:
             return News(Kind.HEAVY if heavy else Kind.LEARNT)
         return drift.news(
@@ -87,9 +92,13 @@ class ChangingLearner(StoredLearner):
             release.participants, self._options.memory
         )
         keep = news.keep * kept
-        squares = faded(squares, keep).measured(
-            *measured_square(release, design, bound), design.squares
-        )
+        squares = faded(squares, keep)
+        if self._problem.model is PrivacyModel.LOCAL:
+            squares = pooled(squares, release, design, bound)
+            found = restored_square(squares, release, design, bound)
+        else:
+            found = measured_square(release, design, bound)
+        squares = squares.measured(*found, design.squares)
         belief = faded(before, keep).observe(design.observation, released)
         crowds = faded(crowds, keep).observe([(..., design.observation, released)])
         return belief, crowds, squares, drift
@@ -107,10 +116,13 @@ class ChangingLearner(StoredLearner):
     def _enough(self, drift: Drift, design: Design, state: Posterior) -> float:
         """How long epochs must be to tell nearly as much as by the schedule.
 
-        Where every decision has noise of its own, all lengths tell the same.
+        Where every decision has noise of its own, all lengths tell the same; where reports are
+        mixed, many of them need less noise each, and epochs are as long as scheduled.
         """
         first, problem = self._first_epoch, self._problem
         least = drift.least(first)
+        if problem.shuffle is not None:
+            return max(least, first + (self._options.growth - 1) * drift.begun)
         if problem.budget is None or problem.model is PrivacyModel.LOCAL:
             return least
         values = self._rehearsal.features @ state.mean

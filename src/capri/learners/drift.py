@@ -244,7 +244,7 @@ def _innovation(told: Iterable[Told], state: Believed) -> tuple[float, float, in
 # Sums over releases, in beliefs, crowds and measured squares.
 _SUMS = (
     "information", "vector", "informations", "vectors", "constants", "spread", "image", "constant",
-    "total", "weight",
+    "total", "weight", "cut", "cut_weight",
 )  # fmt: skip
 Fading = TypeVar("Fading", Belief, Crowds, Squares)
 

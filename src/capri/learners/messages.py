@@ -23,6 +23,9 @@ from capri.privacy.promise import PrivacyModel
 
 # Overall loudness tried, relative to the most informative direction; the best prediction wins.
 _LOUDNESS = 2.0 ** np.arange(0.5, 24.0, 1.5)
+# Where every report has noise of its own, residuals are clipped at this share of the usual bound,
+# and messages are so many times as loud: later epochs correct what clipping distorts.
+_LOCAL_CLIP, _LOCAL_LOUDNESS = 2 / 3, 2.0
 # Directions with less than this share of the largest spread under the law are left out.
 _NEGLIGIBLE = 1e-6
 
@@ -96,6 +99,10 @@ def predicted_variance(
 
 # The noise hardly depends on the number of coordinates; this one stands for all.
 _TYPICAL_DIMENSION = 32
+# Lengths of a first batch of mixed reports, and what it should tell: its length over the squared
+# noise multiplier.
+_FIRST_BATCHES = (50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+_TELLING = 250.0
 _RIDGES = 10.0 ** np.arange(-1.0, 5.1, 0.5)
 
 
@@ -135,10 +142,24 @@ def first_epoch_length(problem: Problem) -> int:
     """
     if problem.budget is None:
         return 50
+    if problem.shuffle is not None:
+        return _first_batch(problem)
     multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION)
     if problem.model is PrivacyModel.LOCAL:
         return max(50, int(10 * multiplier**2))
     return max(50, int(40 * multiplier))
+
+
+def _first_batch(problem: Problem) -> int:
+    """Reports of the first batch: the smallest of some lengths that tells enough.
+
+    What ``n`` reports tell goes with ``n`` over the squared multiplier, which falls steeply in
+    small batches: a first one of the local model's length would tell next to nothing.
+    """
+    for length in _FIRST_BATCHES:
+        if length / problem.noise_per_bound(_TYPICAL_DIMENSION, length) ** 2 >= _TELLING:
+            return length
+    return _FIRST_BATCHES[-1]
 
 
 def design_epoch(
@@ -184,7 +205,10 @@ def design_epoch(
     length = max(1, int(length * rate))
     noise = coordinate_noise(problem, basis.rank, value_bound, length) / main_share
     unsettled = replace(state, factor=awaited_factor(state.factor, awaited))
-    shape, tau = _shape(options, unsettled, support, length, noise, mean_total)
+    loudness = options.loudness
+    if problem.budget is not None and problem.model is PrivacyModel.LOCAL:
+        loudness *= _LOCAL_LOUDNESS
+    shape, tau = _shape(options, unsettled, support, length, noise, mean_total, loudness)
     # What the basis rank allowed for at most is now known: a report of fewer coordinates.
     noise = coordinate_noise(problem, shape.shape[1], value_bound, length) / main_share
     psi = features @ shape
@@ -253,11 +277,12 @@ def bound_of(
         # Tails are measured all the same where an estimate is subtracted.
         return Encoding(2 * reward_bound if known else reward_bound, float(known), clips=known)
     if known and belief.ends and played is not None:
-        multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION)
+        multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION, played[2])
         return shared_baseline(problem, multiplier, *played)
     bound = options.clip_scale * sqrt(variance)
     if known and not belief.heavy_tails and bound < reward_bound:
-        return Encoding(bound, 1.0, clips=True)
+        share = _LOCAL_CLIP if problem.model is PrivacyModel.LOCAL else 1.0
+        return Encoding(share * bound, 1.0, clips=True)
     return Encoding(reward_bound, 0.0, clips=False)
 
 
@@ -268,7 +293,8 @@ def coordinate_noise(problem: Problem, rank: int, value_bound: float, length: in
         return 1e-3 * value_bound * sqrt(length)
     # The rank, plus the moment and the tail coordinate; twice and a count with a missing block.
     coordinates = 2 * rank + 3 if problem.rewards.measured else rank + 2
-    return problem.noise_per_bound(coordinates) * value_bound * sqrt(problem.reports(length))
+    multiplier = problem.noise_per_bound(coordinates, length)
+    return multiplier * value_bound * sqrt(problem.reports(length))
 
 
 def _shape(
@@ -278,12 +304,13 @@ def _shape(
     length: int,
     noise: float,
     residual_variance: float,
+    loudness: float,
 ) -> tuple[FloatArray, float | None]:
     """The shape, and its ridge if it has one: of several, the one of smallest predicted error."""
     known = support.features, support.weights, state
     epoch = dict[str, Any](length=length, noise=noise, residual_variance=residual_variance)
     if options.shape == "water-filling":
-        return options.loudness * water_filling(*known, **epoch), None
+        return loudness * water_filling(*known, **epoch), None
     ridges = _RIDGES if options.tau == "auto" else [float(options.tau)]
     candidates = [
         whitening(support.features, support.weights, length=length, tau=float(tau))

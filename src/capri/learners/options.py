@@ -19,14 +19,16 @@ class PracticalOptions:
     ``first_epoch``, ``growth``: length of the first epoch (None: from the noise) and the growth,
     at most 1.3 in blocks.
     ``residual``: encode ``y`` minus the last estimate; ``clip_scale``: residuals are clipped at so
-    many predicted standard deviations. None for ``residual`` means yes, except under "rigorous".
+    many predicted standard deviations, in the local model at two thirds of that. None for
+    ``residual`` means yes, except under "rigorous".
     ``moment_share``, ``tail_share``: shares of a message's norm that measure the size of the
     residuals and what clipping them cuts off; rewards with heavy tails are then not clipped.
     ``pooling``: add up the releases of all epochs, or use the last one alone.
     ``covariance``: "expected" under the law, or the paper's random "copy".
     ``shape``: messages by "water-filling" or by the paper's "whitening" with ridge ``tau``.
     ``loudness``: messages so many times as loud as fits the loudest pair, whose messages are then
-    clipped to norm 1; what is read takes the clipped ones into account.
+    clipped to norm 1; what is read takes the clipped ones into account. Twice that in the local
+    model.
     ``tau``: ridge of "whitening"; "auto" takes the one of smallest predicted error.
     ``smoothness``: prior variance of a coefficient is its kernel eigenvalue to this power.
     ``norm_bound``: bound on the RKHS norm of ``f``; None for the reward bound.

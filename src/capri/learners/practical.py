@@ -51,11 +51,11 @@ from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.start import inferred
 from capri.learners.support import Stage, predicted
+from capri.learners.tails import noise_of
 from capri.learners.tally import message_for, moments_of, projection_for
 from capri.learners.whereabouts import Reach
 from capri.privacy.grid import make_grid
-from capri.privacy.promise import PrivacyModel, Randomizer
-from capri.privacy.sphere import sphere
+from capri.privacy.promise import PrivacyModel
 
 # Public pairs from which the basis is built, and pairs on which widths are rehearsed.
 _BASIS_SAMPLE = 3000
@@ -179,9 +179,8 @@ class PracticalLearner(ChangingLearner):
         tau = design.tau or self._ridge(design.residual_variance)
         tail_share = options.tail_share * (design.residual or problem.rewards.overlapping)
         coordinates = shape.shape[1] + 1 + (tail_share > 0)  # with moment and tail
-        budget, on_sphere = problem.budget, None
-        if budget is not None and problem.randomizer is Randomizer.SPHERE:
-            on_sphere, budget = sphere(budget.epsilon, coordinates), None
+        on_sphere = problem.sphere_of(coordinates, length)
+        budget = problem.budget if on_sphere is None else None
         plan = EpochPlan(
             epoch=epoch,
             length=length,
@@ -313,7 +312,7 @@ class PracticalLearner(ChangingLearner):
             crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         else:
             state = infer(belief, near)
-        belief = belief.with_noise(squares.noise(state))
+        belief = belief.with_noise(self._noise_of(squares, state))
         belief = sized(belief, squares, state.mean, self._problem.reward_bound)
         if belief.ends and not before.ends:
             state = infer(belief, state)
@@ -375,6 +374,12 @@ class PracticalLearner(ChangingLearner):
             mismatch=comers.mismatch if self._problem.sends_products else None,
             notices=notices if strangers is None else (*notices, strangers),
         )
+
+    def _noise_of(self, squares: Squares, state: Posterior) -> tuple[float, float] | None:
+        """The variance of the reward noise as measured, and the precision of it."""
+        if self._problem.budget is None or self._problem.model is not PrivacyModel.LOCAL:
+            return squares.noise(state)
+        return noise_of(squares, state, self._problem.reward_bound)
 
     def _read(
         self, release: Release, belief: Belief, generator: np.random.Generator

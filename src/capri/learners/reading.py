@@ -268,6 +268,8 @@ class Expectations:
         plan = self.plan
         if plan.message is not None and self.problem.budget is not None:
             return plan.noise_scale
+        if plan.sphere is not None:  # of an epoch that was planned for more or fewer reports
+            return plan.noise_scale * sqrt(self.participants) / main_share
         scale = coordinate_noise(
             self.problem, plan.features.rank, plan.value_bound, self.participants
         )
@@ -284,6 +286,17 @@ def measured_square(release: Release, design: Measured, reward_bound: float) -> 
     residuals that large are about ``B``, or as large as is measured. One standard deviation of the
     measure counts for nothing.
     """
+    square, deviation = measured_moment(release, design)
+    excess = measured_excess(release, design, reward_bound)
+    if excess is None or not design.residual:
+        return square, deviation
+    most = tail_bound(reward_bound, design.value_bound)
+    lost = (most + design.value_bound) * max(excess[0] - excess[1], 0.0)
+    return square + lost, deviation
+
+
+def measured_moment(release: Release, design: Measured) -> tuple[float, float]:
+    """``E[z^2]`` of clipped residuals, and its standard deviation."""
     plan = release.plan
     answers = release.participants if design.answers is None else design.answers
     bound = plan.value_bound if design.moment_bound is None else design.moment_bound
@@ -297,13 +310,7 @@ def measured_square(release: Release, design: Measured, reward_bound: float) -> 
         square = bound**2 * (moment / (plan.value_bound * share * answers) + 1) / 2
         deviation = bound * design.noise * design.main_share / (2 * share * answers)
         deviation *= bound / plan.value_bound
-    deviation = max(deviation, bound**2 / answers)
-    excess = measured_excess(release, design, reward_bound)
-    if excess is None or not design.residual:
-        return square, deviation
-    most = tail_bound(reward_bound, design.value_bound)
-    lost = (most + design.value_bound) * max(excess[0] - excess[1], 0.0)
-    return square + lost, deviation
+    return square, max(deviation, bound**2 / answers)
 
 
 def measured_excess(

@@ -42,16 +42,16 @@ from capri.local import wire
 from capri.local.bundle import make_bundle
 from capri.local.gathering import Gathering, ReportStatus
 from capri.local.intake import are_reports, by_size, judge
-from capri.local.saved import Draws, SavedAggregator
+from capri.local.promised import PromisedAggregator
+from capri.local.saved import Draws
 from capri.local.summing import EpochSum, open_for
 from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate, certify_devices
-from capri.privacy.promise import Promise, Randomizer
+from capri.privacy.mixing import Shuffle
 from capri.schedule import Schedule
 from capri.spaces import Contexts
 
 
-class LocalCapri(SavedAggregator):
+class LocalCapri(PromisedAggregator):
     """A contextual kernel bandit in the local model: the server that nobody has to trust.
 
     Devices fetch :meth:`bundle`, decide with :class:`~capri.LocalClient` and upload one report
@@ -63,7 +63,8 @@ class LocalCapri(SavedAggregator):
         As in :class:`~capri.Capri` with preset "practical"; all of them are public. The horizon
         counts reports.
     budget:
-        What each user is promised. The sphere randomizer keeps ``delta = 0``.
+        What each user is promised. The sphere randomizer keeps ``delta = 0``. With ``shuffle``:
+        what is promised against whoever sees the mixed reports, with a delta above 0.
     randomizer:
         "sphere": pure epsilon, reports of 32 bytes. "gaussian": as in the paper.
     reward_wait:
@@ -77,6 +78,10 @@ class LocalCapri(SavedAggregator):
         The public clock, a function without arguments that gives a :class:`datetime.datetime`.
     prior:
         What is known beforehand, as in :class:`~capri.Capri`.
+    shuffle:
+        A :class:`~capri.Shuffle`: somebody mixes the reports of an epoch before they come here. The
+        local epsilon of an epoch is then the largest that keeps the budget in a batch of its
+        number of reports, and the epoch waits until all of them are in.
     limits:
         As in :class:`~capri.Capri`: they are in the bundle, and kept on the device.
     public_seed:
@@ -103,6 +108,7 @@ class LocalCapri(SavedAggregator):
         public_seed: int | None = None,
         limits: Limits | None = None,
         prior: Prior | None = None,
+        shuffle: Shuffle | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -134,7 +140,14 @@ class LocalCapri(SavedAggregator):
             # A bundle is one law from its first device to its last: plans need not know of waits.
             rewards=RewardTerms(missing=self._terms.missing),
             limits=limits,
+            shuffle=shuffle,
         )
+        if shuffle is not None and (self._terms.overlapping or epoch_time is not None):
+            raise ConfigurationError(
+                "shuffle takes neither reward_wait nor epoch_time: late reports, and those of an "
+                "epoch that is cut short, are batches too small to hide in. Devices report at a "
+                "fixed time, and an epoch waits for all of its reports"
+            )
         self._clock = clock
         self._horizon = checked_horizon(horizon)
         checked = checked_options("practical", options)
@@ -173,24 +186,6 @@ class LocalCapri(SavedAggregator):
         return f"LocalCapri({self.guarantee}; epoch {self._opened})"
 
     # -- what is public ---------------------------------------------------------------------------
-
-    @property
-    def guarantee(self) -> str:
-        """In one line, what every user of a :class:`~capri.LocalClient` is promised."""
-        epsilon, delta = self._budget.epsilon, self._budget.delta
-        if self.pure:
-            return f"pure {epsilon:g}-local privacy of each user, made on the device"
-        return f"({epsilon:g}, {delta:g})-local privacy of each user, made on the device"
-
-    @property
-    def promise(self) -> Promise:
-        """What a user is promised, to be compared."""
-        return Promise(model="local", kind="pure" if self.pure else "approximate")
-
-    @property
-    def pure(self) -> bool:
-        """Whether reports keep ``delta = 0``: those of the sphere do."""
-        return self._problem.randomizer is Randomizer.SPHERE
 
     @property
     def remaining(self) -> int:
@@ -236,6 +231,7 @@ class LocalCapri(SavedAggregator):
             "randomizer": str(problem.randomizer),
             "limits": problem.limits,
             "prior": self._observed,
+            "shuffle": problem.shuffle,
             **terms,
             **asdict(self._options),
         }
@@ -244,7 +240,8 @@ class LocalCapri(SavedAggregator):
     def as_prior(self) -> Prior:
         """What its readings say, for ``prior=`` of another policy: post-processing of reports."""
         with self._lock:
-            budget = replace(self._budget, delta=0.0) if self.pure else self._budget
+            device = self.device_budget
+            budget = replace(device, delta=0.0) if self.pure else device
             digest = configuration_digest(*self._configuration())
             return releases_prior(self._course, budget, digest)
 
@@ -252,21 +249,6 @@ class LocalCapri(SavedAggregator):
         """What the reports made it believe: kernels, effects, columns that matter, noise."""
         with self._lock:
             return explain(self._learner)
-
-    def terms(self) -> dict[str, Any]:
-        """What real devices certify, without what was reported so far."""
-        with self._lock:
-            return self._certify(accounted=False).terms()
-
-    def _certify(self, **wanted: Any) -> Certificate:
-        return certify_devices(
-            self._problem.randomizer,
-            self._budget,
-            tuple(self._releases),
-            reported=self._accepted > 0,
-            prior=None if self._observed is None else self._observed.event,
-            **wanted,
-        )
 
     def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What it was built from, as its file says it."""
@@ -374,6 +356,11 @@ class LocalCapri(SavedAggregator):
         with self._lock:
             now = self._now()
             self._settle(now)
+            if self.remaining and self._problem.shuffle is not None:
+                raise HorizonError(
+                    f"{self.remaining} of {self._due} reports of this batch are still to come: a "
+                    "smaller one would hide its users less than was promised. Wait for them"
+                )
             if self.remaining and not early:
                 raise HorizonError(
                     f"{self.remaining} reports of this epoch are still to come: an epoch ends by "
@@ -412,18 +399,6 @@ class LocalCapri(SavedAggregator):
                 self._releases.append(self._entry(gathering))
                 self._course.close(gathering.release())
         self._open_epoch()
-
-    def _entry(self, gathering: Gathering) -> dict[str, Any]:
-        """A reading, as the certificate lists it."""
-        plan = gathering.plan
-        return {
-            "epoch": plan.epoch,
-            "reports": gathering.unread,
-            "coordinates": plan.dimension,
-            "bytes": gathering.size,
-            "noise": plan.noise_scale,
-            "epsilon": self._budget.epsilon,
-        }
 
     def _open_epoch(self) -> None:
         """Plan the next epoch and write its bundle; at the horizon there is none.

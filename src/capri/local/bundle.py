@@ -68,6 +68,19 @@ _PLAN_VALUES = (
 )
 
 
+@dataclass(frozen=True)
+class Mixing:
+    """What is claimed of a batch whose reports are mixed: nothing that a device relies on.
+
+    ``(epsilon, delta)`` against whoever sees the mixed batch alone, if at least ``reports`` of it
+    come from honest people.
+    """
+
+    epsilon: float
+    delta: float
+    reports: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bundle:
     """A bundle that was read: the plan of the epoch and how to play in it."""
@@ -80,6 +93,7 @@ class Bundle:
     digest: bytes
     missing_reward: float = 0.0
     schema: Schema | None = None
+    mixing: Mixing | None = None
 
     def encoded(self, values: object, *, single: bool = False) -> object:
         """Records of users as rows of numbers; what comes as numbers is left as it is."""
@@ -136,6 +150,10 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
     }
     header |= span
+    if problem.shuffle is not None and problem.budget is not None:
+        # What mixing is claimed to be worth: a device keeps to its own budget whatever this says.
+        counted = problem.shuffle.counted(plan.length)
+        header["shuffle"] = [problem.budget.epsilon, problem.budget.delta, counted]
     if problem.rewards.missing:  # said only where it is not the default
         header["missing_reward"] = problem.rewards.missing
     # Without names a bundle has the bytes that it always had.
@@ -242,9 +260,21 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
         digest=digest,
         missing_reward=_number(missing, "missing_reward", scale.low, scale.high),
         schema=schema,
+        mixing=_mixing(header.get("shuffle"), plan.length),
     )
     _check_shapes(bundle, leaves)
     return bundle
+
+
+def _mixing(claim: Any, length: int) -> Mixing | None:
+    if claim is None:
+        return None
+    epsilon, delta, reports = claim
+    return Mixing(
+        _number(epsilon, "a central epsilon", 0, 1e3),
+        _number(delta, "a central delta", 0, 1),
+        _whole(reports, "the reports of a batch", length),
+    )
 
 
 # What a law or a test is described by.

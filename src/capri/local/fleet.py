@@ -21,6 +21,7 @@ from capri.local.client import check_promise
 from capri.local.device import Device
 from capri.local.gathering import ReportStatus
 from capri.local.randomness import SimulatedRandomness
+from capri.local.shuffler import Shuffler
 from capri.local.wire import Messages
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
@@ -56,6 +57,8 @@ class Fleet:
         # Reports under way, oldest first, and how many they are.
         self._under_way: deque[Messages] = deque()
         self._flying = 0
+        # Where reports are mixed: those of the batch that is not whole yet.
+        self._shuffler: Shuffler | None = None
         self.statuses: Counter[ReportStatus] = Counter()
         self._aggregator = aggregator
         self._budget = budget
@@ -71,7 +74,8 @@ class Fleet:
     ) -> "Fleet":
         """An aggregator and its users from one seed."""
         aggregator = LocalCapri(budget=budget, public_seed=simulation_seed, **settings)
-        return cls(aggregator, budget, simulation_seed=simulation_seed, delay=delay)
+        own = aggregator.device_budget
+        return cls(aggregator, own, simulation_seed=simulation_seed, delay=delay)
 
     # What a forecast asks of a policy.
     preset: Final = "practical"
@@ -88,14 +92,14 @@ class Fleet:
 
     def again(self, **changes: Any) -> "Fleet":
         """New users and a fresh aggregator, of the same configuration but for some arguments."""
-        budget = changes.pop("budget", self._budget)
+        budget = changes.pop("budget", self._aggregator.budget)
         seed = changes.pop("simulation_seed", self._seed)
         if not isinstance(budget, Budget):
             raise ConfigurationError(
                 "devices always make their reports private: give finite epsilons"
             )
         fresh = self._aggregator.again(budget=budget, public_seed=seed, **changes)
-        return Fleet(fresh, budget, simulation_seed=seed, delay=self._delay)
+        return Fleet(fresh, fresh.device_budget, simulation_seed=seed, delay=self._delay)
 
     def forecast(self, **asked: Any) -> Forecast:
         """What to expect of the aggregator with real devices; see :func:`capri.forecast.forecast`.
@@ -131,6 +135,8 @@ class Fleet:
         Each brings at most one report to the aggregator, once ``delay`` of them are under way.
         """
         to_come = self._aggregator.remaining
+        if to_come and self._shuffler is not None:
+            to_come -= self._shuffler.held
         return to_come + self._delay - self._flying if to_come else 0
 
     @property
@@ -204,9 +210,21 @@ class Fleet:
             if len(reports) > count:
                 self._under_way.appendleft(reports[count:])
                 reports = reports[:count]
-            found.append(self._aggregator.receive_many(reports))
+            found.append(self._mixed(reports))
             self._flying -= len(reports)
             count -= len(reports)
         statuses = np.concatenate(found)
         self.statuses.update(ReportStatus(code) for code in statuses.tolist())
+        return statuses
+
+    def _mixed(self, reports: Messages) -> IntArray:
+        """Hand reports to the aggregator, or to the shuffler, who waits until all are there."""
+        if self._aggregator.problem.shuffle is None:
+            return self._aggregator.receive_many(reports)
+        if self._shuffler is None:
+            self._shuffler = Shuffler(self._aggregator.bundle())
+        statuses = self._shuffler.add(reports)
+        if (batch := self._shuffler.batch()) is not None:
+            self._aggregator.receive_many(batch)
+            self._shuffler = None
         return statuses

@@ -24,7 +24,7 @@ from capri.epoch.storage import (
     read_policy_file,
     write_policy_file,
 )
-from capri.learners.start import stored_prior
+from capri.learners.start import Observed, stored_prior
 from capri.local.gathering import Gathering
 from capri.spaces import Contexts
 
@@ -47,6 +47,7 @@ class SavedAggregator(PublicFace):
     _opened: int
     _newest: Gathering | None
     _waiting: list[Gathering]
+    _observed: Observed | None
     _accepted: int
     _received: int
     _due: int

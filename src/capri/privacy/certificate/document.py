@@ -24,7 +24,8 @@ class Certificate:
     ``kept_by`` names who must keep each of the ``assumptions``, in the same order. ``presence``
     says whether it is protected that a unit takes part at all. ``beliefs`` is the table of
     :func:`~capri.privacy.certificate.beliefs.belief_table`. ``digests`` identify the configuration
-    and the plan of every release; None where one was not kept.
+    and the plan of every release; None where one was not kept. ``locally``: what a report promises
+    by itself where the promise above is that of mixed reports.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Certificate:
     declaration: dict[str, str | None]
     digests: dict[str, Any]
     versions: dict[str, str]
+    locally: dict[str, Any] | None = None
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Certificate":
@@ -68,6 +70,8 @@ class Certificate:
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = json_values({"schema": SCHEMA, **asdict(self)})
+        if self.locally is None:  # certificates of other models say nothing of it
+            del content["locally"]
         return content
 
     def to_dict(self) -> dict[str, Any]:

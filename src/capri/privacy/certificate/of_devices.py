@@ -1,5 +1,6 @@
 """What the certificate of an aggregator states: what every device promises to its user."""
 
+from dataclasses import replace
 from typing import Any
 
 from capri.privacy.budget import Budget
@@ -9,6 +10,7 @@ from capri.privacy.certificate.beliefs import belief_table
 from capri.privacy.certificate.declaration import Declaration
 from capri.privacy.certificate.document import Certificate
 from capri.privacy.certificate.evidence import audit_evidence
+from capri.privacy.certificate.mixed import behind_shuffler, mixing_assumptions
 from capri.privacy.certificate.wording import (
     ANALYTIC,
     DEVICE,
@@ -23,6 +25,7 @@ from capri.privacy.certificate.wording import (
     own_budget,
     versions_of,
 )
+from capri.privacy.mixing import Shuffle
 from capri.privacy.prior_event import PriorEvent
 from capri.privacy.promise import Randomizer
 
@@ -60,11 +63,12 @@ def certify_devices(
     digests: dict[str, Any] | None = None,
     accounted: bool = True,
     prior: PriorEvent | None = None,
+    shuffle: Shuffle | None = None,
 ) -> Certificate:
     """State what every user of a :class:`LocalClient` is promised.
 
     ``reported``: whether any report came in. A report spends when it is made, not when its epoch
-    closes.
+    closes. ``shuffle``: how reports are mixed, where the budget is that of a batch.
     """
     pure = randomizer is Randomizer.SPHERE
     kept = Budget(budget.epsilon, 0.0 if pure else budget.delta)
@@ -86,11 +90,12 @@ def certify_devices(
             OPERATOR,
         ),
         PUBLIC_SETTINGS,
+        *(() if shuffle is None else mixing_assumptions(shuffle)),
         *(() if prior is None else ((prior.assumption, OPERATOR),)),
     )
     if digests is not None and prior is not None:
         digests = {**digests, "prior": prior.digest}
-    return Certificate(
+    single = Certificate(
         model="local",
         statement=_ON_DEVICES,
         privacy_unit="one report of one user: context, action and reward",
@@ -137,3 +142,6 @@ def certify_devices(
         **attached(declaration, digests),
         versions=versions_of("numpy", *(() if pure else ("opendp", "scipy", "dp-accounting"))),
     )
+    if shuffle is None:
+        return single
+    return replace(single, **behind_shuffler(budget, shuffle, reported=reported))

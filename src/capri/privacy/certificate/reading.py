@@ -27,10 +27,15 @@ def declared(told: Certificate) -> Rows:
 
 def covered(told: Certificate) -> Rows:
     """What is protected, from whom, and what of it was spent."""
+    alone = []
+    if (by_itself := told.locally) is not None:
+        promise = f"({by_itself['epsilon']:g}, {by_itself['delta']:g})-differential privacy"
+        alone = [("Without a shuffler", f"{promise}, from {by_itself['protects_from']}")]
     return [
         ("Privacy unit", told.privacy_unit),
         ("Protected", told.protects),
         ("Protected from", told.protects_from),
+        *alone,
         ("Neighbouring data", told.neighbouring_relation),
         ("Spent", told.spent_means),
     ]
