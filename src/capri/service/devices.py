@@ -154,6 +154,12 @@ class DeviceFacts(Facts):
         super().__init__(cast(Capri, _Follower(collector)), name)
         self._collector = collector
 
+    @property
+    def _state(self) -> object:
+        """What changes with a reading, and with a new catalogue."""
+        aggregator = self._collector.aggregator
+        return len(aggregator.epochs), id(aggregator.actions)
+
     def check(self) -> None:
         """Raise where the file does not serve."""
         self._collector.check()
