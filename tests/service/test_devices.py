@@ -4,10 +4,13 @@ import http.client
 import json
 import random
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -399,3 +402,40 @@ def test_options_that_do_not_fit(tmp_path: Path, more: list[str], words: str) ->
     told = CliRunner().invoke(app, asked)
     assert told.exit_code != 0
     assert words in told.output + str(told.exception)
+
+
+@pytest.mark.slow
+def test_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
+    """40 kills at any moment, within readings, too. What was answered counts, once.
+
+    Impossible: an answered report that is not in the file afterwards, a token that counted twice,
+    more reports in the file than were answered and those of the one call that was under way.
+    """
+    write(tmp_path)
+    draw, answered, last = random.Random(3), set[str](), 0
+    for seed in range(40):
+        program = Path(__file__).with_name("collecting.py")
+        process = subprocess.Popen(
+            [sys.executable, str(program), str(tmp_path), str(seed)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        word, known = process.stdout.readline().split()
+        assert word == "ready"
+        assert len(answered) <= int(known) <= len(answered) + last
+        last = int(known) - len(answered)  # counted by calls that were never answered
+        timer = Timer(draw.random() * 1.5, process.kill)
+        timer.start()
+        for line in process.stdout:
+            if line.endswith("\n"):
+                tokens = line.split()[1:]
+                assert answered.isdisjoint(tokens)
+                answered.update(tokens)
+        process.wait()
+        process.stdout.close()
+        last += 10  # at most so many in a call
+    kept = Collector(load_settings(tmp_path / "policy.toml").arguments, tmp_path / "kept.db")
+    assert len(answered) <= kept.aggregator.reports <= len(answered) + last
+    assert len(kept.aggregator.epochs) > 5
+    kept.close()
