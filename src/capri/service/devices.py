@@ -66,8 +66,9 @@ class DeviceDesk:
         """End after what waits."""
         self._lane.stop()
 
-    async def bundle(self, _: Call) -> Answer:
+    async def bundle(self, call: Call) -> Answer:
         """``GET /v1/bundle``: the same bytes for everybody."""
+        self._guard.admit(call.holder, 1)
         data = await asyncio.to_thread(self._collector.bundle)
         digest = (b"etag", b'"' + data[-32:].hex().encode() + b'"')
         return Answer(data, kind=BINARY, more=(digest,))
@@ -152,6 +153,12 @@ class DeviceFacts(Facts):
     def __init__(self, collector: Collector, name: str) -> None:
         super().__init__(cast(Capri, _Follower(collector)), name)
         self._collector = collector
+
+    @property
+    def _state(self) -> object:
+        """What changes with a reading, and with a new catalogue."""
+        aggregator = self._collector.aggregator
+        return len(aggregator.epochs), id(aggregator.actions)
 
     def check(self) -> None:
         """Raise where the file does not serve."""

@@ -148,7 +148,7 @@ class Door:
         try:
             headers: Headers = dict(scope["headers"])
             if len(headers) < len(scope["headers"]):
-                _check_once(scope["headers"])
+                check_once(scope["headers"])
             self._guard.check_host(headers)
             holder = self._guard.holder(headers, self._role)
             if self._items:
@@ -190,7 +190,8 @@ class Door:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _check_once(given: Iterable[tuple[bytes, bytes]]) -> None:
+def check_once(given: Iterable[tuple[bytes, bytes]]) -> None:
+    """Refuse a header that came twice and means one thing."""
     names = [name for name, _ in given]
     for name in _ONCE:
         if names.count(name) > 1:
