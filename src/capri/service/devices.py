@@ -250,8 +250,8 @@ def device_application(
         "/v1/admin/close": Door(guard, admin.close, ADMIN, reads_body=True),
         "/v1/admin/catalogue": Door(guard, admin.catalogue, ADMIN, reads_body=True),
         "/metrics": Door(guard, metrics_of(facts), READ),
-        "/healthz": Door(guard, healthy, None),
-        "/readyz": Door(guard, readiness(facts), None),
+        "/healthz": Door(guard, healthy, None, anywhere=True),
+        "/readyz": Door(guard, readiness(facts), None, anywhere=True),
     }
     for what in _FIGURES:
         doors[f"/v1/{what}"] = Door(guard, read(getattr(facts, what)), READ)
