@@ -14,24 +14,35 @@ from capri.version import VERSION
 # Tasks with the scheduler per worker: one under way, one that hides the way there.
 _AHEAD = 2
 _CONNECT_SECONDS = 10
+# Dask has workers give back memory at once, so that every array is made of fresh pages: that takes
+# longer than what is computed with them.
+_MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 
 
 @contextmanager
 def dask_cluster(workers: int, address: str | None = None) -> Iterator[Run]:
     """Runs tasks on so many processes here, or on the cluster of a scheduler."""
     need("capri aggregate", "distributed", extra="aggregate")
+    import dask
     from distributed import Client, LocalCluster
 
     cluster = None
     if address is None:
-        cluster = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=0,
-            dashboard_address=":0",
-            silence_logs=logging.CRITICAL,
-        )
+        with dask.config.set({"distributed.nanny.pre-spawn-environ": _MEMORY}):
+            cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,
+                dashboard_address=":0",
+                silence_logs=logging.CRITICAL,
+            )
     elif "://" not in address:
         raise ConfigurationError(
             f"cluster must be the address of a scheduler such as tcp://192.168.0.7:8786, got "
