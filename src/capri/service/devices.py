@@ -168,7 +168,7 @@ class DeviceFacts(Facts):
         """Reports and epochs."""
         self._collector.look()
         aggregator = self._collector.aggregator
-        epoch, taken, length = aggregator.epoch
+        epoch, taken, length = aggregator.under_way
         under_way = {"epoch": epoch, "length": length, "taken": taken, "open": True}
         return {
             "decided": aggregator.reports,
