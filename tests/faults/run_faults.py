@@ -1,7 +1,7 @@
 """Kill workers, services and the server until it is enough, then look for what must never be seen.
 
     python tests/faults/run_faults.py [--kills 1000] [--seed 0] [--only sqlite | postgres]
-                                      [--results FOLDER] [--parts N]
+                                      [--results FOLDER] [--minutes M]
 
 About half of the kills fall on runs without a budget, whose releases can be recounted to the last
 bit, the others on private runs, which have a ledger. A third come at any moment (fault_harness.py),
@@ -14,6 +14,7 @@ interrupted goes on where it was.
 import argparse
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -21,9 +22,10 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -237,15 +239,18 @@ class Part:
         }
 
 
+_DAYS = (
+    Part("bad day, exact", 0.07, private=False, workers=0),
+    Part("bad day, exact, timed", 0.075, private=False, timed=True, workers=0),
+    Part("bad day, private", 0.07, private=True, workers=0),
+    Part("bad day, private, timed", 0.075, private=True, timed=True, workers=0),
+)
 PARTS = (
     Part("at any moment, exact", 0.18, private=False, seed=0),
     Part("at any moment, private", 0.17, private=True, seed=1),
-    Part("bad day, exact", 0.15, private=False, workers=0, seed=2),
-    Part("bad day, exact, by the clock", 0.15, private=False, timed=True, workers=0, seed=3),
-    Part("bad day, private", 0.14, private=True, workers=0, seed=4),
-    Part("bad day, private, by the clock", 0.15, private=True, timed=True, workers=0, seed=5),
-    Part("bad day of a service, exact", 0.03, private=False, workers=1, seed=6),
-    Part("bad day of a service with two workers, private", 0.03, private=True, workers=2, seed=7),
+    *(replace(day, seed=2 + number) for number, day in enumerate(2 * _DAYS)),
+    Part("bad day of a service, exact", 0.035, private=False, workers=1, seed=10),
+    Part("bad day of two workers, private", 0.035, private=True, workers=2, seed=11),
 )
 COLUMNS = ("store", "what", "kills", "crashes", "decisions", "answers", "changes", "releases")
 LONG = 1000  # kills on a store from which on every point and every event must have been met
@@ -289,15 +294,13 @@ def conclude(store: str, results: list[dict[str, Any]], *, long: bool) -> None:
 
 
 def play(store: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The parts of a store that are not done yet, up to as many as are wanted; all that are."""
+    """The parts of a store that are not done yet, while there is time; all that are done."""
     found = []
-    left = options.parts
     for number, part in enumerate(PARTS):
         kept = options.results / f"{store}-{number}-{options.kills}-{options.seed}.json"
         if not kept.exists():
-            if left == 0:
+            if time.monotonic() > options.until:
                 break
-            left = None if left is None else left - 1
             kept.write_text(json.dumps(part.play(store, options.kills, options.seed)))
             print(told(json.loads(kept.read_text())), flush=True)
         found.append(json.loads(kept.read_text()))
@@ -306,10 +309,15 @@ def play(store: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def play_side_by_side(options: argparse.Namespace) -> None:
     """A process for each store: most of the time somebody waits for somebody."""
-    passed_on = [f"--{name}={getattr(options, name)}" for name in ("kills", "seed", "results")]
+    names = ("kills", "seed", "results", "minutes")
+    passed_on = [f"--{name}={getattr(options, name)}" for name in names]
     command = [sys.executable, __file__, "--rows", *passed_on]
     running = [subprocess.Popen([*command, f"--only={store}"]) for store in STORES]
-    ended = [process.wait() for process in running]
+    try:
+        ended = [process.wait() for process in running]
+    finally:
+        for process in running:
+            process.terminate()
     if any(ended):
         sys.exit("a run has failed: see above")
 
@@ -321,17 +329,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=STORES)
     parser.add_argument("--results", type=Path, help="a folder that keeps parts that are done")
-    parser.add_argument("--parts", type=int, help="end after so many parts, to go on later")
+    parser.add_argument("--minutes", type=float, default=inf, help="begin no part after so many")
     parser.add_argument("--rows", action="store_true", help="lines of the table alone")
     options = parser.parse_args()
+    options.until = time.monotonic() + 60 * options.minutes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # and leave nobody behind
     if not options.rows:
         print(f"| {' | '.join((*COLUMNS, 'seconds'))} |\n{'| --- ' * (len(COLUMNS) + 1)}|")
     with tempfile.TemporaryDirectory() as folder:
         options.results = options.results or Path(folder)
         options.results.mkdir(parents=True, exist_ok=True)
-        if options.only is None and options.parts is None:
-            play_side_by_side(options)
         stores = STORES if options.only is None else (options.only,)
+        if options.only is None:
+            play_side_by_side(options)
+            options.until = -inf  # all is done that there was time for
         results = {store: play(store, options) for store in stores}
     if options.rows or any(len(found) < len(PARTS) for found in results.values()):
         return
