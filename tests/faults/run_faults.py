@@ -184,6 +184,7 @@ def one_day(
         stack.callback(driver.close)
         day = Simulation(driver, seed, server, partial(planned_ahead, url), made=made)
         verdict = Verdict(setting, day.run(kills))
+        driver.check()
         verdict.check()
         verdict.check_forgotten(numbers_kept(setting, file), file)
     check_nobody_is_left(before)
