@@ -295,17 +295,20 @@ def conclude(store: str, results: list[dict[str, Any]], *, long: bool) -> None:
 
 
 def play(store: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The parts of a store that are not done yet, while there is time; all that are done."""
-    found = []
+    """The parts of a store that nobody has done or is at, while there is time; all that are done."""
     for number, part in enumerate(PARTS):
         kept = options.results / f"{store}-{number}-{options.kills}-{options.seed}.json"
-        if not kept.exists():
-            if time.monotonic() > options.until:
-                break
+        claim = kept.with_suffix(".taken")
+        if time.monotonic() > options.until or kept.exists() or claim.exists():
+            continue
+        claim.touch()
+        try:
             kept.write_text(json.dumps(part.play(store, options.kills, options.seed)))
             print(told(json.loads(kept.read_text())), flush=True)
-        found.append(json.loads(kept.read_text()))
-    return found
+        finally:
+            claim.unlink()
+    done = options.results.glob(f"{store}-*-{options.kills}-{options.seed}.json")
+    return [json.loads(each.read_text()) for each in done]
 
 
 def play_side_by_side(options: argparse.Namespace) -> None:
