@@ -295,7 +295,7 @@ def conclude(store: str, results: list[dict[str, Any]], *, long: bool) -> None:
 
 
 def play(store: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The parts of a store that nobody has done or is at, while there is time; all that are done."""
+    """Parts of a store that nobody has done or is at, while there is time; all that are done."""
     for number, part in enumerate(PARTS):
         kept = options.results / f"{store}-{number}-{options.kills}-{options.seed}.json"
         claim = kept.with_suffix(".taken")
