@@ -15,7 +15,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
+from time import thread_time
 from typing import IO, Any
 
 from capri.epoch.course import Course
@@ -24,7 +24,8 @@ from capri.errors import StorageError
 from capri.joint.draft import Draft, Task, drafted
 from capri.privacy.randomness import Streams
 
-# Seconds of computing in this process after which another one is worth its start.
+# Seconds of computing in this process after which another one is worth its start. Of its own
+# computing: on a busy machine everything takes long, and one more process does not help.
 LONG = 0.1
 _LENGTH = 8
 # What the other process says where it has no draft: it cannot read the order, or it failed at it.
@@ -50,9 +51,9 @@ class Workshop:
                 return _at_home(found, task.renewed or course.learner.problem, streams)
             if self._stopped:
                 raise StorageError("the policy was closed while it planned")
-        started = perf_counter()
+        started = thread_time()
         draft = drafted(course, task, played)
-        self.apart |= perf_counter() - started > LONG
+        self.apart |= thread_time() - started > LONG
         return draft
 
     def _made_apart(self, course: Course, task: Task, played: int) -> Draft | None:
