@@ -9,7 +9,7 @@ NODE := $(VENV)/.node
 DATA_ONLY := lifelines obp
 
 .PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
-.PHONY: bench-store bench-service serve arena ablation
+.PHONY: bench-store bench-service serve web arena ablation
 .PHONY: vectors tree example-report real screenshot
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -29,6 +29,11 @@ demo: $(READY)  ## CAPRI against uniform play and a non-private run: a table and
 
 serve: $(READY)  ## a decision service for an example shop, on this machine alone: http://127.0.0.1:8017/
 	$(BIN)/capri serve examples/service/policy.toml --insecure-local --forecast
+
+web: $(READY) $(NODE)  ## a page that decides on the device and learns from 32 bytes a reader: http://127.0.0.1:8018/site/
+	PATH="$$($(BIN)/python tools/node_path.py):$$PATH" node examples/web/build.mjs build/web
+	@echo "open http://127.0.0.1:8018/site/"
+	$(BIN)/capri serve examples/web/policy.toml --insecure-local --port 8018 --site build/web
 
 lint: $(READY)  ## style, types and import layers: ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -108,9 +113,10 @@ real: $(READY)  ## docs/real.md and its report: CAPRI that is told nothing, on r
 	$(BIN)/capri report build/real -o docs/real-report/report.html
 	$(BIN)/python tools/real_table.py build/real
 
-screenshot: $(READY) $(BROWSER)  ## the pictures of the report and of the service's page
+screenshot: $(READY) $(BROWSER) $(NODE)  ## the pictures of the report, of the service's page and of the reading list
 	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/report/test_browser.py -k screenshot
 	CAPRI_SCREENSHOT=docs/figures/service.png $(BIN)/pytest -q tests/service/test_page.py -k screenshot
+	CAPRI_SCREENSHOT=docs/figures/web.png $(BIN)/pytest -q tests/service/test_web.py -k screenshot
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) clients/js/node_modules clients/js/dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -34,6 +34,7 @@ HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parents[1] / "tests"))
 
 import numpy as np  # noqa: E402
+from lock_waits import LockWaits  # noqa: E402
 
 CONNECTIONS = 32
 BATCH = 100
@@ -106,7 +107,8 @@ def bare(port: int, file: str) -> None:
 @contextmanager
 def running(command: list[str], port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A server process, from its first answer on."""
-    path = os.pathsep.join([str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+    paths = [str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join([environment.pop("MORE_PATH", ""), *paths]).strip(os.pathsep)
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **environment})
     try:
         asyncio.run(_answering(port, process))
@@ -356,11 +358,15 @@ def processor_time(pids: list[int]) -> float:
 
 
 def postgres(seconds: float, turns: int) -> dict[str, float]:
-    """Processor time per decision with one worker and with two."""
+    """Processor time per decision with one worker and with two, and waits for locks."""
     from postgres_server import PostgresServer
 
     figures: dict[int, list[float]] = {1: [], 2: []}
+    locks: list[dict[str, float]] = []
     with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
+        samples = Path(folder) / "samples"
+        samples.mkdir()
+        sampled = {"CAPRI_SAMPLES": str(samples), "MORE_PATH": str(HERE.parent / "sampled")}
         file = write_policy(Path(folder))
         key = key_beside(file)
         assert server._process is not None
@@ -368,21 +374,28 @@ def postgres(seconds: float, turns: int) -> dict[str, float]:
             for workers in (1, 2):
                 with server.database() as url:
                     command = service(file, 8119, "--workers", str(workers))
-                    with running(command, 8119, CAPRI_STORE=url) as process:
+                    with running(command, 8119, CAPRI_STORE=url, **sampled) as process:
                         time.sleep(3)  # workers of their own start after the socket listens
                         load(8119, "/v1/decisions", key, contexts(0), 1.0, CONNECTIONS)
                         pids = [process.pid, server._process.pid]
                         before = processor_time(pids)
-                        _, latencies, _ = load(
-                            8119, "/v1/decisions", key, contexts(1), seconds, CONNECTIONS
-                        )
+                        with LockWaits(url, samples) as waits:
+                            _, latencies, _ = load(
+                                8119, "/v1/decisions", key, contexts(1), seconds, CONNECTIONS
+                            )
                         used = processor_time(pids) - before
                         figures[workers].append(1e3 * used / len(latencies))
+                        if workers == 2:
+                            locks.append(waits.shares)
     one, two = median(figures[1]), median(figures[2])
     return {
         "one worker, processor ms a decision": one,
         "two workers, processor ms a decision": two,
         "two / one": two / one,
+        **{
+            f"two workers, % of time {what}": median(100 * each[what] for each in locks)
+            for what in locks[0]
+        },
     }
 
 

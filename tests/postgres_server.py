@@ -8,6 +8,7 @@ root; then it runs as another user of the machine. It dies with the process that
 import ctypes
 import os
 import pwd
+import resource
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ import pytest
 # Users to run the server as where the tests run as root: the first that exists.
 OTHERS = ("postgres", "nobody")
 PROGRAMS = ("postgres", "initdb")
+FULL = 4096  # bytes that a file may have on a full disk
 PATIENCE = 30.0  # seconds to wait for a server to start or stop on a busy machine
 SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl, Linux
 
@@ -166,6 +168,30 @@ class PostgresServer:
         """End every process of the server at once, as if the machine's power went."""
         self.stop(signal.SIGQUIT)
 
+    def fill(self, *, full: bool) -> None:
+        """Let no file of the server grow, or all of them again.
+
+        Tables cannot grow first, which is an error; then the log cannot, and the server gives up.
+        """
+        assert self._process is not None
+        ours = [process for process, parent in _parents() if parent == self._process.pid]
+        child = os.fork()  # only who runs as the server's user may limit it
+        if child:
+            os.waitpid(child, 0)
+            return
+        try:
+            if self._user is not None:
+                os.setgroups([])
+                os.setgid(self._user.pw_gid)
+                os.setuid(self._user.pw_uid)
+            for process in (self._process.pid, *ours):
+                with suppress(OSError):  # it has just ended
+                    _, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
+                    allowed = FULL if full else hard
+                    resource.prlimit(process, resource.RLIMIT_FSIZE, (allowed, hard))
+        finally:
+            os._exit(0)
+
     @contextmanager
     def connection(self, database: str = "postgres") -> Iterator[Any]:
         """A connection for a test's own use, each statement a transaction."""
@@ -237,6 +263,16 @@ class PostgresServer:
             else:
                 return
         raise NoServerError(f"no answer in {PATIENCE:g} seconds:\n{self.log()}")
+
+
+def _parents() -> list[tuple[int, int]]:
+    """Every process that may be looked at, and who started it."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            found.append((int(folder.name), int(parent)))
+    return found
 
 
 def _die_with_parent() -> None:

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -166,6 +166,19 @@ class Running:
         """Slots that were handed out; the service looks at most twice a second."""
         time.sleep(0.55)
         return int(self.get("/v1/policy")["progress"]["decided"])
+
+
+def workers_of(supervisor: int) -> list[int]:
+    """The processes that serve, forked from one that is beside the supervisor."""
+    above: dict[int, int] = {}
+    forking: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            above[int(entry.name)] = parent
+            if parent == supervisor and b"forkserver" in (entry / "cmdline").read_bytes():
+                forking.append(int(entry.name))
+    return sorted(process for process, parent in above.items() if parent in forking)
 
 
 @contextmanager

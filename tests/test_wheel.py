@@ -86,6 +86,7 @@ def check_files(wheel: Path) -> None:
     }
     there = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert there == here
+    assert not [name for name in there if "fault" in name]  # points of failure are for tests alone
     assert {"capri/py.typed", "capri/report/report.html", "capri/service/page/page.js"} < there
 
 

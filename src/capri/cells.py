@@ -19,6 +19,8 @@ def as_numbers(values: object, problem: str) -> FloatArray:
     Their type is public: text is refused even where NumPy would parse it. Their values are not:
     anything that is a number, however large, is taken, without a word.
     """
+    if type(values) is np.ndarray and values.dtype.char == "d":  # nearly always
+        return values.copy()
     if isinstance(values, list | tuple):
         values = _unmasked(values)
     try:

@@ -93,9 +93,15 @@ class Client:
         user: str | int | None = None,
         key: str | None = None,
         actions: Sequence[str] | None = None,
+        chosen: str | None = None,
+        chosen_propensity: float | None = None,
     ) -> Decision:
-        """Decide for one context. Without a key one is made, so that an attempt may be repeated."""
-        visit = _visit(context, user, key or secrets.token_urlsafe(18), actions)
+        """Decide for one context. Without a key one is made, so that an attempt may be repeated.
+
+        ``actions``: those that are available to this visitor. ``chosen`` and ``chosen_propensity``:
+        what another system did and how probable that was, of use in mode "shadow" alone.
+        """
+        visit = _visit(context, user, key, actions, chosen, chosen_propensity)
         return _decision(self._post("/v1/decisions", visit))
 
     def act_many(
@@ -104,17 +110,15 @@ class Client:
         *,
         users: Sequence[str | int] | None = None,
         keys: Sequence[str] | None = None,
+        actions: Sequence[Sequence[str] | None] | None = None,
+        chosen: Sequence[str | None] | None = None,
+        chosen_propensities: Sequence[float | None] | None = None,
     ) -> list[Decision]:
         """Decide for many; an item that is refused raises, after the others were served."""
-        visits = [
-            _visit(
-                context,
-                None if users is None else users[place],
-                secrets.token_urlsafe(18) if keys is None else keys[place],
-                None,
-            )
-            for place, context in enumerate(contexts)
-        ]
+        nothing = [None] * len(contexts)
+        given = (users, keys, actions, chosen, chosen_propensities)
+        columns = [nothing if each is None else each for each in given]
+        visits = [_visit(*visit) for visit in zip(contexts, *columns, strict=True)]
         return [_decision(item) for item in self._post("/v1/decisions:batch", visits)]
 
     def update(
@@ -150,6 +154,10 @@ class Client:
     def estimate(self) -> dict[str, Any]:
         """Estimated reward by action, over the public contexts."""
         return dict(self._ask("GET", "/v1/estimate"))
+
+    def shadow(self) -> list[dict[str, Any]]:
+        """What the policy would have been worth where another system decided, as released."""
+        return list(self._ask("GET", "/v1/shadow"))
 
     def ledger(self) -> dict[str, Any]:
         """What was promised and spent."""
@@ -218,14 +226,19 @@ class Client:
 def _visit(
     context: Mapping[str, Any],
     user: str | int | None,
-    key: str,
+    key: str | None,
     actions: Sequence[str] | None,
+    chosen: str | None,
+    propensity: float | None,
 ) -> dict[str, Any]:
-    visit: dict[str, Any] = {"context": dict(context), "key": key, "detail": True}
+    made = key or secrets.token_urlsafe(18)
+    visit: dict[str, Any] = {"context": dict(context), "key": made, "detail": True}
     if user is not None:
         visit["user"] = user
     if actions is not None:
         visit["actions"] = list(actions)
+    if chosen is not None:
+        visit |= {"chosen": chosen, "chosen_propensity": propensity}
     return visit
 
 

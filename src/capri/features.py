@@ -126,6 +126,12 @@ class Span(ABC):
     def values(self, pairs: FloatArray, coefficients: FloatArray) -> FloatArray:
         """``v(w)^T coefficients`` of ``(contexts, actions, d)`` pairs, for several columns."""
 
+    def values_at(
+        self, actions: Actions, contexts: FloatArray, coefficients: FloatArray
+    ) -> FloatArray:
+        """The same for all actions of some contexts; pairs are not made where nobody needs them."""
+        return self.values(actions.pairs(contexts), coefficients)
+
     @abstractmethod
     def played(
         self, actions: Actions, contexts: FloatArray, row: IntArray, action: IntArray

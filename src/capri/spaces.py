@@ -346,6 +346,10 @@ class Actions(ABC):
     def parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Context features ``(n, d)`` and the action rows of each, ``(n, count, dimension)``."""
 
+    def own(self, contexts: FloatArray) -> FloatArray:
+        """Context features alone."""
+        return self.parts(contexts)[0]
+
     def pairs(self, contexts: FloatArray) -> FloatArray:
         """All pairs of each context: ``(n, count, context dimension + action dimension)``."""
         own, rows = self.parts(contexts)
@@ -403,6 +407,10 @@ class FixedActions(Actions):
     def parts(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The contexts as they are, and the same rows for each."""
         return contexts, np.broadcast_to(self.rows, (len(contexts), *self.rows.shape))
+
+    def own(self, contexts: FloatArray) -> FloatArray:
+        """The contexts as they are."""
+        return contexts
 
     def chosen(self, contexts: FloatArray, action_index: IntArray) -> FloatArray:
         """The pairs that were played: the rows of the actions are looked up at once."""

@@ -18,7 +18,7 @@ from capri.experiments import (
     study_from_text,
 )
 from capri.experiments.cells import code_digest
-from capri.experiments.toml import to_toml
+from capri.toml import to_toml
 from small_studies import SMALL, small
 
 

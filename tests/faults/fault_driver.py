@@ -2,23 +2,30 @@
 
 A driver starts workers, hands calls to them and gives back what they answer; it can also let one
 die at a named point, set its clock, or fill its disk. Here a worker is a process with the library
-in it. A service is driven the same way: calls become requests, and control goes to its process.
+in it. A service is driven the same way (:mod:`fault_http`).
 """
 
 import multiprocessing
 import resource
+import tempfile
+import traceback
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import capri
+from fault_control import Control
+from fault_plants import PLANTS
 from fault_points import Points
 from fault_worker import Setting, Worker, published
+from stores import MEMORY
 
+SAID = ".said"
 FULL = 4096  # bytes that a file may have on a full disk
 
 
@@ -30,26 +37,61 @@ class Answer:
     request: int = -1
     answer: Any = None
     dead: bool = False
+    point: str = ""  # where it died, "" for anywhere
 
 
 class Driver(ABC):
     """Workers on one store."""
 
+    count = 3
+    loses = True  # whether what a worker was asked dies with it
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(dir=MEMORY)
+        self._controls = [
+            Control(Path(self._folder.name) / str(worker)) for worker in range(self.count)
+        ]
+
+    def start(self, worker: int, point: str = "", statement: int = 1) -> None:
+        """Start a worker, or another in the place of a dead one; it may be to die at a point."""
+        self._controls[worker].clock = 0.0
+        self.arm(worker, point, 1, statement)
+        self._start(worker)
+
+    def arm(self, worker: int, point: str, nth: int = 1, statement: int = 1) -> None:
+        """Let a worker die at a point."""
+        self._controls[worker].arm(point, nth, statement)
+
+    def set_clock(self, worker: int, seconds: float) -> None:
+        """Let a worker's clock be so wrong."""
+        self._controls[worker].clock = seconds
+
+    def fill(self, worker: int, *, full: bool) -> None:
+        """Let no file of a worker grow, or all of them again."""
+        for process in self._processes_of(worker):
+            with suppress(ProcessLookupError):
+                _, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
+                resource.prlimit(process, resource.RLIMIT_FSIZE, (FULL if full else hard, hard))
+
     @abstractmethod
-    def start(self, worker: int, **control: Any) -> None:
-        """Start a worker, or another one in the place of a dead one."""
+    def _start(self, worker: int) -> None:
+        """A fresh process."""
+
+    @abstractmethod
+    def _processes_of(self, worker: int) -> list[int]:
+        """Numbers of the processes of a worker."""
 
     @abstractmethod
     def send(self, worker: int, request: int, call: dict[str, Any]) -> None:
         """Hand a call to a worker; one that is dead takes none, and nobody is told."""
 
     @abstractmethod
-    def control(self, worker: int, **control: Any) -> None:
-        """``arm``: die at a point. ``clock``: seconds ahead. ``full``: whether its disk is."""
-
-    @abstractmethod
     def answers(self, patience: float) -> list[Answer]:
         """What has been answered since, and who has died; waits so many seconds for the first."""
+
+    def said(self) -> str:
+        """What the workers have written, for who wonders."""
+        return ""
 
     @abstractmethod
     def kill(self, worker: int) -> None:
@@ -57,7 +99,11 @@ class Driver(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End all workers in peace."""
+        """End all workers in peace, after what they were asked."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave nobody behind."""
 
 
 class LibraryDriver(Driver):
@@ -65,15 +111,16 @@ class LibraryDriver(Driver):
 
     def __init__(self, setting: Setting, plant: str = "") -> None:
         """``plant``: a defect to build into the workers, to see that it is found."""
+        super().__init__()
         self._setting, self._plant = setting, plant
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["fault_driver", "psycopg", "capri.joint.policy"])
         self._processes: dict[int, BaseProcess] = {}
         self._pipes: dict[int, Connection] = {}
 
-    def start(self, worker: int, **control: Any) -> None:
-        """A fresh process."""
+    def _start(self, worker: int) -> None:
         ours, theirs = self._context.Pipe()
+        control = self._controls[worker].path
         process = self._context.Process(
             target=serve, args=(self._setting, worker, theirs, control, self._plant), daemon=True
         )
@@ -81,17 +128,15 @@ class LibraryDriver(Driver):
         theirs.close()
         self._processes[worker], self._pipes[worker] = process, ours
 
+    def _processes_of(self, worker: int) -> list[int]:
+        found = self._processes.get(worker)
+        return [] if found is None or found.pid is None else [found.pid]
+
     def send(self, worker: int, request: int, call: dict[str, Any]) -> None:
         """Into the pipe."""
-        self._put(worker, {"request": request, "call": call})
-
-    def control(self, worker: int, **control: Any) -> None:
-        """Into the pipe, too: it takes effect between two calls."""
-        self._put(worker, {"control": control})
-
-    def _put(self, worker: int, line: dict[str, Any]) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self._pipes[worker].send(line)
+        if worker in self._pipes:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self._pipes[worker].send((request, call))
 
     def answers(self, patience: float) -> list[Answer]:
         """Whatever is in the pipes."""
@@ -109,8 +154,13 @@ class LibraryDriver(Driver):
                 pipe.close()
                 del self._pipes[worker]
                 self._processes.pop(worker).join()
-                found.append(Answer(worker, dead=True))
+                found.append(Answer(worker, dead=True, point=self._controls[worker].died()[0]))
         return found
+
+    def said(self) -> str:
+        """Why workers ended by themselves."""
+        found = Path(self._folder.name).glob(f"*{SAID}")
+        return "\n".join(each.read_text() for each in found)
 
     def kill(self, worker: int) -> None:
         """SIGKILL."""
@@ -120,12 +170,13 @@ class LibraryDriver(Driver):
     def stop(self) -> None:
         """All calls in the pipes are served before."""
         for worker in list(self._pipes):
-            self._put(worker, {"control": {"stop": True}})
+            self.send(worker, -1, {"op": "stop"})
 
     def close(self) -> None:
         """Leave nobody behind."""
         for process in self._processes.values():
             process.kill()
+        self._folder.cleanup()
 
 
 class _Silent:
@@ -135,38 +186,32 @@ class _Silent:
         """Nothing."""
 
 
-def serve(
-    setting: Setting, worker: int, pipe: Connection, control: dict[str, Any], plant: str
-) -> None:
-    """Where a worker's process begins: calls and controls in their order."""
-    offset = [0.0]
+def serve(setting: Setting, worker: int, pipe: Connection, control: Path, plant: str) -> None:
+    """Where a worker's process begins; what ends it but a kill is told."""
+    try:
+        _serve(setting, worker, pipe, control, plant)
+    except BaseException:
+        control.with_suffix(SAID).write_text(traceback.format_exc())
+        raise
+
+
+def _serve(setting: Setting, worker: int, pipe: Connection, control: Path, plant: str) -> None:
+    """Calls in their order."""
+    shared = Control(control)
 
     def clock() -> datetime:
-        return datetime.now(UTC) + timedelta(seconds=offset[0])
+        return datetime.now(UTC) + timedelta(seconds=shared.clock)
 
-    points = Points()
-    points.install()
-
-    def obey(control: dict[str, Any]) -> None:
-        if "arm" in control:
-            points.arm(*control["arm"])
-        offset[0] = control.get("clock", offset[0])
-        if "full" in control:
-            _fill(full=control["full"])
-
-    obey(control)
-    if plant == "forgetful":
-        _forget_some()
+    Points(shared).install()
+    if plant:
+        PLANTS[plant]()
     behind = Worker(setting, f"d{worker}", 0, _Silent(), clock)  # type: ignore[arg-type]
     while True:
-        line = pipe.recv()
-        if "control" in line:
-            if line["control"].get("stop"):
-                behind._policy.close()
-                return
-            obey(line["control"])
-            continue
-        pipe.send((line["request"], _answered(behind, line["call"])))
+        request, call = pipe.recv()
+        if call["op"] == "stop":
+            behind._policy.close()
+            return
+        pipe.send((request, _answered(behind, call)))
 
 
 def _answered(worker: Worker, call: dict[str, Any]) -> Any:
@@ -179,39 +224,3 @@ def _answered(worker: Worker, call: dict[str, Any]) -> Any:
         return worker._answer(call)
     except capri.StorageError as problem:
         return {"failed": str(problem)}
-
-
-def _fill(*, full: bool) -> None:
-    """Let no file of this process grow, or all of them again; a server's disk is left alone."""
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FULL if full else hard, hard))
-
-
-def _forget_some() -> None:
-    """A defect: now and then a decision is answered and not committed."""
-    from capri.joint.desk import Desk
-
-    honest, calls = Desk.decide, [0]
-
-    class _Undone(Exception):  # noqa: N818 - not an error
-        pass
-
-    def decide(desk: Desk, visits: Any) -> Any:
-        calls[0] += 1
-        if calls[0] % 3:
-            return honest(desk, visits)
-        kept, made = desk._decide, []
-
-        def undone(*arguments: Any) -> Any:
-            made.append(kept(*arguments))
-            raise _Undone
-
-        desk._decide = undone  # type: ignore[method-assign]
-        try:
-            return honest(desk, visits)
-        except _Undone:
-            return made[-1][:2]
-        finally:
-            del desk._decide
-
-    Desk.decide = decide  # type: ignore[method-assign]

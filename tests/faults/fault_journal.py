@@ -7,9 +7,11 @@ counted, and either is allowed.
 """
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from capri import RewardStatus
+from fault_worker import CHANGES
 
 ACCEPTED, DUPLICATE = int(RewardStatus.ACCEPTED), int(RewardStatus.DUPLICATE)
 LATE, UNCOUNTED = int(RewardStatus.LATE), int(RewardStatus.UNCOUNTED)
@@ -23,6 +25,22 @@ class Visit:
     user: int
     context: float
     answer: dict[str, Any]
+    asked: int = 0  # the line with which it was announced first, and that of its first answer
+    told: int = 0
+
+
+@dataclass
+class Change:
+    """What an operator asked for, once: a change that was not acknowledged may have been made."""
+
+    call: dict[str, Any]
+    sent: int
+    told: float = inf
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether it is known to have been made."""
+        return self.told < inf
 
 
 @dataclass
@@ -51,10 +69,17 @@ class Journal:
         self.broken: list[str] = []  # impossible outcomes that were seen on the way
         self.failures: dict[str, int] = {}
         self.answered = 0
+        self.changes: list[Change] = []  # in the order in which they were sent, one after the other
+        self._asked: dict[str, int] = {}
+        self._line = 0
         self._open: dict[int, list[dict[str, Any]]] = {}  # announced and not answered
 
     def take(self, worker: int, line: dict[str, Any]) -> None:
         """Note a line of a worker."""
+        self._line += 1
+        if line["op"] != "published" and line["call"]["op"] in CHANGES:
+            self._change(line)
+            return
         mine = self._open.setdefault(worker, [])
         if line["op"] == "intent":
             if line["call"] not in mine:
@@ -84,7 +109,15 @@ class Journal:
         newest = list(self.visits.values())[-count:]
         return [(visit.key, str(visit.answer["id"])) for visit in newest]
 
+    def _change(self, line: dict[str, Any]) -> None:
+        if line["op"] == "intent":
+            self.changes.append(Change(line["call"], self._line))
+        elif line["answer"] == "changed":
+            self.changes[-1].told = self._line
+
     def _announce(self, call: dict[str, Any]) -> None:
+        for key in call.get("keys", ()):
+            self._asked.setdefault(key, self._line)
         if call["op"] == "reward":
             self.rewards.setdefault((call["id"], call["key"]), Sent(call["value"]))
 
@@ -109,7 +142,8 @@ class Journal:
         for key, user, context, given in rows:
             known = self.visits.get(key)
             if known is None:
-                self.visits[key] = Visit(key, user, context, given)
+                asked = self._asked.get(key, self._line)
+                self.visits[key] = Visit(key, user, context, given, asked, self._line)
             elif known.answer != given:
                 self.broken.append("an acknowledged decision has another answer for its key")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from capri.store import postgres, sqlite
 from capri.store.transaction import Database, Transaction
+from fault_control import Control
 
 TRANSACTIONS = {
     "Desk.decide": "decide",
@@ -23,37 +24,34 @@ TRANSACTIONS = {
     "Keeper.release": "release",
     "Keeper._advance": "publish",
     "Rounds._close_before": "skip",
+    "Changes.set_mode": "mode",
+    "Changes.replace_actions": "catalogue",
     "Shelf.create": "create",
     "SqliteDatabase._migrate": "migrate",
     "PostgresDatabase._migrate": "migrate",
+    "PostgresDatabase._sign_in": "sign-in",
 }
 PLACES = ("before", "inside", "end", "after")
-STATEMENTS = ("rows", "run", "insert", "insert_new", "among")
+STATEMENTS = ("rows", "run", "insert", "insert_new", "among", "join_epochs")
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The transaction that a function does; "other" where it has no name here."""
-    place = function.__qualname__.partition(".<locals>")[0]
-    return TRANSACTIONS.get(place, "other")
+    """The transaction that a function does; one that has no name here is to get one."""
+    return TRANSACTIONS[function.__qualname__.partition(".<locals>")[0]]
 
 
 class Points:
-    """Dies at a point, the n-th time that it is reached."""
+    """Dies at the point that a control names."""
 
-    def __init__(self) -> None:
-        self._point, self._left, self._statement = "", 0, 1
+    def __init__(self, control: Control) -> None:
+        self._control = control
         self._inside = threading.local()
-
-    def arm(self, point: str, nth: int, statement: int) -> None:
-        """``statement``: inside a transaction, after which of its statements."""
-        self._point, self._left, self._statement = point, nth, statement
 
     def reach(self, point: str) -> None:
         """Die here if it is the one."""
-        if point == self._point:
-            self._left -= 1
-            if self._left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        if point == self._control.armed and self._control.met():
+            self._control.note_death(point)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def install(self) -> None:
         """Put the points around every store of this process."""
@@ -68,7 +66,7 @@ class Points:
             name = name_of(function)
 
             def watched(transaction: Transaction) -> Any:
-                self._inside.name, self._inside.left = name, self._statement
+                self._inside.name, self._inside.left = name, self._control.statement
                 try:
                     return function(transaction)
                 finally:

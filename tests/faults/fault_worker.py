@@ -5,24 +5,33 @@ Whoever reads the pipe therefore knows of everything that may have been committe
 that was acknowledged.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import capri
 
-ACTIONS = np.linspace(0.0, 1.0, 3)[:, None]
+# Actions that every catalogue has, and so may be a default at any time.
+BASE = [{"name": "base0", "place": 0.0}, {"name": "base1", "place": 1.0}]
+ACTIONS = [*BASE, {"name": "c0", "place": 0.5}]
 USERS = 200_000
 LIMIT = 3  # contributions of a user in all, one in an epoch
 POOL = np.linspace(0.0, 1.0, 5)[:, None]
 GRAIN = 1 << 10  # rewards are multiples of 1 / GRAIN: their sums are exact in any order
 PATIENCE = 30.0  # seconds for a server to be there
 REPORT_EVERY = 12  # calls between two looks at what is published
+
+
+CHANGES = ("mode", "catalogue")
+# What the other system of shadow mode does.
+CHOSEN, CHOSEN_PROPENSITY = "base0", 0.5
 
 
 @dataclass(frozen=True)
@@ -34,12 +43,19 @@ class Setting:
     store_key: bytes | None = None
     first_epoch: int = 60
     growth: float = 1.02
-    wait: int = 30
+    wait: int | timedelta = 30
     epoch_time: timedelta | None = None
+    file: Path | None = None  # of a service, which says what the policy is
 
     def open(self, clock: Callable[[], datetime] | None = None) -> capri.Capri:
         """The policy on the store. Without a budget releases are exact and can be recounted."""
         key = {} if self.store_key is None else {"store_key": self.store_key}
+        if self.file is not None:
+            from capri.service.settings import load_settings
+
+            arguments = dict(load_settings(self.file, thorough=False).arguments)
+            arguments["budget"] = arguments["budget"] if self.private else None
+            return capri.Capri(**arguments, clock=clock, store=self.url, **key)
         return capri.Capri(
             kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.5),
             actions=ACTIONS,
@@ -52,7 +68,7 @@ class Setting:
             reward_wait=self.wait,
             reward_rule="sum",
             contributions_per_user=LIMIT,
-            key_retention=timedelta(days=1),
+            key_retention=timedelta(days=30),
             epoch_time=self.epoch_time,
             clock=clock,
             store=self.url,
@@ -67,17 +83,20 @@ def answered(decision: capri.Decision) -> dict[str, Any]:
         "number": decision.number,
         "epoch": decision.epoch,
         "action": decision.action_index,
+        "name": decision.action_name,
         "propensity": decision.propensity,
         "status": int(decision.status),
     }
 
 
 def published(policy: capri.Capri) -> dict[int, Any]:
-    """What a reader learns from each release."""
-    seen: dict[int, Any] = {}
-    for record in policy.epochs:
-        seen[record.epoch] = record.to_dict()
-    return seen
+    """What a reader learns from each release, as JSON has it."""
+    return by_epoch([record.to_dict() for record in policy.epochs])
+
+
+def by_epoch(records: list[dict[str, Any]]) -> dict[int, Any]:
+    """Records of epochs, however they came."""
+    return {each["epoch"]: each for each in json.loads(json.dumps(records))}
 
 
 def opened(setting: Setting, clock: Callable[[], datetime] | None = None) -> capri.Capri:
@@ -90,6 +109,14 @@ def opened(setting: Setting, clock: Callable[[], datetime] | None = None) -> cap
             if time.monotonic() > give_up:
                 raise
             time.sleep(0.02)
+
+
+def change(policy: capri.Capri, call: dict[str, Any]) -> None:
+    """What an operator asks for."""
+    if call["op"] == "mode":
+        policy.set_mode(call["mode"], action=call.get("action"))
+    else:
+        policy.replace_actions(call["actions"])
 
 
 class Worker:
@@ -141,9 +168,17 @@ class Worker:
             self._pipe.send({"op": "published", "seen": published(self._policy)})
 
     def _answer(self, call: dict[str, Any]) -> Any:
+        if call["op"] in CHANGES:
+            change(self._policy, call)
+            return "changed"
         if call["op"] == "act":
+            count = len(call["keys"])
             decisions = self._policy.act_many(
-                np.array(call["contexts"])[:, None], users=call["users"], keys=call["keys"]
+                np.array(call["contexts"])[:, None],
+                users=call["users"],
+                keys=call["keys"],
+                chosen=[CHOSEN] * count,  # of use in mode "shadow" alone
+                chosen_propensities=[CHOSEN_PROPENSITY] * count,
             )
             answers = [answered(decision) for decision in decisions]
             self._recent += [

@@ -1,14 +1,17 @@
-"""Kill workers and the server until it is enough, then look for what must never be seen.
+"""Kill workers, services and the server until it is enough, then look for what must never be seen.
 
     python tests/faults/run_faults.py [--kills 1000] [--seed 0] [--only sqlite | postgres]
+                                      [--results FOLDER] [--parts N]
 
-Half of the kills fall on runs without a budget, whose releases can be recounted to the last bit,
-and half on private runs, which have a ledger. Half of each come at any moment (fault_harness.py),
-half are part of a simulated bad day, mostly at named points (fault_simulation.py). The list of
-what is looked for stands in fault_verdict.py.
+About half of the kills fall on runs without a budget, whose releases can be recounted to the last
+bit, the others on private runs, which have a ledger. A third come at any moment (fault_harness.py),
+the others are part of simulated bad days, many at named points (fault_simulation.py): of processes
+with the library in them, and of services behind HTTP (fault_http.py). The list of what is looked
+for stands in fault_verdict.py. With --results a suite that was interrupted goes on where it was.
 """
 
 import argparse
+import json
 import os
 import sqlite3
 import sys
@@ -16,26 +19,35 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from fault_driver import LibraryDriver
+from fault_driver import Driver, LibraryDriver
 from fault_harness import Harness, Outcome
-from fault_simulation import Simulation
-from fault_verdict import Verdict
+from fault_http import HttpDriver, write_policy
+from fault_points import PLACES
+from fault_simulation import CREATING, HAPPENED, OPENING, TRANSACTIONS, Simulation
+from fault_verdict import OUTCOMES, Verdict
 from fault_worker import Setting
 from postgres_server import PostgresServer
+from recount import rows_of
+from stores import MEMORY
 
+STORES = ("sqlite", "postgres")
 STORE_KEY = bytes(range(32))
 SECRETS = ("decisions", "rewards")
 # A variable by which processes of a run are known.
 MARK = "CAPRI_FAULT_RUN"
-# A kill loses nothing that was handed to the operating system, so a file need not be on a disk; in
-# memory more happens between two kills.
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+PLANNED_AHEAD = (
+    "SELECT number FROM epochs, counter WHERE state = 'open' AND number > 1 AND first > issued"
+)
 
 
 def numbers_kept(setting: Setting, file: Path | None) -> dict[str, list[int]]:
@@ -118,30 +130,56 @@ def one_run(
     return outcome, verdict
 
 
+def planned_ahead(url: str) -> bool:
+    """Whether the next epoch is planned, and the one before it still has slots."""
+    try:
+        return bool(rows_of(url, PLANNED_AHEAD))
+    except Exception:  # the server is on its way up
+        return False
+
+
 def one_day(
-    store: str, *, private: bool, kills: int, seed: int, plant: str = "", first_epoch: int = 60
+    store: str,
+    *,
+    private: bool,
+    kills: int,
+    seed: int,
+    timed: bool = True,
+    workers: int = 0,
+    plant: str = "",
+    first_epoch: int = 60,
+    made: bool = False,
 ) -> tuple[Simulation, Verdict]:
-    """A simulated bad day on a fresh store, and the verdict on what is left of it."""
+    """A simulated bad day on a fresh store, and the verdict on what is left of it.
+
+    ``timed``: epochs and waits for rewards also end by the clock. ``workers``: those of a service
+    behind HTTP; 0 for processes with the library in them. ``made``: nobody dies while the store
+    is made.
+    """
     os.environ[MARK] = str(os.getpid())
     before = marked_processes()
     with ExitStack() as stack:
         server, file = None, None
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY)))
         if store == "postgres":
             server = stack.enter_context(PostgresServer())
             url = stack.enter_context(server.database())
         else:
-            file = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY))) / "faults.db"
+            file = folder / "faults.db"
             url = f"sqlite:///{file}"
         setting = Setting(
             url,
             private=private,
             first_epoch=first_epoch,
-            wait=first_epoch // 2,
-            epoch_time=timedelta(hours=5),
+            wait=timedelta(hours=1) if timed else first_epoch // 2,
+            epoch_time=timedelta(hours=5) if timed else None,
+            file=write_policy(folder, first_epoch) if workers else None,
         )
-        driver = LibraryDriver(setting, plant)
+        driver: Driver = (
+            HttpDriver(setting, workers, seed) if workers else LibraryDriver(setting, plant)
+        )
         stack.callback(driver.close)
-        day = Simulation(driver, seed, server)
+        day = Simulation(driver, seed, server, partial(planned_ahead, url), made=made)
         verdict = Verdict(setting, day.run(kills))
         verdict.check()
         verdict.check_forgotten(numbers_kept(setting, file), file)
@@ -149,60 +187,140 @@ def one_day(
     return day, verdict
 
 
-LINE = "| {} | {} | {} | {} | {} | {:,} | {:,} | {} | {:.0f} |"
+# -- the whole suite -------------------------------------------------------------------------------
 
 
-def told(store: str, what: str, outcome: Outcome, releases: int) -> None:
+@dataclass(frozen=True)
+class Part:
+    """One run of the suite, and its share of a store's kills."""
+
+    what: str
+    share: float
+    private: bool
+    timed: bool = False
+    workers: int | None = None  # of a service; 0: the library; None: killed at any moment
+    seed: int = 0
+
+    def play(self, store: str, kills: int, seed: int) -> dict[str, Any]:
+        """Plain values, for the report."""
+        count = max(1, round(kills * self.share))
+        met: dict[str, int] = {}
+        events: dict[str, int] = {}
+        if self.workers is None:
+            sealed = self.private and store == "sqlite"
+            outcome, verdict = one_run(
+                store, private=self.private, kills=count, seed=seed + self.seed, sealed=sealed
+            )
+        else:
+            day, verdict = one_day(
+                store,
+                private=self.private,
+                kills=count,
+                seed=seed + self.seed,
+                timed=self.timed,
+                workers=self.workers,
+            )
+            outcome, met, events = day.outcome, dict(day.killed), dict(day.events)
+        return {
+            "store": store,
+            "what": self.what,
+            "kills": outcome.kills,
+            "crashes": outcome.crashes,
+            "decisions": len(outcome.journal.visits),
+            "answers": outcome.journal.answered,
+            "releases": len(verdict.releases),
+            "changes": len(outcome.journal.changes),
+            "seconds": round(outcome.seconds),
+            "met": met,
+            "events": events,
+        }
+
+
+PARTS = (
+    Part("at any moment, exact", 0.18, private=False, seed=0),
+    Part("at any moment, private and sealed", 0.17, private=True, seed=1),
+    Part("bad day, exact", 0.15, private=False, workers=0, seed=2),
+    Part("bad day, exact, by the clock", 0.15, private=False, timed=True, workers=0, seed=3),
+    Part("bad day, private", 0.14, private=True, workers=0, seed=4),
+    Part("bad day, private, by the clock", 0.15, private=True, timed=True, workers=0, seed=5),
+    Part("bad day of a service, exact", 0.03, private=False, workers=1, seed=6),
+    Part("bad day of a service with two workers, private", 0.03, private=True, workers=2, seed=7),
+)
+COLUMNS = ("store", "what", "kills", "crashes", "decisions", "answers", "changes", "releases")
+LONG = 1000  # kills on a store from which on every point and every event must have been met
+
+
+def told(result: dict[str, Any]) -> str:
     """One line of the table."""
-    journal = outcome.journal
-    print(
-        LINE.format(
-            store,
-            what,
-            outcome.kills,
-            outcome.at_release,
-            outcome.crashes,
-            len(journal.visits),
-            journal.answered,
-            releases,
-            outcome.seconds,
-        ),
-        flush=True,
-    )
+    return f"| {' | '.join(str(result[name]) for name in (*COLUMNS, 'seconds'))} |"
+
+
+def points_of(store: str) -> list[str]:
+    """All points of a store's transactions."""
+    names = [*TRANSACTIONS, *OPENING, *(["lease"] if store == "postgres" else [])]
+    if store == "sqlite":
+        names.remove("sign-in")
+    return [*CREATING, *(f"{name}.{place}" for name in names for place in PLACES)]
+
+
+def summed(results: list[dict[str, Any]], what: str) -> Counter[str]:
+    """Counts of all parts together."""
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result[what])
+    return total
+
+
+def conclude(store: str, results: list[dict[str, Any]], *, long: bool) -> None:
+    """Say how often each point and each event was met; in a long run all must have been."""
+    met, events = summed(results, "met"), summed(results, "events")
+    kills, crashes = (sum(each[name] for each in results) for name in ("kills", "crashes"))
+    points = points_of(store)
+    listed = ", ".join(f"{point} {met[point]}" for point in points)
+    print(f"\n{store}: {kills} kills, {met['anywhere'] + kills - met.total()} of them anywhere")
+    print(f"  {len(points)} points, and how many died at each: {listed}")
+    happened = ", ".join(f"{name} {count}" for name, count in sorted(events.items()))
+    print(f"  what else happened: {happened}, server crashed {crashes}")
+    missed = [point for point in points if not met[point]]
+    missed += [name for name in HAPPENED if not events[name]]
+    missed += ["server crashed"] if store == "postgres" and not crashes else []
+    assert not (long and missed), f"points and events that were never met: {missed}"
 
 
 def main() -> None:
     """Print a line for each run; the first impossible outcome ends it with an error."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--kills", type=int, default=LONG, help="on each store")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=("sqlite", "postgres"))
+    parser.add_argument("--only", choices=STORES)
+    parser.add_argument("--results", type=Path, help="a folder that keeps parts that are done")
+    parser.add_argument("--parts", type=int, help="end after so many parts, to go on later")
     options = parser.parse_args()
-    print(
-        "| store | run | kills | at a release | server crashes | decisions | calls | releases "
-        "| seconds |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    )
-    quarter = (options.kills + 3) // 4
-    for store in ("sqlite", "postgres") if options.only is None else (options.only,):
-        met: Counter[str] = Counter()
-        points: set[str] = set()
-        events: Counter[str] = Counter()
-        for private in (False, True):
-            what, seed = "private" if private else "exact", options.seed + private
-            sealed = private and store == "sqlite"
-            outcome, verdict = one_run(
-                store, private=private, kills=quarter, seed=seed, sealed=sealed
-            )
-            told(store, f"{what}, any moment", outcome, len(verdict.releases))
-            day, verdict = one_day(store, private=private, kills=quarter, seed=seed)
-            told(store, f"{what}, bad day", day.outcome, len(verdict.releases))
-            met, events, points = met + day.killed, events + day.events, points | set(day.points)
-        print(f"  points met: {', '.join(f'{each} {met[each]}' for each in sorted(met))}")
-        print(f"  events: {', '.join(f'{each} {events[each]}' for each in sorted(events))}")
-        # "skip" is a closing between a plan that was made ahead and its first visit: rare.
-        missed = sorted(each for each in points - set(met) if not each.startswith("skip"))
-        assert not missed or options.kills < 1000, f"points that nobody died at: {missed}"
-    print("every acknowledged decision and reward was counted exactly once")
+    print(f"| {' | '.join((*COLUMNS, 'seconds'))} |\n{'| --- ' * (len(COLUMNS) + 1)}|")
+    stores = STORES if options.only is None else (options.only,)
+    results: dict[str, list[dict[str, Any]]] = {store: [] for store in stores}
+    left = options.parts
+    for store, (number, part) in product(stores, enumerate(PARTS)):
+        kept = options.results and (
+            options.results / f"{store}-{number}-{options.kills}-{options.seed}.json"
+        )
+        if kept and kept.exists():
+            result = json.loads(kept.read_text())
+        elif left == 0:
+            return
+        else:
+            result = part.play(store, options.kills, options.seed)
+            left = None if left is None else left - 1
+            if kept:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps(result))
+        results[store].append(result)
+        print(told(result), flush=True)
+    for store in stores:
+        conclude(store, results[store], long=options.kills >= LONG)
+    total = sum(each["kills"] for found in results.values() for each in found)
+    print(f"\n{total} kills. Impossible outcomes that were looked for after each run, none seen:")
+    print("\n".join(OUTCOMES))
 
 
 if __name__ == "__main__":

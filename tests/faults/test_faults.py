@@ -7,11 +7,14 @@ import re
 
 import pytest
 
-from fault_points import TRANSACTIONS, name_of
-from run_faults import one_day, one_run
+from fault_points import PLACES, TRANSACTIONS, name_of
+from fault_simulation import EVERY
+from fault_verdict import OUTCOMES
+from run_faults import PARTS, conclude, one_day, one_run
 
 KILLS = 5  # on each of two runs
-POINTS = 6  # kills of a short day
+CREATED = {f"create.{place}" for place in PLACES}
+POINTS = 8  # kills of a short day, half of them while the store is made
 
 
 def test_killed_workers_leave_one_true_history_in_a_file() -> None:
@@ -30,11 +33,13 @@ def test_killed_workers_and_servers_leave_one_true_history() -> None:
 
 
 def test_a_bad_day_leaves_one_true_history_in_a_file() -> None:
-    day, verdict = one_day("sqlite", private=False, kills=POINTS, seed=6, first_epoch=30)
+    day, verdict = one_day(
+        "sqlite", private=False, timed=False, kills=POINTS, seed=6, first_epoch=30
+    )
     assert day.outcome.kills >= POINTS
     assert len(verdict.releases) >= 2
-    assert set(day.killed) - {"anywhere"}
-    assert {"deliver", "again", "close", "clock"} <= set(day.events)
+    assert {point for point in day.killed if point.startswith("create")} == CREATED
+    assert day.events["mode changed"] + day.events["catalogue changed"] > 0
 
 
 @pytest.mark.usefixtures("postgres_server")
@@ -44,9 +49,40 @@ def test_a_bad_day_leaves_one_true_history_on_a_server() -> None:
     assert len(verdict.releases) >= 2
 
 
-def test_premise_workers_that_forget_what_they_answered_are_found() -> None:
-    with pytest.raises(AssertionError, match="another answer"):
-        one_day("sqlite", private=False, kills=2, seed=8, plant="forgetful", first_epoch=30)
+def test_a_bad_day_of_a_service_leaves_one_true_history() -> None:
+    day, verdict = one_day(
+        "sqlite", private=False, timed=False, kills=2, seed=9, workers=1, first_epoch=20, made=True
+    )
+    assert day.outcome.kills >= 2
+    assert len(verdict.releases) >= 2
+
+
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        ("forgetful", "another answer"),
+        ("change lost", "history of operations"),
+        ("change twice", "history of operations"),
+        ("old mode", "a mode that was over"),
+    ],
+)
+def test_premise_defects_are_found(plant: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that forget what they answered, that change nothing or twice, or look late."""
+    monkeypatch.setitem(EVERY, "change", 2)
+    monkeypatch.setitem(EVERY, "arm", 12)
+    with pytest.raises(AssertionError, match=found):
+        one_day(
+            *("sqlite",), private=False, timed=False, kills=2, seed=8, plant=plant,
+            first_epoch=30, made=True,
+        )  # fmt: skip
+
+
+def test_a_long_run_asks_for_every_point_and_event() -> None:
+    result = {"met": {}, "events": {}, "kills": 1000, "crashes": 0}
+    with pytest.raises(AssertionError, match=r"never met.*decide\.inside.*disk full"):
+        conclude("sqlite", [result], long=True)
+    assert len(OUTCOMES) == 14
+    assert sum(part.share for part in PARTS) == pytest.approx(1.0)
 
 
 def test_premise_points_have_the_names_of_transactions_that_exist() -> None:

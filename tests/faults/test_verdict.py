@@ -8,12 +8,20 @@ from pathlib import Path
 import pytest
 
 import capri
+from fault_changes import SERVED, SHADOW
 from fault_harness import Outcome
-from fault_journal import Journal, Sent
-from fault_verdict import SERVED, Here, Verdict
-from fault_worker import POOL, Setting, Worker
+from fault_journal import Change, Journal, Sent
+from fault_verdict import Epoch, Here, Verdict
+from fault_worker import BASE, POOL, Setting, Worker
 from recount import released_in
 from run_faults import numbers_kept
+
+CHANGED = {
+    20: {"op": "catalogue", "actions": [*BASE, {"name": "c1", "place": 0.25}]},
+    55: {"op": "mode", "mode": "shadow"},
+    100: {"op": "mode", "mode": "default", "action": "base1"},
+    108: {"op": "mode", "mode": "active"},
+}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["exact", "private"])
@@ -25,7 +33,9 @@ def run(
     setting = Setting(f"sqlite:///{file}", private=request.param, first_epoch=25, wait=10)
     journal = Journal()
     worker = Worker(setting, "alone", 3, Here(journal))  # type: ignore[arg-type]
-    for _ in range(150):
+    for number in range(150):
+        if number in CHANGED:
+            worker.call(CHANGED[number])
         worker.call(worker._drawn())
     worker._policy.close()
     verdict = Verdict(setting, Outcome(journal))
@@ -37,8 +47,10 @@ def run(
 def doctored(verdict: Verdict, change: Callable[[Verdict], None]) -> Verdict:
     """A verdict on another history."""
     other = Verdict(verdict._setting, Outcome(deepcopy(verdict._journal)))
-    other.releases = verdict.releases
+    other.releases, other.epochs = verdict.releases, verdict.epochs
     change(other)
+    with verdict._setting.open() as policy:
+        other.check_changes(policy)
     return other
 
 
@@ -66,6 +78,10 @@ def test_what_is_true_passes(run: tuple[Verdict, capri.Capri, Path]) -> None:
     same.check_rewards(policy)
     same.check_account(policy)
     same.check_readers(policy)
+    same.check_shadow(policy)
+    assert policy.shadow
+    assert {visit.answer["status"] for visit in same._journal.visits.values()} >= {0, 3, 4}
+    assert any(visit.answer["name"] == "c1" for visit in same._journal.visits.values())
     same.check_forgotten(numbers_kept(verdict._setting, file), file)
 
 
@@ -123,7 +139,9 @@ def test_a_decision_in_another_epoch_is_found(run: tuple[Verdict, capri.Capri, P
 
     def exchange(other: Verdict) -> None:
         first, *_, last = (
-            visit for visit in other._journal.visits.values() if visit.answer["epoch"] < 3
+            visit
+            for visit in other._journal.visits.values()
+            if visit.answer["epoch"] < 3 and visit.answer["name"] in ("base0", "base1")
         )
         ours, theirs = first.answer["epoch"], last.answer["epoch"]
         assert ours != theirs
@@ -217,3 +235,95 @@ def test_rows_that_outlive_their_release_are_found(
     left.write_bytes(bytes(100) + struct.pack("<d", planted))
     with pytest.raises(AssertionError):
         verdict.check_forgotten({}, left)
+
+
+def test_a_change_that_is_lost_made_twice_or_out_of_order_is_found(
+    run: tuple[Verdict, capri.Capri, Path],
+) -> None:
+    verdict, _, _ = run
+
+    def lost(other: Verdict) -> None:
+        other._journal.changes.append(Change({"op": "mode", "mode": "shadow"}, 10_000, 10_001))
+
+    def twice(other: Verdict) -> None:
+        del other._journal.changes[2]
+
+    def exchanged(other: Verdict) -> None:
+        changes = other._journal.changes
+        changes[1], changes[2] = changes[2], changes[1]
+
+    for wrong in (lost, twice, exchanged):
+        with pytest.raises(AssertionError, match="history of operations"):
+            doctored(verdict, wrong)
+
+    def in_doubt(other: Verdict) -> None:
+        other._journal.changes.append(Change({"op": "mode", "mode": "shadow"}, 10_000))
+
+    doctored(verdict, in_doubt)  # may have been made or not
+
+
+def test_a_decision_by_a_mode_or_actions_of_another_time_is_found(
+    run: tuple[Verdict, capri.Capri, Path],
+) -> None:
+    verdict, _, _ = run
+
+    def early(other: Verdict) -> None:
+        first = next(iter(other._journal.visits.values()))
+        first.answer["status"] = SHADOW
+
+    def late(other: Verdict) -> None:
+        visits = other._journal.visits.values()
+        next(each for each in visits if each.answer["status"] == SHADOW).answer["status"] = SERVED
+
+    for wrong in (early, late):
+        with pytest.raises(AssertionError, match="a mode that was over"):
+            doctored(verdict, wrong)
+
+    def before_its_epoch(other: Verdict) -> None:
+        first = next(iter(other._journal.visits.values()))
+        assert first.answer["epoch"] == 1
+        first.answer["name"], first.answer["action"] = "c1", 2
+
+    with pytest.raises(AssertionError, match="actions that its epoch does not have"):
+        doctored(verdict, before_its_epoch)
+
+
+def test_a_shadow_of_other_rewards_is_found(run: tuple[Verdict, capri.Capri, Path]) -> None:
+    verdict, policy, _ = run
+    if verdict._setting.private:
+        return
+    apart = {
+        visit.answer["id"]
+        for visit in verdict._journal.visits.values()
+        if visit.answer["status"] == SHADOW
+    }
+    place = next(
+        place
+        for place, sent in verdict._journal.rewards.items()
+        if place[0] in apart and sent.counted and sent.value
+    )
+
+    def change(other: Verdict) -> None:
+        sent = other._journal.rewards[place]
+        other._journal.rewards[place] = replace(sent, value=sent.value / 2)
+
+    with pytest.raises(AssertionError, match="shadow's rewards"):
+        doctored(verdict, change).check_shadow(policy)
+
+
+def test_an_epoch_that_keeps_its_decisions_is_found(
+    run: tuple[Verdict, capri.Capri, Path],
+) -> None:
+    """One without decisions releases nothing; one with some that is not released is a defect."""
+    verdict, policy, _ = run
+    other = doctored(verdict, lambda other: None)
+    number = max(other.epochs) + 1
+    last = other.epochs[number - 1].last or 1_000_000
+    other.epochs[number - 1] = replace(other.epochs[number - 1], last=last)
+    other.epochs[number] = Epoch(number, last, last + 5, "learnt", releases=False)
+    other.check_epochs(policy)
+    epoch = verdict.releases[-1].epoch
+    other.releases = verdict.releases[:-1]
+    assert other.epochs[epoch].state == "learnt"
+    with pytest.raises(AssertionError, match="missing or released twice"):
+        other.check_epochs(policy)

@@ -101,13 +101,20 @@ def take_apart(bundle: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, arrays
 
 
-def put_together(header: Any, arrays: dict[str, np.ndarray], *, listed: bool = True) -> bytes:
+def version_of(bundle: bytes) -> int:
+    """The format version: 3 with limits."""
+    return int(_HEAD.unpack_from(bundle)[1])
+
+
+def put_together(
+    header: Any, arrays: dict[str, np.ndarray], *, listed: bool = True, version: int = VERSION
+) -> bytes:
     """A bundle with a digest that is right; ``listed`` writes the list of arrays anew."""
     if listed:
         header = {**header, "arrays": [[name, list(a.shape)] for name, a in arrays.items()]}
     text = json.dumps(header, separators=(",", ":"), default=_plain).encode()
     body = b"".join(np.ascontiguousarray(array, "<f8").tobytes() for array in arrays.values())
-    return signed(_HEAD.pack(MAGIC, VERSION, len(text)) + text + body)
+    return signed(_HEAD.pack(MAGIC, version, len(text)) + text + body)
 
 
 def _plain(value: Any) -> Any:

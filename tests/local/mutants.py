@@ -7,7 +7,7 @@ from math import inf, nan
 from typing import Any
 
 import numpy as np
-from devices import put_together, signed, take_apart
+from devices import put_together, signed, take_apart, version_of
 
 STRANGE: list[Any] = [
     None, True, False, 0, -1, 1, 2, 3, 0.5, -0.5, 1e-300, 1e300, -1e300, nan, inf, -inf,
@@ -128,4 +128,5 @@ def mutants(originals: list[bytes], count: int, seed: int) -> Iterator[bytes]:
             listed = chooser.random() < 0.3 and isinstance(header, dict)
         if kind >= 0.75:
             mutate_arrays(arrays, chooser)
-        yield put_together(header, arrays, listed=listed)
+        version = version_of(originals[number])
+        yield put_together(header, arrays, listed=listed, version=version)

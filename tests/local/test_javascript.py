@@ -90,7 +90,9 @@ def test_ten_thousand_mutated_bundles(clients: Clients) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"exploration": "inverse-gap"}, {"kernel": "auto"}], ids=str
+    "changes",
+    [{}, {"exploration": "inverse-gap"}, {"kernel": "auto"}, {"limits": vectors.LIMITS}],
+    ids=["thompson", "inverse-gap", "products", "limits"],
 )
 def test_the_same_users_report_the_same_bytes(clients: Clients, changes: dict[str, Any]) -> None:
     """Drawn alike, a user of either language decides alike and uploads the same 32 bytes."""

@@ -31,6 +31,7 @@ from devices import (
     signed,
     small_aggregator,
     take_apart,
+    version_of,
 )
 
 import capri
@@ -284,6 +285,15 @@ def agree(operation: str, found: Any, wanted: Any) -> bool:
 # -- inputs ---------------------------------------------------------------------------------------
 
 
+# Floors, ceilings that are reached, a price, and an action that not everybody is offered.
+LIMITS = capri.Limits(
+    floor={0: 0.05, 3: 0.1},
+    ceiling={1: 0.3, 2: 0.35},
+    share={4: 0.25},
+    allowed={3: {0: (None, 0.5)}},
+)
+
+
 def make_bundles() -> dict[str, bytes]:
     """Laws, tests, kernels and spans of all kinds, as small as they come."""
     few = {"contexts": capri.ContextPool(np.linspace(0, 1, 4)[:, None]), "actions": ACTIONS[::2]}
@@ -332,6 +342,15 @@ def make_bundles() -> dict[str, bytes]:
             missing_reward=0.25,
         ).bundle(),
         "gaussian": small_aggregator("gaussian", **few).bundle(),
+        "limits": late_aggregator("sphere", limits=LIMITS).bundle(),
+        "limits-products": late_aggregator("sphere", limits=LIMITS, kernel="auto").bundle(),
+        "limits-inverse-gap": late_aggregator(
+            "sphere", limits=LIMITS, exploration="inverse-gap"
+        ).bundle(),
+        "limits-tests": late_aggregator("sphere", limits=LIMITS, exploration="uniform").bundle(),
+        "rules": late_aggregator(
+            "sphere", limits=capri.Limits(allowed={2: {0: (0.25, None)}, 3: {0: (0.1, 0.7)}})
+        ).bundle(),
     }
 
 
@@ -485,7 +504,8 @@ def changed(name: str, change: Callable[[Case, dict[str, Any]], object]) -> Case
     header, arrays = take_apart(stored_bundles()[name])
     header, arrays = copy.deepcopy(header), dict(arrays)
     change(header, arrays)
-    return as_splices(name, put_together(header, arrays))
+    version = version_of(stored_bundles()[name])
+    return as_splices(name, put_together(header, arrays, version=version))
 
 
 def open_cases(chooser: random.Random) -> Iterator[Case]:
@@ -565,6 +585,47 @@ def open_cases(chooser: random.Random) -> Iterator[Case]:
                 header[path[-1]] = value  # type: ignore[index]
 
             yield case(changed("first", change))
+    for path, values in (
+        ((), [None, {}, [], 0, {"floor": [], "ceiling": [], "rules": []}]),
+        (("floor",), [None, 0, [0] * 4, [0.2] * 5, [0.21] * 5, [-0.1, 0, 0, 0, 0], [0.5] * 5,
+                      [True, 0, 0, 0, 0], ["0", 0, 0, 0, 0], [[0] * 5], [1e-70, 0, 0, 0, 0],
+                      [0, 0.31, 0, 0, 0]]),
+        (("ceiling",), [[1] * 5, [1.1, 1, 1, 1, 1], [0, 1, 1, 1, 1], [1e-70, 1, 1, 1, 1],
+                        [0.2, 0.2, 0.2, 1, 0.2], [0.25, 0.25, 0.25, 1, 0.25], {}]),
+        (("rules",), [None, {}, "", [], [[3, [0], None, None]], [[5, [0], None, 1]],
+                      [[-1, [0], None, 1]], [[0.5, [0], None, 1]], [[True, [0], None, 1]],
+                      [[3, [], None, 1]], [[3, {}, None, 1]], [[3, [1], None, 1]],
+                      [[3, [-1], None, 1]], [[3, ["0"], None, 1]], [[3, [0], "0", 1]],
+                      [[3, [0], True, 1]], [[3, [0], -1e101, 1]], [[3, [0], 1, 0]], [[3, [0], 1]],
+                      [[3, [0, 0], 0.2, 1.5], [3, [0], None, 0.5]],
+                      [[i, [0], None, 1] for i in range(5)], [[3, [0], None, 1]] * 4097]),
+        (("prices",), [None, [], [0] * 5, [1e16, 0, 0, 0, 0], ["1", 0, 0, 0, 0],
+                       [False, 0, 0, 0, 0], [-1e15, 1e15, 0, 1e-70, 0], 1]),
+        (("unknown",), [1]),
+    ):  # fmt: skip
+        for value in values:
+            for name in ("limits", "first") if not path else ("limits", "limits-inverse-gap"):
+
+                def limit(header: Case, _: Any, path: Any = path, value: Any = value) -> None:
+                    where = header["conduct"]["limits"] if path else header["conduct"]
+                    where[path[0] if path else "limits"] = value
+
+                yield case(changed(name, limit))
+    yield case(changed("limits", lambda header, _: header["conduct"].pop("limits")))
+    yield case({"bundle": "limits", "splices": [[12, 2, "0200"]], "sign": True})
+
+    def busy(header: Case, a: Any) -> None:
+        """1,024 ceilings, and a law that is asked once for each."""
+        many = 1024
+        limits = {"floor": [0] * many, "ceiling": [0.5] * many, "rules": []}
+        header["conduct"] = {"law": {"kind": "thompson"}, "tests": [], "limits": limits}
+        header["plan"].update(moment_share=0.0, tail_share=0.0)
+        header["sphere"][0] = 2
+        a.update({"law.draws": np.ones((1, 128)), "transform": np.ones((1, 1))})
+        a.update(pivots=np.zeros((1, 2)), whitening=np.ones((1, 2)))
+        a.update(actions=np.zeros((many, 1)))
+
+    yield case(changed("first", busy))
     for gone in ("kernel", "plan", "grid", "sphere", "conduct", "arrays", "randomizer"):
         yield case(changed("first", lambda header, _, gone=gone: header.pop(gone)))
     for name in ("thompson", "tests", "inverse-gap", "products"):

@@ -4,7 +4,8 @@ import ast
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -199,9 +200,13 @@ def test_private_policy_stays_in_its_process() -> None:
 # -- where noise comes from, statically -----------------------------------------------------------
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield str(path.relative_to(SOURCE)), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every module of the package, read once for all tests."""
+    return {
+        str(path.relative_to(SOURCE)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
 
 
 def dotted(node: ast.AST) -> str:
@@ -223,7 +228,7 @@ def test_global_random_state_is_never_used() -> None:
     """``np.random.normal`` and friends, ``np.random.seed``, and Python's own ``random``."""
     allowed = {"default_rng", "Generator", "SeedSequence"}
     seen = set()
-    for name, tree in modules():
+    for name, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and dotted(node.value) in (
                 "np.random",
@@ -244,7 +249,7 @@ def test_global_random_state_is_never_used() -> None:
 
 def test_secure_noise_knows_no_generator() -> None:
     """Nothing of NumPy's random module, no scipy.stats, no seed in the class that protects."""
-    tree = dict(modules())[os.path.join("privacy", "noise.py")]
+    tree = trees()[os.path.join("privacy", "noise.py")]
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     words = {
         name: {
@@ -278,7 +283,9 @@ def test_secure_noise_knows_no_generator() -> None:
 
 def test_simulated_noise_is_made_only_for_a_seed() -> None:
     """One constructor call in the package, at the gate, for the generator of a simulation."""
-    places = [(name, call) for name, tree in modules() for call in called(tree, "SimulatedNoise")]
+    places = [
+        (name, call) for name, tree in trees().items() for call in called(tree, "SimulatedNoise")
+    ]
     assert [name for name, _ in places] == [os.path.join("privacy", "gate.py")]
     assert isinstance(noise_source(None), SecureNoise)
     assert isinstance(noise_source(Streams(0).noise), SimulatedNoise)
@@ -309,7 +316,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
         (os.path.join("rivals", "features.py"), ""): "random features of a simulated rival",
     }
     found = set()
-    for name, tree in modules():
+    for name, tree in trees().items():
         for scope in ast.walk(tree):
             if not isinstance(scope, ast.ClassDef | ast.Module):
                 continue
@@ -323,7 +330,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
 
 def test_streams_are_made_only_by_policies_and_the_estimator() -> None:
     """Nobody else decides where randomness comes from."""
-    makers = {name for name, tree in modules() if called(tree, "Streams")}
+    makers = {name for name, tree in trees().items() if called(tree, "Streams")}
     owners = {
         os.path.join("joint", "policy.py"),
         os.path.join("joint", "live.py"),

@@ -61,6 +61,17 @@ def test_curl(example: Running) -> None:
     assert [item["marks"] for item in listed] == [["absent column"]] * 2
 
 
+def test_limits(tmp_path: Path) -> None:
+    from capri.service.settings import load_settings
+
+    folder = ROOT / "examples" / "service"
+    shutil.copy(folder / "public.csv", tmp_path)
+    (block,) = blocks("toml")
+    (tmp_path / "policy.toml").write_text((folder / "policy.toml").read_text() + block)
+    limits = load_settings(tmp_path / "policy.toml").arguments["limits"]
+    assert list(limits.allowed["10 % off"]) == ["member", "basket", "device"]
+
+
 def test_python(example: Running) -> None:
     (code,) = blocks("python")
     exec(

@@ -8,6 +8,7 @@ import http.client
 import json
 import random
 import warnings
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -20,7 +21,10 @@ from service_process import Running, service
 
 WORD = "Zq7canary"
 # What a status may be: refusals of the envelope, never a failure.
-ALLOWED = {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 421, 422, 429}
+ALLOWED = {200, 400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 421, 422, 429}
+
+
+SEEN: dict[str, set[str]] = {}
 
 
 class Wire:
@@ -28,11 +32,14 @@ class Wire:
 
     def __init__(self, shop: Running) -> None:
         self.shop = shop
-        self.ids: set[str] = set()
+        # Of all requests to this service: keys bring decisions of earlier tests back.
+        self.ids = SEEN.setdefault(shop.url, set())
+        self.sent = 0
         self._connection = http.client.HTTPConnection("127.0.0.1", shop.port, timeout=20)
 
     def send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
         """Send, check what comes back, and note decisions; returns the status, 0 if hung up on."""
+        self.sent += 1
         for _ in range(2):
             try:
                 self._connection.request(method, path, body, headers)
@@ -60,6 +67,11 @@ class Wire:
         for item in found if isinstance(found, list) else [found]:
             if isinstance(item, dict) and "propensity" in item:
                 self.ids.add(item["id"])
+
+    def learn(self, **more: Any) -> None:
+        """Note the decision that the key of all visits brings back."""
+        (made,) = self.shop.post("/v1/decisions:batch", [{"context": {}, "key": WORD, **more}])
+        self.ids.add(made["id"])
 
     def close(self) -> None:
         self._connection.close()
@@ -96,20 +108,26 @@ VISIT = {"context": {"age": 41, "plan": WORD}, "key": WORD, "detail": True, "act
 REWARD = {"id": "A" * 20, "reward": 0.5, "key": WORD}
 SOUND: list[tuple[str, Any]] = [
     ("/v1/decisions", VISIT),
+    ("/v1/decisions", {"context": {"age": 41}, "chosen": WORD, "chosen_propensity": WORD}),
     ("/v1/decisions:batch", [VISIT, {"context": {"age": WORD}}, {}]),
     ("/v1/rewards", REWARD),
     ("/v1/rewards", [REWARD, {"id": WORD, "reward": WORD}]),
     ("/v1/admin/catalogue", {"actions": [WORD]}),
     ("/v1/admin/mode", {"mode": WORD, "action": WORD}),
+    ("/v1/admin/close", {"early": WORD}),
     ("/v1/policy", None),
     ("/v1/ledger", None),
     ("/metrics", None),
 ]
 
 
-def strange(draw: random.Random, key: str) -> tuple[str, str, bytes, dict[str, str]]:
+def strange(
+    draw: random.Random, key: str, more: dict[str, Any]
+) -> tuple[str, str, bytes, dict[str, str]]:
     """One request: a sound one, mutated in its value, its bytes, its headers or its way."""
     path, value = draw.choice(SOUND)
+    if path == "/v1/decisions":
+        value = value | more
     if value is not None and draw.random() < 0.8:
         value = mutated(draw, value)
     body = b"" if value is None else json.dumps(value).encode()
@@ -131,34 +149,29 @@ def strange(draw: random.Random, key: str) -> tuple[str, str, bytes, dict[str, s
     return method, path, body, headers
 
 
-def mutate(shop: Running, seed: int, count: int) -> None:
-    """So many strange requests; afterwards exactly what was answered has happened."""
+def mutate(wire: Wire, seed: int, count: int, **more: Any) -> None:
+    """So many strange requests; afterwards exactly what was answered has happened.
+
+    ``more``: fields that every visit has.
+    """
+    shop = wire.shop
     key = add_key(shop.folder / "policy.keys", f"fuzz{seed}", ["decide", "reward", "read"])
-    before = shop.decided()  # also waits until the key is known
-    known = decision_ids(shop)
-    wire, draw = Wire(shop), random.Random(seed)
-    wire.ids = set(known)
-    statuses = [wire.send(*strange(draw, key)) for _ in range(count)]
-    wire.close()
+    wire.learn(**more)
+    before, known = shop.decided(), set(wire.ids)  # also waits until the key is known
+    draw = random.Random(seed)
+    statuses = [wire.send(*strange(draw, key, more)) for _ in range(count)]
     assert statuses.count(200) > count / 10
     assert sum(300 < status < 500 for status in statuses) > count / 10
     assert shop.decided() - before == len(wire.ids - known)
     assert WORD not in "".join(shop.said)
 
 
-def decision_ids(shop: Running) -> set[str]:
-    """Decisions that keys of earlier tests may bring back."""
-    made = shop.post("/v1/decisions:batch", [{"context": {}, "key": WORD}] * 2)
-    return {item["id"] for item in made}
-
-
 def test_mutations_of_sound_requests(shop: Running) -> None:
-    first = decision_ids(shop)  # the key of all visits is known from here on
-    assert len(first) == 1
-    mutate(shop, 3001, 300)
+    with closing(Wire(shop)) as wire:
+        mutate(wire, 3001, 300)
 
 
-def draw_from_schema(shop: Running, examples: int, method: str = "") -> None:
+def draw_from_schema(wire: Wire, examples: int, method: str = "") -> None:
     """Requests that our own document allows, and some that it does not."""
     import schemathesis
 
@@ -171,9 +184,9 @@ def draw_from_schema(shop: Running, examples: int, method: str = "") -> None:
         schema = schemathesis.openapi.from_dict(described)
         operations = [each.ok() for each in schema.get_all_operations()]
         operations = [each for each in operations if each.method.startswith(method)]
-    before, known = shop.decided(), decision_ids(shop)
-    wire = Wire(shop)
-    wire.ids = set(known)
+    wire.learn()
+    shop = wire.shop
+    before, known = shop.decided(), set(wire.ids)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {shop.key}"}
     for operation in operations:
 
@@ -191,17 +204,43 @@ def draw_from_schema(shop: Running, examples: int, method: str = "") -> None:
             wire.send(case.method.upper(), case.path, data, headers)
 
         send()
-    wire.close()
     assert shop.decided() - before == len(wire.ids - known)
 
 
 def test_requests_drawn_from_our_own_document(shop: Running) -> None:
-    draw_from_schema(shop, 8, "post")
+    with closing(Wire(shop)) as wire:
+        draw_from_schema(wire, 8, "post")
+
+
+STRICT = """
+[service]
+rate = 1e9
+[users]
+contributions = 3
+[limits]
+floor = { wait = 0.1 }
+ceiling = { mail = 0.3 }
+[limits.allowed]
+call = { plan = ["pro"] }
+"""
 
 
 @pytest.mark.slow
 def test_ten_thousand_strange_requests(folder: Any) -> None:
-    with service(folder, more="[service]\nrate = 1e9") as shop:
-        decision_ids(shop)
-        mutate(shop, 3002, 8500)
-        draw_from_schema(shop, 150)
+    with service(folder, more="[service]\nrate = 1e9") as shop, closing(Wire(shop)) as wire:
+        mutate(wire, 3002, 8500)
+        draw_from_schema(wire, 150)
+        for mode in ({"mode": "shadow"}, {"mode": "default", "action": "wait"}):
+            shop.post("/v1/admin/mode", mode)
+            mutate(wire, 3003 + len(mode), 1500)
+        assert wire.sent >= 10_000
+
+
+@pytest.mark.slow
+def test_strange_requests_to_a_policy_that_limits_users_and_actions(folder: Any) -> None:
+    """Here a user is needed, rewards have keys, and rules are kept."""
+    with (
+        service(folder, more=STRICT, reward='rule = "sum"') as shop,
+        closing(Wire(shop)) as wire,
+    ):
+        mutate(wire, 3009, 2000, user=WORD)

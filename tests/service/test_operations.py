@@ -1,8 +1,15 @@
 """What operators change while a service runs: the catalogue, who decides; and users' own sets."""
 
+import shutil
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+from typer.testing import CliRunner
+
+import capri
+from capri.cli import app
 from service_process import SOMEBODY, Running, service
 
 
@@ -44,10 +51,14 @@ def test_default_and_shadow(folder: Path) -> None:
         ] * 20
         made = shop.post("/v1/decisions:batch", visits)
         assert {item["action"] for item in made} <= {"mail", "call", "wait"}
+        with capri.Client(shop.url, shop.key) as client:
+            seen = client.act(SOMEBODY, chosen="mail", chosen_propensity=0.5)
+            assert seen.status is capri.VisitStatus.SHADOW
+            assert client.update(seen, 1.0) is capri.RewardStatus.ACCEPTED
         shop.post("/v1/rewards", [{"id": item["id"], "reward": 1.0} for item in made])
         shop.post("/v1/admin/close", {"early": True})
         (record,) = shop.get("/v1/shadow")
-        assert record["visits"] == 60
+        assert record["visits"] == 61
         assert any(event.get("purpose") for event in shop.get("/v1/ledger")["releases"])
         shop.post("/v1/admin/mode", {"mode": "active"})
         status, said = shop.ask("POST", "/v1/admin/mode", {"mode": "default", "action": "nothing"})
@@ -64,3 +75,60 @@ def test_only_what_is_available_is_played(shop: Running) -> None:
     for actions in ([], None, 7, "call", [[]], ["nobody"]):
         odd = shop.post("/v1/decisions", {"context": SOMEBODY, "actions": actions})
         assert odd["action"] in ("mail", "call", "wait")
+
+
+LIMITS = """
+[limits]
+floor = { wait = 0.1 }
+ceiling = { mail = 0.25 }
+[limits.allowed]
+call = { plan = ["pro"] }
+"""
+
+
+def test_sets_of_visitors_keep_to_the_limits_of_the_policy(folder: Path) -> None:
+    with service(folder, more=LIMITS) as shop:
+        assert shop.get("/v1/policy")["limits"]["ceiling"] == [["mail", 0.25]]
+
+        def played(count: int, **visit: Any) -> dict[str, float]:
+            made = shop.post("/v1/decisions:batch", [{"context": SOMEBODY} | visit] * count)
+            assert {item["status"] for item in made} <= {"served", "invalid"}
+            return {item["action"]: item["propensity"] for item in made}
+
+        everything = played(200)
+        assert set(everything) == {"mail", "call", "wait"}
+        assert everything["mail"] <= 0.25
+        assert everything["wait"] >= 0.1
+        # Who may not be offered an action does not get it by asking.
+        free = {"age": 41, "plan": "free"}
+        assert set(played(60, context=free)) == {"mail", "wait"}
+        assert set(played(60, context=free, actions=["call", "wait"])) == {"wait"}
+        asked = played(200, actions=["mail", "call"])
+        assert asked["mail"] <= 0.25
+        assert set(asked) <= {"mail", "call"}
+
+
+def test_a_restored_older_copy_is_refused_by_the_anchor(folder: Path) -> None:
+    (folder / "elsewhere").mkdir()
+    top = 'anchor = "elsewhere/anchor.json"'
+    with service(folder, top=top, first=30) as shop:
+        shop.post("/v1/decisions:batch", [{"context": SOMEBODY}] * 20)
+        assert shop.get("/v1/certificate")["digests"]["store"]["anchored"] is True
+        copy = folder / "copy.db"
+        made = CliRunner().invoke(app, ["backup", f"sqlite:///{folder / 'policy.db'}", str(copy)])
+        assert made.exit_code == 0, made.output
+        shop.post("/v1/admin/close", {"early": True})
+        shop.stop()
+        for file in folder.glob("policy.db*"):  # as a restore of the folder does
+            file.unlink()
+        shutil.copy(copy, folder / "policy.db")
+        before = len(shop.said)
+        with pytest.raises(AssertionError, match="older copy"):
+            shop.start()
+        assert len(shop.said) > before
+
+
+def test_without_an_anchor_the_certificate_says_so(shop: Running) -> None:
+    certificate = shop.get("/v1/certificate")
+    assert certificate["digests"]["store"]["anchored"] is False
+    assert "There is no anchor outside of it" in str(certificate)

@@ -232,3 +232,33 @@ def test_screenshot(browser: Browser, shop: Running) -> None:
     assert picture.startswith(b"\x89PNG")
     if target:
         Path(target).write_bytes(picture)
+
+
+def test_what_the_policy_would_be_worth(browser: Browser, shop: Running) -> None:
+    """In shadow mode: a panel of released estimates with widths, and nothing before a release."""
+    assert browser.run("document.getElementById('shadow-card').hidden") is True
+    shop.post("/v1/admin/mode", {"mode": "shadow"})
+    visits = [
+        {"context": {"hour": 3}, "chosen": "bundle", "chosen_propensity": 0.25} for _ in range(200)
+    ]
+    made = shop.post("/v1/decisions:batch", visits)
+    shop.post("/v1/rewards", [{"id": item["id"], "reward": 1.0} for item in made])
+    said = "document.getElementById('shadow-note').textContent"
+    wait_for(browser, f"{said}.includes('Another system decides')")
+    shop.post("/v1/admin/close", {"early": True})
+    shop.post("/v1/admin/mode", {"mode": "active"})
+    wait_for(browser, f"{said}.includes('would earn')")
+    assert "±" in browser.run(said)
+    readout = "document.querySelector('#shadow .readout').textContent"
+    browser.run("document.querySelector('#shadow svg').focus()")
+    browser.key("ArrowRight", 39)
+    assert "the other system earned" in browser.run(readout)
+    wait_for(browser, "document.getElementById('history').textContent.includes('shadow')")
+
+
+def wait_for(browser: Browser, truth: str) -> None:
+    for _ in range(200):
+        if browser.run(truth):
+            return
+        time.sleep(0.1)
+    raise AssertionError(truth)

@@ -1,5 +1,7 @@
 """Who may ask for what, and what nobody is told."""
 
+import hmac
+import logging
 import socket
 import threading
 import time
@@ -88,6 +90,42 @@ def test_keys_are_kept_as_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             read_keys(text, "file")
 
 
+def test_every_key_is_compared_whatever_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In constant time each, and all of them: neither a place nor a prefix shows in the time."""
+    file = tmp_path / "policy.keys"
+    made = [add_key(file, f"holder{number}", ["read"]) for number in range(5)]
+    ring, compared = KeyRing(file), list[int]()
+    real = hmac.compare_digest
+
+    def watched(known: bytes, given: bytes) -> bool:
+        compared.append(len(given))
+        return real(known, given)
+
+    monkeypatch.setattr(hmac, "compare_digest", watched)
+    for key in (made[0], made[4], "capri_nobody", ""):
+        compared.clear()
+        ring.holder(key.encode())
+        assert compared == [len(digest_of("x"))] * 5
+
+
+def test_a_file_of_keys_that_is_gone_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "policy.keys"
+    key = add_key(file, "ann", ["read"])
+    ring = KeyRing(file)
+    file.unlink()
+    monkeypatch.setattr("capri.service.keys._EVERY", -1.0)
+    monkeypatch.setattr(logging.getLogger("capri"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        assert all(ring.holder(key.encode()) is not None for _ in range(3))
+    assert [record.getMessage() for record in caplog.records] == [
+        "keys stay as they were: FileNotFoundError"
+    ]
+
+
 @pytest.mark.parametrize(
     ("headers", "status", "field"),
     [
@@ -117,6 +155,62 @@ def test_sizes_and_depths_are_limited(shop: Running) -> None:
     assert shop.ask("GET", "/..%2f..%2fetc/passwd")[0] == 404
 
 
+def spoken(shop: Running, head: str, body: bytes = b"") -> bytes:
+    """The first line that comes back on a connection of its own; nothing where it hangs up."""
+    with socket.create_connection(("127.0.0.1", shop.port), timeout=10) as wire:
+        with suppress(OSError):  # hung up on while more is sent
+            wire.sendall(head.replace("\n", "\r\n").encode() + b"\r\n" + body)
+        with suppress(ConnectionResetError):
+            return wire.recv(1 << 16).partition(b"\r\n")[0]
+    return b""
+
+
+def test_what_means_one_thing_is_sent_once(shop: Running) -> None:
+    """Two hosts or keys: a proxy in front might have checked the other one."""
+    line, key = "GET /v1/policy HTTP/1.1\n", f"Authorization: Bearer {shop.key}\n"
+    sound = line + "Host: localhost\n" + key + "Connection: close\n"
+    assert b" 200 " in spoken(shop, sound)
+    for more in ("Host: localhost\n", key):
+        assert spoken(shop, sound + more).startswith(b"HTTP/1.1 400 ")
+    assert spoken(shop, line + key).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 421 "))  # no host
+
+
+def test_a_body_in_pieces_is_counted(shop: Running) -> None:
+    head = "POST /v1/decisions HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n"
+    head += f"Content-Type: application/json\nAuthorization: Bearer {shop.key}\n"
+    piece = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    before = shop.decided()
+    said = spoken(shop, head, piece * 17)
+    assert said == b"" or b" 413 " in said
+    both = head + "Content-Length: 4\n"  # smuggling: which of them holds?
+    said = spoken(shop, both, b"2\r\n{}\r\n0\r\n\r\n")
+    assert said == b"" or b" 400 " in said
+    assert shop.decided() == before
+
+
+def test_logs_hold_the_kind_of_a_failure_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    from capri.service import server
+
+    loggers = [logging.getLogger(name) for name in ("capri", "uvicorn.error", "asyncio")]
+    before = [(log.handlers[:], log.propagate, log.level, log.filters[:]) for log in loggers]
+    try:
+        server._log_plainly()
+        for log in loggers[1:]:
+            try:
+                raise ValueError("age 41 of ann")
+            except ValueError:
+                log.exception("it failed\nfuture: <ValueError('age 41 of ann')>")
+        server._tell(UserWarning("age 41 of ann"), UserWarning, "file", 1)
+    finally:
+        for log, (handlers, propagate, level, filters) in zip(loggers, before, strict=True):
+            log.handlers, log.propagate, log.filters = handlers, propagate, filters
+            log.setLevel(level)
+    said = capfd.readouterr().err
+    assert said.count("it failed (ValueError)") == 2
+    assert "UserWarning" in said
+    assert "ann" not in said
+
+
 def test_no_other_site_may_read(shop: Running) -> None:
     """No CORS header, no cookie; pages load from here alone, answers from nowhere."""
     import urllib.request
@@ -137,7 +231,8 @@ def test_no_other_site_may_read(shop: Running) -> None:
 def test_without_keys_only_this_machine_is_answered(folder: Path) -> None:
     with service(folder, "--insecure-local") as local:
         assert local.ask("POST", "/v1/decisions", VISIT)[0] == 200
-        for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"):
+        proxies = ("X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "X-Real-IP", "Via")
+        for header in (*proxies, "CF-Connecting-IP", "True-Client-IP", "X-Client-IP"):
             assert local.ask("POST", "/v1/decisions", VISIT, headers={header: "1.2.3.4"})[0] == 403
         site = {"Sec-Fetch-Site": "cross-site"}
         assert local.ask("POST", "/v1/decisions", VISIT, headers=site)[0] == 403
@@ -166,6 +261,9 @@ def test_slow_and_endless_requests_are_hung_up_on(folder: Path) -> None:
         answers = [shop.ask("POST", "/v1/decisions", VISIT)[0] for _ in range(12)]
         assert answers[:4] == [200] * 4
         assert 429 in answers
+        time.sleep(1.0)
+        assert 429 in [shop.ask("GET", "/v1/ledger")[0] for _ in range(12)]
+        assert shop.ask("GET", "/healthz")[0] == 200
 
 
 class Redirects(BaseHTTPRequestHandler):

@@ -1,5 +1,8 @@
 """Policy files: what they say is what is built, and errors name the line and what is allowed."""
 
+import re
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,7 +20,7 @@ name = "shop"
 actions = ["mail", "call"]
 kernel = "matern52"
 lengthscale = 0.3
-model = "local"
+model = "joint"
 horizon = 1e4
 public = "public.csv"
 [budget]
@@ -69,7 +72,7 @@ def test_everything_that_may_be_declared(file: Path) -> None:
     policy = settings.policy(store=None)
     assert policy.kernel == Matern(nu=2.5, lengthscale=0.3)
     assert policy.actions.names == ("mail", "call")
-    assert (policy.horizon, str(policy.model)) == (10_000, "local")
+    assert (policy.horizon, str(policy.model)) == (10_000, "joint")
     assert isinstance(policy.contexts, ContextPool)
     assert policy.contexts.rows.tolist() == [
         [0.2, 1, 0, 0, 1, 0], [0.6, 0, 1, 0, 0, 0], [0.4, 0, 0, 1, 0.5, 1],
@@ -118,7 +121,7 @@ def test_without_public_rows_they_are_spread(file: Path) -> None:
             "epsilon must be a positive number",
         ),
         ("delta = 1e-6\n", "delta = 2\n", 10, "between 0 and 1"),
-        ('model = "local"', 'model = "lokal"', 5, "did you mean 'local'.*allowed: joint, local"),
+        ('model = "joint"', 'model = "lokal"', 5, "did you mean 'local'.*allowed: joint, local"),
         ('kernel = "matern52"', 'kernel = "spline"', 3, "rbf, matern12"),
         ('actions = ["mail", "call"]', 'actions = ["mail"]', 2, "at least two"),
         ('actions = ["mail", "call"]', 'actions = ["mail", "mail"]', 2, "different names"),
@@ -181,3 +184,106 @@ def test_key_is_shown_once(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, ["key", "shop", "--roles", "cook", "--file", str(file)])
     assert wrong.exit_code == 2
     assert "allowed: decide, reward, read, operator, admin" in wrong.output
+
+
+LIMITS = """\
+[limits]
+floor = { mail = 0.1 }
+ceiling = { call = 0.4 }
+share = { call = 0.3 }
+availability = { call = 0.8 }
+[limits.allowed]
+call = { age = [18, inf], plan = ["pro"], member = true }
+"""
+
+
+def test_limits_are_those_of_the_library(file: Path) -> None:
+    (file.parent / "sets.csv").write_text("call,mail\nyes,no\nno,yes\nyes,yes\n")
+    file.write_text(GOOD + LIMITS)
+    limits = load_settings(file).policy(store=None).problem.limits
+    assert limits is not None
+    assert limits.to_dict() == {
+        "floor": [["mail", 0.1]],
+        "ceiling": [["call", 0.4]],
+        "share": [["call", 0.3]],
+        "allowed": [["call", [["age", [18, None]], ["plan", ["pro"]], ["member", True]]]],
+        "availability": {"by": [["call", 0.8]]},
+    }
+    file.write_text(GOOD + LIMITS.replace("{ call = 0.8 }", '"sets.csv"'))
+    limits = load_settings(file).policy(store=None).problem.limits
+    assert limits is not None
+    assert limits.to_dict()["availability"] == [[0, 1], [1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "said"),
+    [
+        ("{ mail = 0.1 }", "{ mial = 0.1 }", 2, "did you mean 'mail'.*allowed: call, mail"),
+        ("{ mail = 0.1 }", "{ mail = 1.5 }", 2, "from 0 to 1, got 1.5"),
+        ("{ mail = 0.1 }", "0.1", 2, "a table of keys and values"),
+        ("{ mail = 0.1 }", "{ call = 0.35 }", 2, "'call' is above its share: 0.35 and 0.3"),
+        ("{ mail = 0.1 }", "{ mail = 0.8, call = 0.3 }", 2, "add up to at most 1, got 1.1"),
+        ("ceiling = { call = 0.4 }", "ceiling = { call = 0 }", 3, "above 0 and up to 1"),
+        ("ceiling = { call = 0.4 }", "ceiling = { mail = 0.4 }", 3, "leave nothing to play"),
+        ("share =", "shares =", 4, "did you mean 'share'"),
+        ("{ call = 0.8 }", '"none.csv"', 5, "cannot be read"),
+        ("{ call = 0.8 }", '"public.csv"', 5, "no column 'mail'"),
+        ("call = { age", "post = { age", 7, "unknown action 'post'.*allowed: call, mail"),
+        ("{ age =", "{ ages =", 7, "did you mean 'age'.*allowed: age, member, plan"),
+        ("[18, inf]", "[18, 200]", 7, "from 0 to 100, either of which may be -inf or inf"),
+        ('["pro"]', '["gold"]', 7, "a list of levels, of free, pro"),
+        ("member = true", "member = 1", 7, "true or false, got 1"),
+    ],
+)
+def test_errors_in_limits_name_the_line(
+    file: Path, before: str, after: str, line: int, said: str
+) -> None:
+    assert before in LIMITS
+    file.write_text(GOOD + LIMITS.replace(before, after))
+    line += GOOD.count("\n")
+    with pytest.raises(ConfigurationError, match=rf"policy\.toml, line {line}: .*{said}"):
+        load_settings(file)
+
+
+def test_an_anchor_is_found_from_the_file_and_has_no_password(file: Path) -> None:
+    folder = file.parent.resolve()
+    for said, meant in (
+        ("other/anchor.json", str(folder / "other/anchor.json")),
+        ("sqlite:///anchor.db", f"sqlite:///{folder / 'anchor.db'}"),
+        ("postgresql://host/name", "postgresql://host/name"),
+    ):
+        file.write_text(f'anchor = "{said}"\n' + GOOD)
+        assert load_settings(file).anchor == meant
+    for wrong, why in (
+        ('"postgresql://ann:secret@host/name"', "CAPRI_ANCHOR"),
+        ("7", "a file or a database"),
+    ):
+        file.write_text(f"anchor = {wrong}\n" + GOOD)
+        with pytest.raises(ConfigurationError, match=rf"line 1: .*{why}") as caught:
+            load_settings(file)
+        assert "secret" not in str(caught.value)
+
+
+def test_every_commented_line_of_init_may_be_used(file: Path) -> None:
+    sheet, output = file.parent / "public.csv", file.parent / "new.toml"
+    command = ["init", str(sheet), "--actions", "mail,call", "--output", str(output)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    text = output.read_text()
+    used = re.sub(r"^# (?=\[\w+\]|\w+ = )", "", text, flags=re.MULTILINE)
+    assert used.count("\n[") > text.count("\n[") + 3
+    output.write_text(used)
+    assert load_settings(output).policy(store=None).problem.limits is not None
+    one = CliRunner().invoke(app, [*command[:3], "mail", "--output", str(file.parent / "x.toml")])
+    assert one.exit_code == 2
+    assert "at least two" in one.output
+
+
+def test_a_service_loads_no_laboratory() -> None:
+    """Data sets, rivals and studies would take longer to load than all the rest."""
+    code = (
+        "import sys, capri.service.server, capri.service.app\n"
+        "names = ('experiments', 'datasets', 'rivals', 'report', 'plots')\n"
+        "print([name for name in names if 'capri.' + name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

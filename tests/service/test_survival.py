@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import capri
-from service_process import SOMEBODY, Running, service
+from service_process import SOMEBODY, Running, service, workers_of
 from stores import eventually
 
 
@@ -93,7 +93,7 @@ def test_two_workers_on_postgres_are_one_policy(folder: Path, postgres_url: str)
         shoppers = Shoppers(shop, 6)
         try:
             shoppers.reach(30)
-            worker = next(iter(_children(shop.process.pid)))
+            worker = workers_of(shop.process.pid)[0]
             os.kill(worker, signal.SIGKILL)  # the supervisor starts another
             shoppers.reach(100)
         finally:
@@ -107,21 +107,6 @@ def test_two_workers_on_postgres_are_one_policy(folder: Path, postgres_url: str)
         ]
         os.kill(shop.process.pid, signal.SIGKILL)  # workers end with their supervisor
         eventually(lambda: shop.ask("GET", "/healthz")[0] == 0)
-
-
-def _children(parent: int) -> list[int]:
-    """Workers of a supervisor, without the helper of Python's own."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if above == parent and b"spawn_main" in command:
-                found.append(int(entry.name))
-    return found
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,4 +100,35 @@ def test_many_who_step_at_once_release_each_epoch_once(tmp_path: Path) -> None:
     assert epochs == sorted(set(epochs))
     assert [event.epoch for event in runs[3].ledger.events] == epochs
     for run in runs:
+        run.close()
+
+
+def test_closing_never_takes_back_a_slot_that_was_handed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who closes an epoch looks at the counter, and others decide before the rest is skipped."""
+    monkeypatch.setattr(Planner, "start", lambda planner: None)
+    url = f"sqlite:///{tmp_path}/store.db"
+    one, two = (policy(url, first_epoch=16, reward_wait=4) for _ in range(2))
+    world = np.random.default_rng(2)
+    numbers = [one.act(context(world)).number for _ in range(15)]
+    one._backing._step()  # type: ignore[union-attr]
+    closing = keeper_of(one)
+    planned = closing.ground.newest
+    assert planned is not None
+    assert planned.number == 2
+    assert planned.first > closing.issued
+    write = closing.write
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        if len(numbers) < 20:
+            numbers.extend(two.act(context(world)).number for _ in range(5))
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(closing, "write", late)
+    one.close_epoch(early=True)
+    numbers += [two.act(context(world)).number for _ in range(5)]
+    assert len(set(numbers)) == 25
+    assert [record.length for record in one.epochs] == [16]
+    for run in (one, two):
         run.close()

@@ -121,7 +121,9 @@ def test_what_fails_elsewhere_is_made_here(tmp_path: Path, monkeypatch: pytest.M
     shop.apart = True
     task = Task(plan=(keeper.following(), 10))
     with monkeypatch.context() as patched:
-        patched.setattr(pickle, "dumps", lambda parts: DUMPS((*parts, "one argument too many")))
+        patched.setattr(
+            pickle, "dumps", lambda parts, **more: DUMPS((*parts, "one argument too many"), **more)
+        )
         assert shop.make(keeper.branch(), task, 1, Streams(None)).plan is not None
     assert shop._portable
     first = shop._process

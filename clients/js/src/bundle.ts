@@ -10,12 +10,15 @@ import { type Schema, schemaOf } from "./schema.js";
 import { type Sphere, checkSphere } from "./sphere.js";
 
 export const VERSION = 2;
+/** With limits on what is played, which a device that does not know of them must not ignore. */
+const WITH_LIMITS = 3;
 const MAGIC = "CAPRI-BUNDLE";
 const HEAD = 18;
 const DIGEST = 32;
 const LARGEST = 2 ** 26;
 const LARGEST_HEADER = 2 ** 17;
 const MOST_DIRECTIONS = 2 ** 21;
+const MOST_WORK = 2 ** 27;
 const PLAN = [
   "epoch", "length", "tau", "sigma_max", "value_bound", "clip_norm", "calibration", "moment_share", "tail_share",
 ];
@@ -51,17 +54,21 @@ export function openBundle(data: unknown, digest?: Uint8Array): Bundle {
   need(data.length >= HEAD + DIGEST && named, "this is not a capri bundle, or it was cut short", "not-a-bundle");
   const view = new DataView(data.buffer, data.byteOffset, data.length);
   const version = view.getUint16(12, true);
-  need(version === VERSION, `the bundle has format version ${version}, this client reads version ${VERSION}`, "version");
+  const other = `the bundle has format version ${version}, this client reads versions ${VERSION} and ${WITH_LIMITS}`;
+  need(version === VERSION || version === WITH_LIMITS, other, "version");
   const end = data.length - DIGEST;
   const found = data.slice(end);
   need(same(sha256(data.subarray(0, end)), found), "the bundle is damaged: its digest does not match", "damaged");
   need(!digest || same(digest, found), "this is another bundle than the one expected", "other-bundle");
+  let bundle: Bundle;
   try {
-    return checked(data, view.getUint32(14, true), end, found);
+    bundle = checked(data, view.getUint32(14, true), end, found);
   } catch (problem) {
     if (problem instanceof BundleError) throw problem;
     throw new BundleError("the bundle is malformed");
   }
+  need((version === WITH_LIMITS) === (bundle.conduct.limits !== null), `limits make version ${WITH_LIMITS}`, "version");
+  return bundle;
 }
 
 function checked(data: Uint8Array, length: number, end: number, digest: Uint8Array): Bundle {
@@ -98,6 +105,8 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   const schema = has(header, "schema") && header["schema"] !== null ? schemaOf(header["schema"] as Bag) : null;
   need(!schema || schema.dimension === contextDimension, "its schema makes rows of another size");
   const conduct = conductOf(field(header, "conduct") as Bag, arrays, basis, actions.count);
+  const { limits, draws } = conduct;
+  need(!limits || limits.columns <= contextDimension, "a rule is about a column that is not there");
   const randomizer = field(header, "randomizer");
   need(randomizer === "sphere" || randomizer === "gaussian", "randomizer");
   const none = Math.min(Math.max(0, scale.low), scale.high);
@@ -126,6 +135,7 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   };
   const whitened = matrix.shape[1]!;
   const work = "the bundle asks for more work than a device should do";
+  need(actions.count * draws * (limits?.rounds ?? 1) <= MOST_WORK, work, "too-much-work");
   need(basis.feasible(conduct.passes, conduct.draws, whitened), work, "too-much-work");
   need((randomizer === "sphere") === (sphere !== null), "it does not describe its randomizer");
   if (sphere) {

@@ -80,6 +80,16 @@ export class LocalClient {
     return this.#reported;
   }
 
+  /** What the actions are called; null where they have no names. */
+  get actionNames(): readonly string[] | null {
+    return this.#bundle.actions.names;
+  }
+
+  /** How likely each action is at a context: a public law, computed here. Nothing is drawn, nothing leaves. */
+  probabilities(context: Context): Float64Array {
+    return core.lawOf(this.#bundle, rowOf(this.#bundle, context));
+  }
+
   /** Decide here. No value is refused, only another type or length is. */
   act(context: Context): Decision {
     const bundle = this.#bundle;

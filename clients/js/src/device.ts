@@ -23,10 +23,15 @@ function steady(context: Float64Array): Float64Array {
   return context.map((x) => (fine ? settled(x) + 0 : 0));
 }
 
+/** The public law at a context. */
+export function lawOf(bundle: Bundle, context: Float64Array): Float64Array {
+  const law = bundle.conduct.probabilities(steady(context)); // the same steps for everybody
+  return usable(context) ? law : bundle.conduct.unknown;
+}
+
 /** An action from the public law, and its probability. */
 export function decide(bundle: Bundle, context: Float64Array, uniform: number): [number, number] {
-  const law = bundle.conduct.probabilities(steady(context));
-  const played = usable(context) ? law : law.map(() => 1 / law.length);
+  const played = lawOf(bundle, context);
   const action = drawn(played, uniform);
   return [action, played[action]!];
 }

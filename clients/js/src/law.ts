@@ -4,15 +4,22 @@ import { times } from "./basis.js";
 import { dot } from "./directions.js";
 import { need } from "./errors.js";
 import { type Arrays, type Bag, type Numbers, field, number, settled, taken, whole } from "./header.js";
+import { type Limits, both, limitsOf, orElse } from "./limits.js";
 
 type Test = (context: Row, rows: Row[]) => boolean[];
 
 export interface Conduct {
   /** The probability of each action. */
   probabilities(context: Row): Row;
+  /** The law where a context is no row of numbers. */
+  unknown: Row;
   passes: number;
   draws: number;
+  limits: Limits | null;
 }
+
+/** What is taken off the score of an action that is not active: more than any score. */
+const RULED_OUT = 1e300;
 
 const first = (values: ArrayLike<number>): number => {
   let best = 0;
@@ -71,45 +78,71 @@ export function conductOf(told: Bag, arrays: Arrays, basis: Basis, count: number
       return values.map((value, i) => values[best]! - value <= widths[i]!);
     };
   });
+  const limits = limitsOf(told["limits"], count);
   const all = [...Array(count).keys()];
+  const everything = all.map(() => true);
   let values: ((context: Row) => Row[]) | undefined;
 
-  function thompson(context: Row): Row {
-    const found = (values ??= basis.values(draws!))(context);
-    const law = new Float64Array(count);
+  /** What the law makes of a set of actions: the share of draws at which each is the best of it. */
+  function thompson(context: Row): (active: boolean[]) => Row {
+    const scores = (values ??= basis.values(draws!))(context);
     const many = draws!.shape[1]!;
-    for (let d = 0; d < many; d++) {
-      let best = 0;
-      for (let i = 1; i < count; i++) if (found[i]![d]! > found[best]![d]!) best = i;
-      law[best] = law[best]! + 1;
-    }
-    return law.map((each) => each / many);
+    const prices = limits?.prices;
+    if (prices) scores.forEach((row, i) => row.forEach((each, d) => (row[d] = each - prices[i]!)));
+    return (active) => {
+      scores.forEach((row, i) => {
+        if (!active[i]) for (let d = 0; d < many; d++) row[d] = row[d]! - RULED_OUT;
+      });
+      const law = new Float64Array(count);
+      for (let d = 0; d < many; d++) {
+        let best = 0;
+        for (let i = 1; i < count; i++) if (scores[i]![d]! > scores[best]![d]!) best = i;
+        law[best] = law[best]! + 1;
+      }
+      return law.map((each, i) => (active[i] ? each / many : 0));
+    };
+  }
+
+  function inverseGap(rows: Row[]): (active: boolean[]) => Row {
+    const estimates = rows.map((row, i) => dot(row, weights!) - (limits?.prices?.[i] ?? 0));
+    return (active) => {
+      const many = active.filter(Boolean).length;
+      const best = first(estimates.map((value, i) => (active[i] ? value : value - RULED_OUT)));
+      let rest = 0;
+      const law = Float64Array.from(all, (i) => {
+        const share = active[i] && i !== best ? 1 / (many + gamma * (estimates[best]! - estimates[i]!)) : 0;
+        rest += share;
+        return share;
+      });
+      law[best] = 1 - rest;
+      return law;
+    };
   }
 
   function probabilities(context: Row): Row {
-    if (draws) return thompson(context);
-    const rows = tests.length || weights ? basis.rows(context, all) : [];
-    let active = all.map(() => true);
-    for (const test of tests) {
-      const kept = test(context, rows);
-      active = active.map((each, i) => each && kept[i]!);
-    }
-    if (!active.includes(true)) active = all.map(() => true);
-    const many = active.filter(Boolean).length;
-    const law = Float64Array.from(active, (each) => (each ? 1 / many : 0));
-    if (!weights) return law;
-    const estimates = rows.map((row) => dot(row, weights));
-    const best = first(estimates.map((value, i) => (active[i] ? value : value - 1e300)));
-    let rest = 0;
-    for (const i of all) {
-      law[i] = active[i] && i !== best ? 1 / (many + gamma * (estimates[best]! - estimates[i]!)) : 0;
-      rest += law[i]!;
-    }
-    law[best] = 1 - rest;
-    return law;
+    const rows = !draws && (tests.length || weights) ? basis.rows(context, all) : [];
+    let active = everything;
+    if (!draws) for (const test of tests) active = both(active, test(context, rows));
+    active = orElse(active, everything);
+    const law = draws ? thompson(context) : weights ? inverseGap(rows) : uniform;
+    if (!limits) return law(active);
+    const offered = limits.offered(context);
+    return limits.kept(offered, orElse(both(active, offered), offered), law);
   }
 
-  return { probabilities, passes, draws: draws ? draws.shape[1]! : 1 };
+  return {
+    probabilities,
+    unknown: limits ? limits.kept(limits.always, limits.always, uniform) : uniform(everything),
+    passes,
+    draws: draws ? draws.shape[1]! : 1,
+    limits,
+  };
+}
+
+/** The same for all of a set. */
+function uniform(active: boolean[]): Row {
+  const many = active.filter(Boolean).length;
+  return Float64Array.from(active, (each) => (each ? 1 / many : 0));
 }
 
 /** The first action with cumulative probability above a number in [0, 1). */

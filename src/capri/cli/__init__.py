@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from capri.cli.aggregate import aggregate
 from capri.cli.arena import arena
 from capri.cli.audit import audit
 from capri.cli.certificate import certificate
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
 )
 _LABORATORY = (demo, simulate, arena, run, report, forecast, audit, noise)
-_IN_SERVICE = (init, key, serve, backup, restore, doctor)
+_IN_SERVICE = (init, key, serve, aggregate, backup, restore, doctor)
 for command in (*_LABORATORY, *_IN_SERVICE):
     app.command()(command)
 app.add_typer(certificate, name="certificate")

@@ -21,18 +21,27 @@ def serve(
         str | None,
         option("Keys, as `capri key` writes them; beside the policy file by default.", "PATH"),
     ] = None,
+    anchor: Annotated[
+        str | None,
+        option(
+            "A file or a database outside of the store that knows how far it has come.", "PLACE"
+        ),
+    ] = None,
     insecure_local: Annotated[
         bool, flag("--insecure-local", "Without keys, for trying out on this machine alone.")
     ] = False,
     forecast: Annotated[
         bool, flag("--forecast", "Compute beside it what to expect, for the page.")
     ] = False,
+    site: Annotated[
+        str | None, option("Files for /site/, a page whose devices report here.", "FOLDER")
+    ] = None,
 ) -> None:
     """Serve a policy over HTTP: decisions, rewards, figures, and a page to look at.
 
     What was answered is durable. Keys come from a file or from CAPRI_KEYS, the
-    key that seals the store from CAPRI_STORE_KEY, an address of a store with a
-    password from CAPRI_STORE.
+    key that seals the store from CAPRI_STORE_KEY, addresses of a store or an
+    anchor that have a password from CAPRI_STORE and CAPRI_ANCHOR.
     """
     import os
 
@@ -49,7 +58,14 @@ def serve(
         ) from None
     path = Path(file)
     ring = Path(keys) if keys is not None else path.with_suffix(".keys")
-    start = Start(path, store or os.environ.get("CAPRI_STORE"), ring, insecure_local)
+    start = Start(
+        path,
+        store or os.environ.get("CAPRI_STORE"),
+        ring,
+        insecure_local,
+        anchor or os.environ.get("CAPRI_ANCHOR"),
+        None if site is None else Path(site),
+    )
     run(start, host=host, port=port, workers=workers, forecast=forecast)
 
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from capri.store.shelf import Shelf
 
 UNWELL = 1
-KEY_VARIABLE = "CAPRI_STORE_KEY"
+KEY_VARIABLE = "CAPRI_STORE_KEY"  # capri.store.seal has it, which the help does not load
 
 Address = Annotated[str, typer.Argument(help="sqlite:///file.db or postgresql://...")]
 KeyFile = Annotated[
     Path | None,
     typer.Option(
         "--store-key-file",
-        help=f"The store key, 32 bytes or 64 hexadecimal digits; else ${KEY_VARIABLE}.",
+        help=f"The store key, 32 bytes, plain, hexadecimal or base64; else ${KEY_VARIABLE}.",
     ),
 ]
 AnchorPlace = Annotated[
@@ -36,27 +36,15 @@ def _stores() -> None:
 def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
     """A store key from a file or the environment; None where there is none. Never quoted."""
     from capri.errors import ConfigurationError
-    from capri.store.seal import KEY_BYTES, checked_key
+    from capri.store.seal import key_from
 
-    if file is not None:
-        try:
-            raw = file.read_bytes()
-        except OSError as problem:
-            raise ConfigurationError(f"cannot read {file}: {problem.strerror}") from None
-    else:
+    if file is None:
         raw = os.environ.get(variable, "").encode()
-        if not raw:
-            return None
-    if len(raw) == KEY_BYTES:
-        return raw
+        return key_from(raw, variable) if raw else None
     try:
-        return checked_key(bytes.fromhex(raw.decode("ascii", "replace").strip()))
-    except ValueError:
-        where = variable if file is None else str(file)
-        raise ConfigurationError(
-            f"{where} must hold a store key of {KEY_BYTES} bytes, or {2 * KEY_BYTES} hexadecimal "
-            "digits"
-        ) from None
+        return key_from(file.read_bytes(), str(file))
+    except OSError as problem:
+        raise ConfigurationError(f"cannot read {file}: {problem.strerror}") from None
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
+from capri.checks import is_number, is_whole
 from capri.errors import ConfigurationError
 
 # Beyond rounding: floors that add up to 1 are allowed.
@@ -206,24 +207,29 @@ class Bounds:
     @classmethod
     def from_state(cls, values: dict[str, Any], count: int) -> "Bounds":
         """The inverse of :meth:`state`, checked: it may come from somebody who is not trusted."""
-        floor, ceiling = (
-            np.array(values[name], dtype=np.float64).reshape(-1) for name in ("floor", "ceiling")
-        )
-        if floor.shape != (count,):
-            raise ConfigurationError("limits need one floor and one ceiling an action")
-        for each in (floor, ceiling):  # as a device's other numbers: 0, or far from subnormal
-            each[np.abs(each) < _SETTLED] = 0.0
+        floor, ceiling = (numbers_of(values[name], count) for name in ("floor", "ceiling"))
         if not (ceiling > 0).all():
             raise ConfigurationError("a ceiling of 0 would take an action away")
         rules = []
+        if not isinstance(values["rules"], list):
+            raise ConfigurationError("rules are a list")
         for action, columns, low, high in values["rules"]:
             ends = [end for end in (low, high) if end is not None]
             numbers = [action, *columns]
-            whole = all(isinstance(each, int) and not isinstance(each, bool) for each in numbers)
+            whole = isinstance(columns, list) and all(is_whole(each) for each in numbers)
             known = whole and 0 <= action < count and len(columns) > 0
             if not known or min(columns) < 0:
                 raise ConfigurationError("a rule is about an action or a column that is not there")
-            if not all(isinstance(end, int | float) and abs(end) <= 1e100 for end in ends):
+            if not all(is_number(end) and abs(end) <= 1e100 for end in ends):
                 raise ConfigurationError("the ends of a rule must be finite numbers")
             rules.append(Rule(action, tuple(columns), low, high))
         return cls(floor=floor, ceiling=ceiling, rules=tuple(rules))
+
+
+def numbers_of(values: object, count: int) -> FloatArray:
+    """One number an action, as a device's other numbers: 0, or far from subnormal."""
+    if not isinstance(values, list) or len(values) != count or not all(map(is_number, values)):
+        raise ConfigurationError("limits are lists of one number an action")
+    found = np.array(values, dtype=np.float64)
+    found[np.abs(found) < _SETTLED] = 0.0
+    return found

@@ -15,7 +15,7 @@ from capri.epoch.bounds import Bounds
 from capri.epoch.ids import NOBODY, SIMULATED, DecisionIds
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, RewardIgnoredWarning, ShapeError
-from capri.spaces import ContextPool, as_numbers, context_chunks
+from capri.spaces import CHUNK_PAIRS, ContextPool, as_numbers, context_chunks
 
 
 class VisitStatus(IntEnum):
@@ -156,6 +156,8 @@ def decision_numbers(decisions: Decisions | Sequence[Decision | str], ids: Decis
         decisions = decisions.id.tolist()  # of another policy: its ids are nobody's here
     if isinstance(decisions, Decision):
         raise ConfigurationError("update_many takes a sequence of decisions: use update for one")
+    if set(map(type, decisions)) == {str}:
+        return np.array(ids.numbers(decisions), dtype=np.int64)  # type: ignore[arg-type]
     return np.array([_number(each, ids) for each in decisions], dtype=np.int64)
 
 
@@ -246,6 +248,25 @@ def warn_of_ignored(statuses: IntArray, stacklevel: int) -> None:
         )
 
 
+# Up to so many contexts are looked at action by action; bisection takes more steps.
+_FEW = 64
+
+
+def _cumulative(law: FloatArray) -> FloatArray:
+    """Cumulative probabilities of each row, the last one exactly 1."""
+    found = law.cumsum(axis=1)
+    found /= found[:, -1:]
+    return found
+
+
+def _first_above(
+    law: FloatArray, cumulative: FloatArray, uniform: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """The first action of each row whose cumulative probability is above the number."""
+    chosen = np.add.reduce(cumulative <= uniform[:, None], axis=1, dtype=np.int64)
+    return chosen, law[np.arange(len(law)), chosen]
+
+
 class LawTable:
     """Draws actions for contexts by number, from a table of their probabilities.
 
@@ -256,18 +277,15 @@ class LawTable:
 
     def __init__(self, law: FloatArray) -> None:
         self.law = law
-        cumulative = np.cumsum(law, axis=1)
-        cumulative /= cumulative[:, -1:]
-        self._cumulative = cumulative
+        self._cumulative = _cumulative(law)
 
     def draw(self, rows: IntArray, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
         """The first action with cumulative probability above the number, and its probability.
 
         Such an action never has probability 0.
         """
-        if len(rows) < 64:
-            chosen = (self._cumulative[rows] <= uniform[:, None]).sum(axis=1)
-            return chosen, self.law[rows, chosen]
+        if len(rows) < _FEW:
+            return _first_above(self.law[rows], self._cumulative[rows], uniform)
         low = np.zeros(len(rows), dtype=np.int64)
         high = np.full(len(rows), self.law.shape[1] - 1)
         # Bisection of all rows at once, without a (rows x actions) matrix.
@@ -321,38 +339,70 @@ class Chooser:
         with sets of available actions all go the same way, whatever is in them.
         """
         contexts, count = self._problem.contexts, self._problem.actions.count
-        outside = np.full(len(rows), -1)
-        place = contexts.locate(rows) if isinstance(contexts, ContextPool) else outside
+        if isinstance(contexts, ContextPool):
+            place = contexts.locate(rows)
+        else:
+            place = np.full(len(rows), -1)
         if valid is not None:
             place[~valid] = -1
-        tabled = self._table is not None and available is None
-        inside = place >= 0 if tabled else np.zeros(len(rows), dtype=np.bool_)
-        if self._table is not None and inside.all():  # nearly always
-            return place, *self._table.draw(place, uniform)
+        table = None if available is not None else self._table
+        if table is None or place.max(initial=-1) < 0:  # nobody is in the table
+            if len(rows) * count <= CHUNK_PAIRS:
+                return place, *self._drawn(rows, valid, uniform, available)
+            inside = np.zeros(len(rows), dtype=np.bool_)
+        else:
+            inside = place >= 0
+            if inside.all():  # nearly always
+                return place, *table.draw(place, uniform)
         actions, propensity = np.empty(len(rows), dtype=np.int64), np.empty(len(rows))
-        if self._table is not None and inside.any():
-            actions[inside], propensity[inside] = self._table.draw(place[inside], uniform[inside])
+        if table is not None and inside.any():
+            actions[inside], propensity[inside] = table.draw(place[inside], uniform[inside])
         others = np.flatnonzero(~inside)
         for part in context_chunks(len(others), count):
             which = others[part]
-            own = () if available is None else (available[which],)
-            with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
-                law = self._probabilities(rows[which], *own)
-                sound = np.abs(law.sum(axis=1) - 1) < _ROUNDING
-            odd = ~sound if valid is None else ~(sound & valid[which])
-            law[odd] = self._default(available, which)[odd]
-            table = LawTable(law)
-            actions[which], propensity[which] = table.draw(np.arange(len(which)), uniform[which])
+            actions[which], propensity[which] = self._drawn(
+                rows[which],
+                None if valid is None else valid[which],
+                uniform[which],
+                None if available is None else available[which],
+            )
         return place, actions, propensity
 
-    def _default(self, available: BoolArray | None, which: IntArray) -> FloatArray:
+    def _drawn(
+        self,
+        rows: FloatArray,
+        valid: BoolArray | None,
+        uniform: FloatArray,
+        available: BoolArray | None,
+    ) -> tuple[IntArray, FloatArray]:
+        """Actions of contexts that are in no table, and their propensities."""
+        with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
+            law = self._law(rows, valid, available)
+        if len(law) < _FEW:
+            return _first_above(law, _cumulative(law), uniform)
+        return LawTable(law).draw(np.arange(len(law)), uniform)
+
+    def _law(
+        self, rows: FloatArray, valid: BoolArray | None, available: BoolArray | None
+    ) -> FloatArray:
+        """The law, or the default one where a context is none or the law at it overflows."""
+        own = () if available is None else (available,)
+        law = self._probabilities(rows, *own)
+        sound = np.abs(law.sum(axis=1) - 1) < _ROUNDING
+        if valid is not None:
+            sound &= valid
+        odd = ~sound
+        default = self._default(available, len(rows))
+        law[odd] = default[odd]
+        return law
+
+    def _default(self, available: BoolArray | None, visits: int) -> FloatArray:
         """The default law of some visits."""
         bounds, count = self._problem.bounds, self._problem.actions.count
         if bounds is None and available is None:
-            return np.full((len(which), count), 1 / count)
-        own = None if available is None else available[which]
+            return np.full((visits, count), 1 / count)
         with np.errstate(all="ignore"):
-            return (bounds or Bounds.none(count)).default(own, len(which))
+            return (bounds or Bounds.none(count)).default(available, visits)
 
     def named(
         self,
@@ -372,7 +422,7 @@ class Chooser:
             offered = bounds.offered(rows, available)[:, action]
         if valid is not None:
             offered &= valid | bounds.always[action]
-        table = LawTable(self._default(available, np.arange(len(rows))))
+        table = LawTable(self._default(available, len(rows)))
         others, chance = table.draw(np.arange(len(rows)), uniform)
         return np.where(offered, chosen, others), np.where(offered, propensity, chance)
 
@@ -394,12 +444,12 @@ class Chooser:
         count = self._problem.actions.count
         law = np.empty((len(rows), count))
         for part in context_chunks(len(rows), count):
-            own = () if available is None else (available[part],)
             with np.errstate(all="ignore"):
-                law[part] = self._probabilities(rows[part], *own)
-                sound = np.abs(law[part].sum(axis=1) - 1) < _ROUNDING
-            odd = ~sound if valid is None else ~(sound & valid[part])
-            law[part][odd] = self._default(available, np.arange(len(rows))[part])[odd]
+                law[part] = self._law(
+                    rows[part],
+                    None if valid is None else valid[part],
+                    None if available is None else available[part],
+                )
         if self._table is not None and available is None:
             inside = place >= 0
             law[inside] = self._table.law[place[inside]]

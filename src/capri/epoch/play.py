@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
-from capri.epoch.bounds import Bounds
+from capri.epoch.bounds import Bounds, numbers_of
 from capri.errors import ConfigurationError
 from capri.features import Function, Span
-from capri.spaces import Actions, context_chunks
+from capri.spaces import CHUNK_PAIRS, Actions, context_chunks
 
 # What is taken off the estimate of an action that is not active: more than any estimate.
 _RULED_OUT = 1e300
@@ -70,18 +70,26 @@ class ThompsonLaw(Law):
         """The value of every pair under every draw, ``(n, actions, J)``."""
         return self.basis.values(pairs, self.draws)
 
+    def everywhere(self, actions: Actions, contexts: FloatArray) -> FloatArray:
+        """The law where every action is active."""
+        return self._frequencies(self.basis.values_at(actions, contexts, self.draws))
+
     def of_scores(self, scores: FloatArray, active: BoolArray) -> FloatArray:
         """Share of the draws under which each active action is the best.
 
         By arithmetic rather than by choosing, whose time depends on the pattern of what is active.
         Where no score is a number nothing is left, and the default law is played.
         """
-        contexts, actions, count = scores.shape
         scores -= (_RULED_OUT * ~active)[:, :, None]
+        return np.asarray(self._frequencies(scores) * active)
+
+    @staticmethod
+    def _frequencies(scores: FloatArray) -> FloatArray:
+        contexts, actions, count = scores.shape
         best = scores.argmax(axis=1)
-        rows = np.repeat(np.arange(contexts), count) * actions + best.ravel()
-        frequency = np.bincount(rows, minlength=contexts * actions) / count
-        return np.asarray(frequency.reshape(contexts, actions) * active)
+        best += (np.arange(contexts) * actions)[:, None]
+        frequency = np.bincount(best.ravel(), minlength=contexts * actions) / count
+        return np.asarray(frequency.reshape(contexts, actions))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,8 +209,10 @@ class Conduct:
 
         ``available``: sets that the law is to keep to, one row each.
         """
-        law = np.empty((len(contexts), self.actions.count))
         limited = self.bounds is not None or available is not None
+        if isinstance(self.law, ThompsonLaw) and not limited and self._fits(contexts):
+            return self.law.everywhere(self.actions, contexts)
+        law = np.empty((len(contexts), self.actions.count))
         for part in context_chunks(len(contexts), self.actions.count):
             rows = contexts[part]
             active, pairs = self._active(rows), self.actions.pairs(rows)
@@ -235,6 +245,10 @@ class Conduct:
                 found = self._limited(scores.copy(), rows, active, available)
                 law[part] += found * served[:, None] / len(chosen)
         return law
+
+    def _fits(self, contexts: FloatArray) -> bool:
+        """Whether they are one chunk."""
+        return 0 < len(contexts) * self.actions.count <= CHUNK_PAIRS
 
     def _active(self, rows: FloatArray) -> BoolArray:
         if isinstance(self.law, ThompsonLaw):
@@ -312,9 +326,8 @@ class Conduct:
         prices = stored.get("prices")
         if prices is None:
             return cls(actions, law, tests, bounds)
-        found = np.array(prices, dtype=np.float64)
-        found[np.abs(found) < 1e-60] = 0.0  # 0, or far from subnormal, as all numbers of a device
-        if found.shape != (actions.count,) or not (np.abs(found) <= _DEAREST).all():
+        found = numbers_of(prices, actions.count)
+        if not (np.abs(found) <= _DEAREST).all():
             raise ConfigurationError("prices are one finite number an action")
         return cls(actions, law, tests, bounds, found)
 

@@ -12,11 +12,11 @@ from capri.experiments.cells import Cell
 from capri.experiments.play import Record, play
 from capri.experiments.players import CAPRI, Player, read_player
 from capri.experiments.study import Study, load_study
-from capri.experiments.toml import Given, Source
 from capri.experiments.worlds import World
 from capri.memory import PeakMemory
 from capri.privacy.promise import NOTHING
 from capri.rivals import BY_NAME, RIVAL_NAMES, Promise
+from capri.toml import Given, Source
 
 # CAPRI under each trust model, beside the rivals.
 CAPRI_NAMES = {"capri-joint": "joint", "capri-local": "local"}

@@ -10,7 +10,6 @@ from capri.environments import Environment, TabularEnvironment, public_pool, ran
 from capri.epoch.scale import checked_scale
 from capri.errors import ConfigurationError
 from capri.experiments import public_rows
-from capri.experiments.toml import Given
 from capri.experiments.views import SUGGESTED, UNTOLD
 from capri.experiments.worlds import Told, World, build_kernel, holds_rows, is_raw, read_kernel
 from capri.joint.policy import Capri
@@ -24,6 +23,7 @@ from capri.rivals.features import FEATURE_NAMES
 from capri.rivals.fixed import BEST_FIXED, FixedPlay, best_fixed_action
 from capri.simulation import Policy
 from capri.streams import CONTEXT_LAW
+from capri.toml import Given
 
 CAPRI = "capri"
 PLAYER_NAMES = (CAPRI, *RIVAL_NAMES, BEST_FIXED)

@@ -6,9 +6,9 @@ import numpy as np
 
 from capri.environments import Environment
 from capri.errors import ConfigurationError
-from capri.experiments.toml import Given
 from capri.learners.start import Prior
 from capri.streams import PUBLIC_ROWS
+from capri.toml import Given
 
 KEYS = ("public_rows", "rows_of")
 # Of the world itself, or of one in which every reward has the other sign.

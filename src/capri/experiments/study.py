@@ -13,9 +13,9 @@ from typing import Any, final
 from capri.errors import ConfigurationError
 from capri.experiments.cells import Cell, code_digest
 from capri.experiments.players import Player, misfit, read_epsilons, read_player
-from capri.experiments.toml import Given, Source, is_whole, to_toml
 from capri.experiments.worlds import DIGEST, World, read_world
 from capri.privacy.budget import Budget
+from capri.toml import Given, Source, is_whole, to_toml
 
 _SHIPPED = resources.files("capri") / "studies"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")

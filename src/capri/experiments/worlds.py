@@ -30,7 +30,6 @@ from capri.environments import (
 from capri.environments.published import DUBEY_LENGTHSCALE, dubey_world, usca_world
 from capri.environments.untold import kernel_of_dimension
 from capri.errors import ConfigurationError
-from capri.experiments.toml import Given
 from capri.kernels import (
     KERNEL_NAMES,
     RBF,
@@ -43,6 +42,7 @@ from capri.kernels import (
 )
 from capri.kernels import from_dict as kernel_from_dict
 from capri.spaces import Actions, VaryingActions
+from capri.toml import Given
 
 
 @dataclass(frozen=True, kw_only=True)

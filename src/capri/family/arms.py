@@ -6,7 +6,7 @@ its indicator. Columns of arms that are no longer offered keep their blocks: wha
 says what is common to all.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,9 @@ class ArmBasis(Span):
     context: Factor
     offered: IntArray
     arms: int
+    _memory: dict[str, tuple[FloatArray, FloatArray]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def columns(self) -> int:
@@ -72,11 +75,26 @@ class ArmBasis(Span):
 
     def values(self, pairs: FloatArray, weights: FloatArray) -> FloatArray:
         """``v(w)^T weights`` of all arms of each context: one product per context."""
-        count = weights.shape[1]
-        blocks = weights.reshape(self.arms, self.width, count)[self.offered]
-        u = self.context(pairs[:, 0, : self.context.columns])
-        found = row_by_row(u, np.concatenate(blocks, axis=1))
-        return found.reshape(len(pairs), len(self.offered), count)
+        return self._values(pairs[:, 0, : self.context.columns], weights)
+
+    def values_at(
+        self, actions: Actions, contexts: FloatArray, coefficients: FloatArray
+    ) -> FloatArray:
+        """The same from contexts alone: what is offered is known."""
+        return self._values(actions.own(contexts), coefficients)
+
+    def _values(self, contexts: FloatArray, weights: FloatArray) -> FloatArray:
+        found = row_by_row(self.context(contexts), self._side_by_side(weights))
+        return found.reshape(len(contexts), len(self.offered), weights.shape[1])
+
+    def _side_by_side(self, weights: FloatArray) -> FloatArray:
+        """The blocks of what is offered, beside each other; those of the last law are kept."""
+        found = self._memory.get("blocks")
+        if found is None or found[0] is not weights:
+            blocks = weights.reshape(self.arms, self.width, weights.shape[1])[self.offered]
+            # One assignment: whoever reads at the same time gets what belongs together.
+            found = self._memory["blocks"] = weights, np.concatenate(blocks, axis=1)
+        return found[1]
 
     def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
         """0: what is left out is part of what rewards do not tell, and measured as noise."""

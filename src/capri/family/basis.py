@@ -80,10 +80,20 @@ class ProductBasis(Span):
         """
         if self.table is None:
             return np.asarray(self.rows(pairs) @ weights)
-        columns, count = self.context.columns, weights.shape[1]
-        u = self.context(pairs[:, 0, :columns])
-        found = row_by_row(u, self._brackets(weights))
-        return found.reshape(len(pairs), len(self.table), count)
+        return self._values(pairs[:, 0, : self.context.columns], weights)
+
+    def values_at(
+        self, actions: Actions, contexts: FloatArray, coefficients: FloatArray
+    ) -> FloatArray:
+        """The same from contexts alone, where all have the same actions."""
+        if self.table is None:
+            return super().values_at(actions, contexts, coefficients)
+        return self._values(actions.own(contexts), coefficients)
+
+    def _values(self, contexts: FloatArray, weights: FloatArray) -> FloatArray:
+        assert self.table is not None
+        found = row_by_row(self.context(contexts), self._brackets(weights))
+        return found.reshape(len(contexts), len(self.table), weights.shape[1])
 
     def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
         """0: what is left out is part of what rewards do not tell, and measured as noise."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.features import row_by_row
 from capri.kernels import Kernel, from_dict
+from capri.kernels.near import Near
 
 # Standard scores beyond are cut: one odd row must not stretch every distance.
 FARTHEST_SCORE = 4.0
@@ -28,7 +30,10 @@ class Scores:
     def __call__(self, rows: FloatArray) -> FloatArray:
         """The scores of each row, by itself."""
         with np.errstate(over="ignore"):
-            scores = np.clip((rows - self.centre) * self.rate, -FARTHEST_SCORE, FARTHEST_SCORE)
+            scores = rows - self.centre
+            scores *= self.rate
+        np.maximum(scores, -FARTHEST_SCORE, out=scores)
+        np.minimum(scores, FARTHEST_SCORE, out=scores)
         return scores if self.axes is None else row_by_row(scores, self.axes)
 
 
@@ -57,12 +62,16 @@ class Factor:
 
     def __call__(self, rows: FloatArray) -> FloatArray:
         """``u`` of each row; it does not depend on the rows beside it, to the bit."""
-        found = np.empty((len(rows), self.width))
+        found = np.empty((len(rows), len(self.offset) + 1))
         found[:, 0] = 1.0
-        if self.width > 1:
-            values = self.kernel(self.scores(rows), self.pivots)
-            found[:, 1:] = row_by_row(values, self.transform) - self.offset
+        if len(self.offset):
+            values = row_by_row(self._near(self.scores(rows)), self.transform)
+            np.subtract(values, self.offset, out=found[:, 1:])
         return found
+
+    @cached_property
+    def _near(self) -> Near:
+        return Near(self.kernel, self.pivots)
 
     def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """As JSON values and arrays."""

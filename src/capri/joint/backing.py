@@ -22,7 +22,7 @@ from capri.errors import HorizonError, PrivacyLeakWarning, StorageError
 from capri.joint.changes import Changes
 from capri.joint.desk import Desk, Visits
 from capri.joint.planner import Planner
-from capri.joint.progress import Progress, UnderWay
+from capri.joint.progress import Progress, UnderWay, end_by_clock
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
 from capri.learners.presets import checked_options
@@ -171,12 +171,22 @@ class Backing:
         return decisions, kept
 
     def _is_due(self, decisions: Decisions) -> bool:
-        """Whether these decisions have passed a slot at which something is to be done."""
+        """Whether these decisions have passed a slot at which something is to be done.
+
+        Where many processes decide, the one that fills the slot goes ahead: if all did, each would
+        compute the same. The others look by themselves a little later, should nothing come of it.
+        """
         view = self._keeper.view
         due = [epoch.closes for epoch in view.waiting if epoch.closes is not None]
         if view.newest is not None:
-            due.append(view.newest.first + view.newest.length * 7 // 8 - 1)
-        return len(decisions) > 0 and int(decisions.number.max()) >= min(due, default=0)
+            margin = self._keeper.margin(view.newest)
+            due.append(view.newest.first + view.newest.length - margin - 1)
+        if len(decisions) == 0:
+            return False
+        first, last = int(decisions.number.min()), int(decisions.number.max())
+        if self.shelf.database.single_writer or not due:
+            return last >= min(due, default=0)
+        return any(first <= slot <= last for slot in due)
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Store rewards; a status for each."""
@@ -261,6 +271,7 @@ class Backing:
         issued, view = self._keeper.survey_only()
         newest = max((epoch.number for epoch in view.epochs), default=0)
         released = view.epochs[0].number - 1 if view.epochs else len(self._keeper.course.records)
+        lasts = self._keeper.problem.rewards.epoch_time
         return Progress(
             decided=issued,
             released=released,
@@ -272,6 +283,7 @@ class Backing:
                     open=epoch.number == newest and epoch.last is None,
                     closes=epoch.closes,
                     closes_at=epoch.closes_at,
+                    ends_at=end_by_clock(epoch.began, lasts) if epoch.last is None else None,
                 )
                 for epoch in view.epochs
                 if epoch.accepts and epoch.first <= issued

@@ -61,6 +61,17 @@ class Visits:
         return len(self.rows)
 
 
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Decisions that lack nothing but their numbers, and what is stored of them."""
+
+    law: int
+    epoch: int
+    played: Played
+    kept: BoolArray
+    blobs: list[bytes]
+
+
 class Desk:
     """Serves the visits of one process."""
 
@@ -80,6 +91,7 @@ class Desk:
         self._retention, self._now = retention, now
         self.slots = SlotBook(shelf, keeper, streams, horizon)
         self._order = 0
+        self._last: Slots | None = None  # what was played last, most likely the next one, too
 
     # -- deciding ---------------------------------------------------------------------------------
 
@@ -92,9 +104,10 @@ class Desk:
             try:
                 if self.slots.leased and (wanted := self.wanted(visits)):
                     slots = self.slots.take(view, wanted)
+                ahead = self._ahead(view, visits, slots)
                 decisions, kept, filled = self._shelf.database.write(
-                    lambda transaction, view=view, slots=slots: self._decide(  # type: ignore[misc]
-                        transaction, view, visits, slots
+                    lambda transaction, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
+                        transaction, view, visits, slots, ahead
                     )
                 )
                 self.slots.give_back(slots, filled)
@@ -129,7 +142,12 @@ class Desk:
         return len(keys) - len([expires for _, expires in known if expires > now])
 
     def _decide(
-        self, transaction: Transaction, view: View, visits: Visits, leased: Slots | None
+        self,
+        transaction: Transaction,
+        view: View,
+        visits: Visits,
+        leased: Slots | None,
+        ahead: _Drawn | None,
     ) -> tuple[Decisions, BoolArray, int]:
         """Decisions, which visits were kept, and how many slots were filled."""
         issued, generation = transaction.join_epochs(
@@ -143,7 +161,9 @@ class Desk:
             known = self._shelf.known_keys(transaction, sorted(set(visits.keys)), self._now())
             seen: set[str] = set(known)
             fresh = np.array(_first_of_each(visits.keys, seen), dtype=np.int64)
-        played, numbers, epoch, kept = self._play(transaction, view, visits, fresh, issued, leased)
+        played, numbers, epoch, kept = self._play(
+            transaction, view, visits, fresh, issued, leased, ahead
+        )
         if visits.keys is None:
             assert played is not None
             return self._decisions(view, numbers, epoch, played), kept, len(played)
@@ -164,24 +184,62 @@ class Desk:
         fresh: IntArray,
         issued: int,
         leased: Slots | None,
+        ahead: _Drawn | None,
     ) -> tuple[Played | None, IntArray, int, BoolArray]:
-        """Draw and store decisions for visits that have none yet."""
+        """Store decisions for visits that have none yet; drawn now where that was not done."""
         none = np.empty(0, dtype=np.int64)
         if len(fresh) == 0:
             return None, none, 0, np.ones(len(visits), dtype=np.bool_)
         if self.slots.leased and (leased is None or len(leased.numbers) < len(fresh)):
             raise OvertakenError  # a key has expired since it was looked up
         slots = leased or self.slots.at(view, issued, len(fresh))
+        self._last = slots
+        drawn = ahead
+        if drawn is None or (drawn.law, drawn.epoch) != (slots.law, slots.epoch.number):
+            limit, within = self._problem.limit, None
+            users = None if visits.users is None else _at(visits.users, fresh)
+            if limit is not None and users is not None and self._keeper.mode_of(view).contributes:
+                within = self._shelf.reserve(transaction, users, slots.epoch.number, limit)
+            drawn = self._draw(view, visits, fresh, slots, within)
+        numbers = np.array(slots.numbers[: len(drawn.played)], dtype=np.int64)
+        self._shelf.write_decisions(transaction, numbers, drawn.blobs)
+        if leased is None:
+            self.slots.count(transaction, view, slots, len(numbers))
+        return drawn.played, numbers, slots.epoch.number, drawn.kept
+
+    def _ahead(self, view: View, visits: Visits, leased: Slots | None) -> _Drawn | None:
+        """Decisions drawn before their transaction, by the law that the last one played.
+
+        Whoever else writes waits for a transaction, so it had better be short. Where the slots turn
+        out to be of another law, which is a public event, these are thrown away. Whose visit counts
+        and which keys are new is known inside only; simulations draw in one order.
+        """
+        slots = leased or self._last
+        inside = visits.keys is not None or visits.users is not None or visits.wanted is not None
+        if slots is None or inside or self._streams.simulated:
+            return None
+        try:
+            return self._draw(view, visits, np.arange(len(visits)), slots, None)
+        except _NotLoadedError:
+            return None
+
+    def _draw(
+        self,
+        view: View,
+        visits: Visits,
+        fresh: IntArray,
+        slots: Slots,
+        within: BoolArray | None,
+    ) -> _Drawn:
+        """Decisions for some of the visits, by the law of these slots."""
         chooser = self._keeper.chooser_if_loaded(slots.law)
         if chooser is None:
             raise _NotLoadedError(slots.law)
         everybody = len(fresh) == len(visits)
         rows = visits.rows if everybody else visits.rows[fresh]
         valid = visits.valid if everybody or visits.valid is None else visits.valid[fresh]
-        mode, limit, within = self._keeper.mode_of(view), self._problem.limit, None
         users = None if visits.users is None else _at(visits.users, fresh)
-        if limit is not None and users is not None and mode.contributes:
-            within = self._shelf.reserve(transaction, users, slots.epoch.number, limit)
+        mode = self._keeper.mode_of(view)
         problem = self._keeper.problem_of(view, slots.epoch.number)
         logged = visits.logged if everybody or visits.logged is None else visits.logged[fresh]
         uniform = self._streams.actions.random(len(rows))
@@ -197,12 +255,9 @@ class Desk:
             rows, place, actions = rows[kept], place[kept], actions[kept]
             propensity, status = propensity[kept], status[kept]
         played = Played(status, place, actions, propensity, problem.actions.chosen(rows, actions))
-        numbers = np.array(slots.numbers[: len(rows)], dtype=np.int64)
         kept_rows = played if mode.active else _apart(played, served.weights)
-        self._shelf.write_decisions(transaction, numbers, owned(kept_rows.blobs(), users))
-        if leased is None:
-            self.slots.count(transaction, view, slots, len(rows))
-        return played, numbers, slots.epoch.number, kept
+        blobs = owned(kept_rows.blobs(), users)
+        return _Drawn(slots.law, slots.epoch.number, played, kept, blobs)
 
     def _load(self, law: int) -> None:
         """Read a law; one that is gone belongs to a view that is over."""

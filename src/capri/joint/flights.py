@@ -17,7 +17,7 @@ from capri.epoch.decide import Chooser, RewardStatus
 from capri.epoch.plan import EpochPlan
 from capri.errors import ConfigurationError, HorizonError
 from capri.joint.operated import Operated
-from capri.joint.progress import Progress, UnderWay
+from capri.joint.progress import Progress, UnderWay, end_by_clock
 
 
 class Flights(Operated):
@@ -45,6 +45,7 @@ class Flights(Operated):
         """How far it has come; all of it is public."""
         if self._backing is not None:
             return self._backing.progress()
+        lasts = self._problem.rewards.epoch_time
         with self._lock:
             return Progress(
                 decided=self._decided,
@@ -57,6 +58,7 @@ class Flights(Operated):
                         open=epoch is self._open,
                         closes=epoch.closes,
                         closes_at=epoch.deadline,
+                        ends_at=end_by_clock(epoch.began, lasts) if epoch is self._open else None,
                     )
                     for epoch in self._flights
                 ),

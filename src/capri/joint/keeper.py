@@ -187,7 +187,6 @@ class Keeper(PublicRecord):
             raise
         self.unclean = True  # also if the anchor is away now
         self.shelf.note()  # at once: from here on an older copy would release these data again
-        self.clean()
 
     def clean_log(self) -> None:
         """On opening: a process that died after a release may have left its log as it was."""

@@ -1,6 +1,8 @@
 """Drafts made in a process of their own: while one is computed, requests keep the interpreter.
 
 A thread would do for small problems, and does until a draft has taken longer than :data:`LONG`.
+The process is then started, and not waited for any longer than that draft took: users play an old
+law meanwhile.
 Only public values cross the pipe: a course, a release, and the draft that comes back. The process
 ends when its input does, so it does not outlive a policy that was killed by more than a draft.
 
@@ -14,7 +16,9 @@ import pickle
 import subprocess
 import sys
 from contextlib import suppress
+from math import inf
 from pathlib import Path
+from select import select
 from time import perf_counter
 from typing import IO, Any
 
@@ -27,8 +31,11 @@ from capri.privacy.randomness import Streams
 # Seconds of computing in this process after which another one is worth its start.
 LONG = 0.1
 _LENGTH = 8
+Parts = list[bytes | bytearray | memoryview]
 # What the other process says where it has no draft: it cannot read the order, or it failed at it.
-_UNREAD, _FAILED = b"unread", b"failed"
+_UNREAD: Parts = [b"unread"]
+_FAILED: Parts = [b"failed"]
+_THERE: Parts = [b"there"]
 # Under no name of ours: a sampler of the caller's __main__ must not be found as another function.
 _COMMAND = "__import__('capri.joint.workshop', fromlist=['main']).main()"
 
@@ -39,11 +46,21 @@ class Workshop:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
+        self.took = 0.0  # seconds that the last draft was waited for
         self.apart = False  # whether drafts are worth a process
         self._portable = True  # whether the other process can read the problem: it may hold code
+        self._answers = False  # whether it has said that it is there
+        self._patience = inf  # seconds that the last draft took here
 
     def make(self, course: Course, task: Task, played: int, streams: Streams) -> Draft:
         """A draft from a branch of the course."""
+        started = perf_counter()
+        try:
+            return self._made(course, task, played, streams)
+        finally:
+            self.took = perf_counter() - started
+
+    def _made(self, course: Course, task: Task, played: int, streams: Streams) -> Draft:
         if self.apart and self._portable and not streams.simulated:
             found = self._made_apart(course, task, played)
             if found is not None:
@@ -52,16 +69,20 @@ class Workshop:
                 raise StorageError("the policy was closed while it planned")
         started = perf_counter()
         draft = drafted(course, task, played)
-        self.apart |= perf_counter() - started > LONG
+        self._patience = perf_counter() - started
+        if self._patience > LONG and not self.apart and not streams.simulated:
+            self.apart = True
+            self._started()
         return draft
 
     def _made_apart(self, course: Course, task: Task, played: int) -> Draft | None:
         """The same by the other process; None where that cannot be."""
         own, course._draws = course._draws, Streams(None)  # our own draws stay here
         try:
-            order = pickle.dumps((course, task, played))
+            order = _in_parts((course, task, played))
         except Exception:  # whatever a sampler of contexts is made of
             self._portable = False
+            self.close()
             return None
         finally:
             course._draws = own
@@ -69,9 +90,11 @@ class Workshop:
             process = self._started()
             assert process.stdin is not None
             assert process.stdout is not None
+            if not self._is_there(process.stdout):
+                return None
             send(process.stdin, order)
             answer = receive(process.stdout)
-            draft = None if answer in (_UNREAD, _FAILED) else pickle.loads(answer)
+            draft = None if answer in (_UNREAD, _FAILED) else _whole(answer)
         except Exception:  # it has ended, or what it sent cannot be read
             self.close()
             return None
@@ -80,8 +103,18 @@ class Workshop:
             self.close()
         return draft
 
+    def _is_there(self, pipe: IO[bytes]) -> bool:
+        """Whether the process has started; whoever made a short draft does not wait for it."""
+        if not self._answers:
+            waited = None if self._patience == inf else self._patience
+            if not select([pipe], [], [], waited)[0]:
+                return False
+            self._answers = receive(pipe) == _THERE
+        return self._answers
+
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
+            self._answers = False
             home = str(Path(__file__).parents[2])
             paths = filter(None, [home, os.environ.get("PYTHONPATH")])
             limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
@@ -122,18 +155,44 @@ def _at_home(draft: Draft, problem: Problem, streams: Streams) -> Draft:
     return draft
 
 
-def send(pipe: IO[bytes], content: bytes) -> None:
-    """Bytes after their length."""
-    pipe.write(len(content).to_bytes(_LENGTH) + content)
+def _in_parts(content: Any) -> Parts:
+    """A pickle, and apart from it the arrays: copying them would keep the interpreter busy."""
+    arrays: list[pickle.PickleBuffer] = []
+    parts: Parts = [pickle.dumps(content, protocol=5, buffer_callback=arrays.append)]
+    return parts + [array.raw() for array in arrays]
+
+
+def _whole(parts: Parts) -> Any:
+    """The inverse of :func:`_in_parts`."""
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def send(pipe: IO[bytes], parts: Parts) -> None:
+    """Some bytes, each after their length, all after their number."""
+    pipe.write(len(parts).to_bytes(_LENGTH))
+    for part in parts:
+        pipe.write(len(part).to_bytes(_LENGTH))
+        pipe.write(part)
     pipe.flush()
 
 
-def receive(pipe: IO[bytes]) -> bytes:
+def receive(pipe: IO[bytes]) -> Parts:
     """The inverse of :func:`send`; the end of the pipe is an error."""
-    head = pipe.read(_LENGTH)
-    content = pipe.read(int.from_bytes(head)) if len(head) == _LENGTH else b""
-    if not content:
-        raise EOFError
+    return [_read(pipe, _read_number(pipe)) for _ in range(_read_number(pipe))]
+
+
+def _read_number(pipe: IO[bytes]) -> int:
+    return int.from_bytes(_read(pipe, _LENGTH))
+
+
+def _read(pipe: IO[bytes], length: int) -> bytearray:
+    content = bytearray(length)  # arrays that are made of it may be written to
+    view, done = memoryview(content), 0
+    while done < length:
+        count = pipe.readinto(view[done:])  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError
+        done += count
     return content
 
 
@@ -143,17 +202,18 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        send(answers, _THERE)
         while True:
             send(answers, _answered(receive(sys.stdin.buffer)))
 
 
-def _answered(order: bytes) -> bytes:
+def _answered(order: Parts) -> Parts:
     """A draft in bytes, or why there is none."""
     try:
-        parts = pickle.loads(order)
+        parts = _whole(order)
     except Exception:  # code of the caller that is not to be found here
         return _UNREAD
     try:
-        return pickle.dumps(drafted(*parts))
+        return _in_parts(drafted(*parts))
     except Exception:  # met again where it can be told, see above
         return _FAILED

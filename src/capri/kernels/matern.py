@@ -28,12 +28,12 @@ def shape(distance: FloatArray, nu: float) -> None:
     if nu >= LARGE_ORDER:
         _large_order(distance, nu)
     elif (nu - 0.5).is_integer():
-        _half_integer(distance, int(nu - 0.5))
+        half_integer(distance, int(nu - 0.5))
     else:
         _bessel(distance, nu)
 
 
-def _half_integer(distance: FloatArray, order: int) -> None:
+def half_integer(distance: FloatArray, order: int) -> None:
     """``exp(-z) sum_i b_i z^i`` with ``z = sqrt(2 nu) r`` and ``nu = order + 1/2``."""
     z = np.multiply(distance, math.sqrt(2 * order + 1), out=distance)
     np.minimum(z, DEAD, out=z)

@@ -44,6 +44,7 @@ from capri.local.gathering import Gathering, ReportStatus
 from capri.local.intake import are_reports, by_size, judge
 from capri.local.promised import PromisedAggregator
 from capri.local.saved import Draws
+from capri.local.summing import EpochSum, open_for
 from capri.privacy.budget import Budget
 from capri.privacy.mixing import Shuffle
 from capri.schedule import Schedule
@@ -302,6 +303,28 @@ class LocalCapri(PromisedAggregator):
             self._settle(now)
             start += end
         return statuses
+
+    def receive_sum(self, told: EpochSum) -> None:
+        """Take up what ``capri aggregate`` made of an epoch's reports, and end the epoch.
+
+        Which tokens are in a sum is not known here, so it is all there is of its bundle: reports
+        that were received one by one before are refused to be mixed with it, later ones are stale.
+        """
+        with self._lock:
+            now = self._now()
+            self._settle(now)
+            gathering = open_for(told, self._flights)
+            if self._horizon is not None and self._accepted + told.accepted > self._horizon:
+                raise HorizonError(
+                    f"{told.accepted} reports, and {self._horizon - self._accepted} of the horizon "
+                    "are left"
+                )
+            if told.accepted:
+                gathering.add_sum(told.total, told.accepted)
+                self._received += told.accepted
+                self._accepted += told.accepted
+                self._ending = gathering is self._newest
+                self._settle(now)
 
     # -- epochs -----------------------------------------------------------------------------------
 

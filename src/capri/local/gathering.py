@@ -18,7 +18,7 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.storage import Arrays, plan_from_state, plan_state
 from capri.kernels import Kernel
 from capri.local import wire
-from capri.privacy.directions import DIRECTION_UNITS, direction_sum
+from capri.privacy.directions import DIRECTION_UNITS, Words, direction_sum
 from capri.privacy.promise import Randomizer
 
 # Honest Gaussian reports lie farther out than this many deviations with probability e^-800.
@@ -70,7 +70,7 @@ class Gathering:
 
     def judge(self, rows: wire.Messages) -> IntArray:
         """The status of reports of the right size to this bundle, in their order."""
-        sensible, tokens = self._sensible(rows), _tokens(rows)
+        sensible, tokens = self.sensible(rows), _tokens(rows)
         statuses = np.where(sensible, _ACCEPTED, _MALFORMED)
         distinct = set(tokens)
         if len(distinct) == len(tokens) and distinct.isdisjoint(self.tokens):  # nearly always
@@ -83,7 +83,7 @@ class Gathering:
             fresh.add(token)
         return statuses
 
-    def _sensible(self, rows: wire.Messages) -> BoolArray:
+    def sensible(self, rows: wire.Messages) -> BoolArray:
         """Whether the payload is one that a device could have sent.
 
         A sphere report names a direction, so it moves the sum by one unit vector of the known
@@ -99,16 +99,22 @@ class Gathering:
 
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
-        payload = wire.payload_of(rows, self._randomizer)
-        if self.plan.sphere is not None:
-            number = payload[:, 0]
-            self.total += direction_sum(
-                wire.tokens_of(rows), number // 2, 1 - 2 * (number % 2), len(self.total)
-            )
-        else:
-            self.total += payload.sum(axis=0)
+        self.total += self.sum_of(wire.tokens_of(rows), wire.payload_of(rows, self._randomizer))
         self.tokens.update(_tokens(rows))
         self.unread += len(rows)
+
+    def sum_of(self, tokens: Words, payload: IntArray) -> IntArray:
+        """What reports add up to, in exact integers and any order the same."""
+        if self.plan.sphere is None:
+            return np.asarray(payload.sum(axis=0))
+        number = payload[:, 0]
+        return direction_sum(tokens, number // 2, 1 - 2 * (number % 2), self.plan.dimension)
+
+    def add_sum(self, total: IntArray, count: int) -> None:
+        """What reports that were added up elsewhere come to: all there will be of this bundle."""
+        self.total += total
+        self.unread += count
+        self.closed = True
 
     # -- readings ---------------------------------------------------------------------------------
 

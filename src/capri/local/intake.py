@@ -32,6 +32,12 @@ def are_reports(rows: wire.Messages, randomizer: Randomizer) -> BoolArray:
     return np.asarray((rows[:, 0] == wire.MAGIC) & (rows[:, 1] == kind) & wire.sound(rows))
 
 
+def to_bundle(rows: wire.Messages, digest: bytes) -> BoolArray:
+    """Which rows answer the bundle of this digest, of which reports carry 8 bytes."""
+    words = np.ascontiguousarray(rows[:, wire.DIGEST]).view("<u8")[:, 0]
+    return np.asarray(words == _words([digest[:8]])[0])
+
+
 def judge(
     rows: wire.Messages,
     undamaged: BoolArray,

@@ -50,7 +50,19 @@ class SavedAggregator(PublicFace):
     _observed: Observed | None
     _accepted: int
     _received: int
+    _due: int
     _began: float | None
+
+    @property
+    def reports(self) -> int:
+        """How many reports counted so far, to whichever bundle: public."""
+        return self._accepted
+
+    @property
+    def epoch(self) -> tuple[int, int, int]:
+        """Number of the newest bundle, reports since, and how many of them end its epoch."""
+        with self._lock:
+            return self._opened, self._received, self._due
 
     @abstractmethod
     def __init__(self, **settings: Any) -> None:

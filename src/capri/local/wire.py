@@ -10,12 +10,11 @@
 All numbers are little-endian. A sphere report has 32 bytes whatever the dimension.
 """
 
-from zlib import crc32
-
 import numpy as np
 from numpy.typing import NDArray
 
 from capri.arrays import IntArray
+from capri.local.checksums import checksums
 from capri.privacy.directions import Words
 from capri.privacy.promise import Randomizer
 
@@ -50,10 +49,7 @@ def pack(randomizer: Randomizer, digest: bytes, tokens: Words, payload: IntArray
 
 
 def _checksums(messages: Messages) -> bytes:
-    size = messages.shape[1]
-    data = memoryview(messages.tobytes())
-    sums = [crc32(data[start : start + size - _CHECK]) for start in range(0, len(data), size)]
-    return np.array(sums, dtype="<u4").tobytes()
+    return checksums(messages[:, :-_CHECK]).astype("<u4").tobytes()
 
 
 def sound(messages: Messages) -> NDArray[np.bool_]:

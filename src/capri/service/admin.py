@@ -33,6 +33,7 @@ class Admin:
             await asyncio.to_thread(self._policy.replace_actions, actions)
         except ConfigurationError as problem:
             raise RefusalError(422, str(problem), "actions") from None
+        self._facts.forget()
         return Answer(encode({"status": "accepted", "effective": "from the next epoch on"}))
 
     async def mode(self, call: Call) -> Answer:

@@ -7,6 +7,7 @@ fail all the same, the others are done by themselves.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from msgspec import UNSET
 
 from capri.cells import number_or_missing
@@ -100,7 +101,7 @@ class Clerk:
         keyed = self._policy.problem.rewards.rule.keyed
         statuses = self._policy.update_many(
             [item.id for item in items],
-            [number_or_missing(item.reward) for item in items],
+            np.array([number_or_missing(item.reward) for item in items], dtype=np.float64),
             keys=[item.key or "" for item in items] if keyed else None,
         )
         return [_REWARDED[status] for status in statuses.tolist()]
@@ -123,12 +124,11 @@ def _answers(made: Decisions, visits: Sequence[Visit], marks: Sequence[Marks]) -
     """Decisions by names."""
     epochs = [made.epoch] * len(made) if made.epochs is None else made.epochs.tolist()
     names = made.names if made.called is None else None
-    indices = made.action_index.tolist()
     answers = []
-    for place, (number, index, propensity, status, epoch, visit, mark) in enumerate(
+    for place, (text, index, propensity, status, epoch, visit, mark) in enumerate(
         zip(
-            made.number.tolist(),
-            indices,
+            made.ids.listed(made.number.tolist()),
+            made.action_index.tolist(),
             made.propensity.tolist(),
             made.status.tolist(),
             epochs,
@@ -138,9 +138,7 @@ def _answers(made: Decisions, visits: Sequence[Visit], marks: Sequence[Marks]) -
         )
     ):
         name = made.name_of(place) if names is None else names[index]
-        answer = Decided(
-            made.ids.text(number), name or str(index), propensity, epoch, _VISITS[status], mark
-        )
+        answer = Decided(text, name or str(index), propensity, epoch, _VISITS[status], mark)
         if visit.detail:
             answer.index, answer.features = index, made.action[place].tolist()
         answers.append(answer)

@@ -5,14 +5,15 @@ cell that its column cannot hold gets a row all the same; what was wrong is told
 as marks, which name kinds and never values.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from math import isfinite, nan
+from operator import contains, itemgetter
 from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.cells import number_or_missing
 from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column
 
@@ -59,19 +60,20 @@ class ContextReader:
         """The rows of several contexts: those that are as declared column by column."""
         if len(contexts) < _FEW:
             return self._one_by_one(contexts)
-        sound = [
-            place
-            for place, context in enumerate(contexts)
-            if type(context) is dict and context.keys() == self._names
-        ]
+        sound: Sequence[int] = range(len(contexts))
+        if not self._all_declared(contexts):
+            sound = [
+                place
+                for place, context in enumerate(contexts)
+                if type(context) is dict and context.keys() == self._names
+            ]
+        whole = contexts if len(sound) == len(contexts) else [contexts[place] for place in sound]
         parts: list[FloatArray] = []
         for name, column, _ in self._columns:
-            cells = [contexts[place][name] for place in sound]
+            cells = list(map(itemgetter(name), whole))
             if isinstance(column, Numeric):
-                if not set(map(type, cells)) <= {float, int}:
-                    return self._one_by_one(contexts)
-                numbers = np.array([number_or_missing(cell) for cell in cells], dtype=np.float64)
-                if not np.isfinite(numbers).all():
+                numbers = _finite(cells)
+                if numbers is None:
                     return self._one_by_one(contexts)
                 parts.append(column.encode(numbers))
             elif any(self._checks[name](cell) is not None for cell in cells):
@@ -89,12 +91,29 @@ class ContextReader:
             rows[place], marks[place] = self.row(contexts[place])
         return rows, marks
 
+    def _all_declared(self, contexts: list[Any]) -> bool:
+        """Whether every context is a record with the declared columns and no others."""
+        if set(map(type, contexts)) != {dict} or set(map(len, contexts)) != {len(self._names)}:
+            return False
+        return all(all(map(contains, contexts, repeat(name))) for name in self._names)
+
     def _one_by_one(self, contexts: list[Any]) -> tuple[FloatArray, list[Marks]]:
         rows, marks = np.empty((len(contexts), self._dimension)), []
         for place, context in enumerate(contexts):
             rows[place], mark = self.row(context)
             marks.append(mark)
         return rows, marks
+
+
+def _finite(cells: list[Any]) -> FloatArray | None:
+    """Cells as numbers; None where one is no number, or none that a double holds."""
+    if not set(map(type, cells)) <= {float, int}:
+        return None
+    try:
+        numbers = np.array(cells, dtype=np.float64)
+    except OverflowError:
+        return None
+    return numbers if np.isfinite(numbers).all() else None
 
 
 def _check(column: Column) -> Callable[[Any], str | None]:

@@ -9,9 +9,19 @@ from capri.service.door import Answer, Call, Guard, refusal_of
 from capri.service.envelope import needed, read_many, read_one
 from capri.service.lane import Lane
 from capri.service.live import Live
-from capri.service.messages import Problem, RefusalError, Refused, RewardItem, Visit, encode
+from capri.service.messages import (
+    Decided,
+    Problem,
+    RefusalError,
+    Refused,
+    Rewarded,
+    RewardItem,
+    Visit,
+    encode,
+)
 
 _LIST = b"["
+_LONG = 32  # items of a list that goes its own way
 _SPACES = b" \t\r\n"
 
 
@@ -25,10 +35,19 @@ class Desk:
         self._plain = Lane("decide", clerk.decide, *most)
         self._keyed = Lane("decide-keyed", clerk.decide, *most)
         self._rewards = Lane("reward", clerk.reward, *most)
+        # Lists are worth computing while another one is on its way to the disk.
+        self._lists = Lane("decide-lists", clerk.decide, *most, threads=2)
+        self._reward_lists = Lane("reward-lists", clerk.reward, *most, threads=2)
 
     def stop(self) -> None:
         """End after what waits."""
-        for lane in (self._plain, self._keyed, self._rewards):
+        for lane in (
+            self._plain,
+            self._keyed,
+            self._rewards,
+            self._lists,
+            self._reward_lists,
+        ):
             lane.stop()
 
     # -- decisions --------------------------------------------------------------------------------
@@ -55,23 +74,25 @@ class Desk:
         outcomes: list[Any] = list(visits)
         plain: list[int] = []
         keyed: list[int] = []
+        needs = self._visit_needs
         for place, visit in enumerate(visits):
-            if isinstance(visit, Visit):
+            if type(visit) is not Visit:
+                continue
+            if needs or visit.user is not None:
                 try:
                     self._check_visit(visit)
                 except RefusalError as refusal:
                     outcomes[place] = refusal
-                else:
-                    (plain if visit.key is None else keyed).append(place)
-        for lane, places in ((self._plain, plain), (self._keyed, keyed)):
+                    continue
+            (plain if visit.key is None else keyed).append(place)
+        own = self._plain if len(plain) < _LONG else self._lists
+        for lane, places in ((own, plain), (self._keyed, keyed)):
             if places:
-                made = await lane.do([visits[place] for place in places])
-                for place, outcome in zip(places, made, strict=True):
-                    outcomes[place] = outcome
-        _raise_if_none_served(outcomes, [*plain, *keyed])
-        self._live.visits([_status(each) for each in outcomes])
+                await _do(lane, places, outcomes)
+        statuses, body = _told(outcomes, [*plain, *keyed], Decided)
+        self._live.visits(statuses)
         self._live.took("batches", time.perf_counter() - began)
-        return Answer(encode([_item(outcome) for outcome in outcomes]))
+        return Answer(body)
 
     def _check_visit(self, visit: Visit) -> None:
         if self._visit_needs:
@@ -103,29 +124,47 @@ class Desk:
         self._guard.admit(call.holder, max(1, len(items)))
         outcomes: list[Any] = list(items)
         places = []
+        needs = self._reward_needs
         for place, item in enumerate(items):
-            if isinstance(item, RewardItem):
+            if type(item) is not RewardItem:
+                continue
+            if needs:
                 try:
-                    needed(self._reward_needs, item)
+                    needed(needs, item)
                 except RefusalError as refusal:
                     outcomes[place] = refusal
-                else:
-                    places.append(place)
+                    continue
+            places.append(place)
         if places:
-            made = await self._rewards.do([items[place] for place in places])
-            for place, outcome in zip(places, made, strict=True):
-                outcomes[place] = outcome
-        _raise_if_none_served(outcomes, places)
-        self._live.rewards([_status(each) for each in outcomes])
+            lane = self._rewards if len(places) < _LONG else self._reward_lists
+            await _do(lane, places, outcomes)
+        statuses, body = _told(outcomes, places, Rewarded)
+        self._live.rewards(statuses)
         self._live.took("reward batches", time.perf_counter() - began)
-        return Answer(encode([_item(outcome) for outcome in outcomes]))
+        return Answer(body)
 
 
-def _raise_if_none_served(outcomes: list[Any], places: list[int]) -> None:
-    """Where everything that was asked of the store failed alike, the whole request has."""
+async def _do(lane: Lane, places: list[int], items: list[Any]) -> None:
+    """Have the items at some places done, and put what came of them there."""
+    if len(places) == len(items):
+        items[:] = await lane.do(items.copy())
+        return
+    made = await lane.do([items[place] for place in places])
+    for place, outcome in zip(places, made, strict=True):
+        items[place] = outcome
+
+
+def _told(outcomes: list[Any], places: list[int], kind: type) -> tuple[list[str], bytes]:
+    """The status of each item, and the answer.
+
+    Where everything that was asked of the store failed alike, the whole request has.
+    """
+    if set(map(type, outcomes)) == {kind}:  # nearly always
+        return [outcome.status for outcome in outcomes], encode(outcomes)
     made = [outcomes[place] for place in places]
     if made and all(isinstance(each, BaseException) for each in made):
         raise made[0]
+    return [_status(each) for each in outcomes], encode([_item(each) for each in outcomes])
 
 
 def _item(outcome: Any) -> Any:

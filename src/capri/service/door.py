@@ -5,8 +5,9 @@ expected is told to the log by the name of its type alone.
 """
 
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from msgspec import Struct
@@ -32,7 +33,11 @@ JSON = b"application/json"
 _log = logging.getLogger("capri.service")
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 # Headers that a proxy adds: behind one, "local" is everybody.
-_FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
+_FORWARDED = re.compile(
+    rb"(x-)?forwarded(-.*)?|via|x-real-ip|(x-)?(cluster-)?client-ip|(true|cf)-.*ip|x-original-.*"
+)
+# Headers that mean one thing: sent twice, a proxy and this service might read different ones.
+_ONCE = (b"host", b"authorization", b"content-length", b"content-type", b"transfer-encoding")
 _SAFE = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -45,7 +50,8 @@ class Call(Struct):
 
     holder: Holder
     body: bytes
-    query: bytes
+    query: bytes = b""
+    kind: bytes = JSON
 
 
 class Answer(Struct):
@@ -71,8 +77,11 @@ class Guard:
         self._buckets: dict[str, Bucket] = {}
         self._failures = Bucket(50.0)
 
-    def check_host(self, headers: Headers) -> None:
-        """Refuse names that are not ours, and proxies in front of a service without keys."""
+    def check_host(self, headers: Headers, *, foreign: bool = False) -> None:
+        """Refuse names that are not ours, and proxies in front of a service without keys.
+
+        ``foreign``: what is asked for is for the pages of other sites, too.
+        """
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name not in self._hosts:
@@ -80,11 +89,12 @@ class Guard:
                 421, "must be localhost or one of the hosts of [service] in the policy file", "Host"
             )
         if self._keys is None:
-            if any(name in headers for name in _FORWARDED):
+            if any(_FORWARDED.fullmatch(name) for name in headers):
                 raise RefusalError(
                     403, "a service without keys is for this machine alone: it answers no proxy"
                 )
-            if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+            other = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+            if other and not foreign:
                 raise RefusalError(403, "other sites may not ask a service without keys")
 
     def holder(self, headers: Headers, role: str | None) -> Holder:
@@ -114,9 +124,17 @@ class Door:
     """An endpoint as ASGI has it."""
 
     def __init__(
-        self, guard: Guard, handler: Handler, role: str | None, *, reads_body: bool = False
+        self,
+        guard: Guard,
+        handler: Handler,
+        role: str | None,
+        *,
+        reads_body: bool = False,
+        items: int = 1,
     ) -> None:
+        """``items``: what a request counts as; 0 where the handler counts what is in it."""
         self._guard, self._handler, self._role = guard, handler, role
+        self._items = items if role is not None else 0
         self._reads_body = reads_body
         self.method = "POST" if reads_body else "GET"
 
@@ -129,8 +147,12 @@ class Door:
         unread = self._reads_body
         try:
             headers: Headers = dict(scope["headers"])
+            if len(headers) < len(scope["headers"]):
+                _check_once(scope["headers"])
             self._guard.check_host(headers)
             holder = self._guard.holder(headers, self._role)
+            if self._items:
+                self._guard.admit(holder, self._items)
             body = b""
             if self._reads_body:
                 self._check_kind(headers)
@@ -166,6 +188,13 @@ class Door:
                 raise RefusalError(413, f"must not be larger than {largest} bytes", "body")
             if not message.get("more_body", False):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _check_once(given: Iterable[tuple[bytes, bytes]]) -> None:
+    names = [name for name, _ in given]
+    for name in _ONCE:
+        if names.count(name) > 1:
+            raise RefusalError(400, "must be sent once", name.decode().title())
 
 
 def answer_to(problem: BaseException) -> Answer:

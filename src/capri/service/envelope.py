@@ -50,6 +50,11 @@ _REWARD: dict[str, _Check] = {
     "key": _VISIT["key"],
 }
 _RULES: dict[type, dict[str, _Check]] = {Visit: _VISIT, RewardItem: _REWARD}
+# Items of the usual kind, of which reading by type has left nothing to be checked.
+_PLAIN: dict[type, Callable[[Any], bool]] = {
+    Visit: lambda item: item.key is None and item.user is None,
+    RewardItem: lambda item: item.key is None and item.id.isascii(),
+}
 _DECODERS: dict[type, tuple[Any, Any]] = {
     kind: (msgspec.json.Decoder(kind), msgspec.json.Decoder(list[kind]))  # type: ignore[valid-type]
     for kind in (Visit, RewardItem)
@@ -70,14 +75,17 @@ def read_one(body: bytes, kind: type[Item], deepest: int) -> Item:
 def read_many(body: bytes, kind: type[Item], deepest: int, most: int) -> list[Item | RefusalError]:
     """A list of items, each judged by itself."""
     check_depth(body, deepest)
+    usual = True
     try:
         items = _DECODERS[kind][1].decode(body)
     except _UNREAD:
-        items = _parsed(body)
+        items, usual = _parsed(body), False
     if not isinstance(items, list):
         raise RefusalError(422, "must be a list of objects", "body")
     if len(items) > most:
         raise RefusalError(413, f"at most {most} items may come at once", "body")
+    if usual and all(map(_PLAIN[kind], items)):  # their types say it all
+        return items
     return [_one_of_many(item, kind) for item in items]
 
 
@@ -142,7 +150,7 @@ def _whole(digits: str) -> int | float:
 
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _STRINGS = re.compile(rb'"[^"]*"')
-_BRACKETS = b"[]{}"
+_ALIKE = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
@@ -158,9 +166,14 @@ def check_depth(body: bytes, deepest: int) -> None:
         return
     if b"\\" in body:
         body = _ESCAPED.sub(b"", body)
+    letters = left = _STRINGS.sub(b"", body.translate(_ALIKE, _OTHERS))
+    for _ in range(deepest):  # every turn takes the innermost level away
+        left = left.replace(b"[]", b"")
+        if not left:
+            return
     depth = 0
-    for letter in _STRINGS.sub(b"", body.translate(None, _OTHERS)):
-        depth += 1 if letter in b"[{" else -1
+    for letter in letters:
+        depth += 1 if letter in b"[" else -1
         if depth > deepest:
             raise RefusalError(400, f"must not be nested deeper than {deepest} levels", "body")
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from capri.errors import ConfigurationError
 from capri.schema import Boolean, Categorical, Numeric
 from capri.schema.columns import Column
 from capri.schema.inference import inferred
@@ -12,6 +13,8 @@ from capri.service.sheets import guessed, read_sheet
 
 def example_file(sheet: Path, actions: Sequence[str], folder: Path) -> str:
     """The text of a policy file in a folder, for contexts like the rows of a sheet."""
+    if len(actions) < 2:
+        raise ConfigurationError("actions must be at least two names, with commas between them")
     columns = [
         inferred(name, guessed(cells))
         for name, cells in read_sheet(sheet).items()
@@ -25,6 +28,9 @@ def example_file(sheet: Path, actions: Sequence[str], folder: Path) -> str:
         name=_said(sheet.stem),
         sheet=_said(where),
         actions=_said(list(actions)),
+        first=_said(actions[0]),
+        last=_said(actions[-1]),
+        rule=_rule(columns[0]),
         context="\n".join(_column(column) for column in columns),
     )
 
@@ -33,12 +39,24 @@ def _said(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _rule(column: Column) -> str:
+    """What a column may be asked to hold, as an example."""
+    match column:
+        case Numeric():
+            wanted = f"[{(column.low + column.high) / 2:g}, inf]"
+        case Categorical():
+            wanted = _said(list(column.levels[:1]))
+        case _:
+            wanted = "true"
+    return f"{_said(column.name)} = {wanted}"
+
+
 def _column(column: Column) -> str:
     lines = ["[[context]]", f"name = {_said(column.name)}", f'kind = "{column.kind}"']
     match column:
         case Numeric():
-            lines.append(f"low = {column.low:g}  # what lies beyond the range is clipped to it")
-            lines.append(f"high = {column.high:g}")
+            lines.append(f"low = {column.low:.12g}  # what lies beyond the range is clipped to it")
+            lines.append(f"high = {column.high:.12g}")
         case Categorical():
             lines.append(f"levels = {_said(list(column.levels))}  # any other is one more level")
         case Boolean():
@@ -66,8 +84,9 @@ actions = {actions}
 public = {sheet}
 
 kernel = "auto"  # weighs what kinds of effects there are by the evidence of the releases
-model = "joint"  # one trusted curator; "local" adds noise to every single report instead
+model = "joint"  # one trusted curator; "local": devices decide, and report in private
 # horizon = 100000  # how many decisions there will be; left out: any number
+# anchor = "/elsewhere/anchor.json"  # knows how far the store has come: an old copy is refused
 
 [budget]  # what each user is promised
 epsilon = 1.0
@@ -82,6 +101,11 @@ rule = "first"  # of several rewards for one decision: first, last, sum or max
 # [users]  # with this, every request names its user; without, every user comes once
 # contributions = 10
 # contributions_per_epoch = 1
+
+# [limits]  # what every decision keeps to, whoever comes
+# floor = {{ {first} = 0.05 }}  # least probability
+# ceiling = {{ {last} = 0.5 }}  # most in any decision; share: most of all decisions together
+# allowed = {{ {last} = {{ {rule} }} }}  # to whom it is offered at all
 
 # [epoch]
 # time = "1 day"  # an epoch also ends when this much time has passed

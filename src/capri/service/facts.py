@@ -28,11 +28,12 @@ class Facts:
     ) -> None:
         """``expected``: looks for a forecast, which may be on its way."""
         self._policy, self._name, self._look_for = policy, name, expected
-        self._lock = Lock()
+        self._locks: dict[str, Lock] = {}
         self._known: dict[str, tuple[object, Any]] = {}
 
     def _once(self, name: str, state: object, compute: Callable[[], Any]) -> Any:
-        with self._lock:
+        """One figure at a time by itself: who asks for progress does not wait for estimates."""
+        with self._locks.setdefault(name, Lock()):
             known = self._known.get(name)
             if known is None or known[0] != state:
                 known = self._known[name] = (state, json_values(compute()))
@@ -49,13 +50,13 @@ class Facts:
 
     def forget(self) -> None:
         """Compute everything anew: an operator has changed something."""
-        with self._lock:
-            self._known.clear()
+        self._known.clear()
 
     @property
     def _state(self) -> object:
-        """What changes with a release, and with a new catalogue."""
-        return len(self._policy.epochs), id(self._policy.actions)
+        """What changes with a release, of shadow visits alone, too, and with a new catalogue."""
+        events = len(self._policy.ledger.events) if self._policy.budget is not None else 0
+        return len(self._policy.epochs), events, id(self._policy.actions)
 
     def policy(self) -> Any:
         """What it is, and how far it has come."""
@@ -91,10 +92,12 @@ class Facts:
             else {"epsilon": budget.epsilon, "delta": budget.delta},
             "horizon": policy.horizon,
             "reward_bound": problem.reward_bound,
+            "reward_range": [problem.scale.low, problem.scale.high],
             "rewards": problem.rewards.to_dict(),
             "users": None
             if limit is None
             else {"contributions": limit.total, "contributions_per_epoch": limit.per_epoch},
+            "limits": None if problem.limits is None else problem.limits.to_dict(),
             "context": schema.to_dict()["columns"],
             "actions": list(actions.names or ()),
             "features": None if actions.schema is None else list(actions.schema.features),

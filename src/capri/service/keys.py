@@ -88,6 +88,7 @@ class KeyRing:
         self._file = file
         self._state: tuple[int, int, int] | None = None
         self._looked = -_EVERY
+        self._told = False
         self._fixed = read_keys(os.environ.get(ENVIRONMENT, ""), ENVIRONMENT)
         self._keys = list(self._fixed)
         if file is not None and file.exists():
@@ -110,7 +111,7 @@ class KeyRing:
         return found
 
     def _look(self) -> None:
-        """Read the file again where it has changed; one that is damaged changes nothing."""
+        """Read the file again where it has changed; one that is damaged or gone changes nothing."""
         now = time.monotonic()
         if self._file is None or now - self._looked < _EVERY:
             return
@@ -118,8 +119,11 @@ class KeyRing:
         try:
             if self._stamp(self._file) != self._state:
                 self._read(self._file)
+            self._told = False
         except (OSError, ConfigurationError) as problem:
-            _log.warning("keys stay as they were: %s", type(problem).__name__)
+            if not self._told:  # once, not with every look
+                _log.warning("keys stay as they were: %s", type(problem).__name__)
+            self._told = True
 
     def _read(self, file: Path) -> None:
         stamp = self._stamp(file)

@@ -23,20 +23,26 @@ _GATHER = 0.003
 
 
 class Lane:
-    """One thread that works on lists of items; each item's outcome is a value or an exception.
+    """A thread that works on lists of items; each item's outcome is a value or an exception.
 
     Who waits for longer than ``patience`` seconds is told that the store is away. What was asked
     for may still happen; it was not acknowledged, and with its key it may be asked for again.
     """
 
-    def __init__(self, name: str, work: Work, waiting: int, patience: float = 10.0) -> None:
+    def __init__(
+        self, name: str, work: Work, waiting: int, patience: float = 10.0, threads: int = 1
+    ) -> None:
+        """``threads``: with two, one computes while the other waits for the disk."""
         self._work, self._limit, self._patience = work, waiting, patience
         self._asked: dict[asyncio.Future[list[Any]], float] = {}
         self._queue: SimpleQueue[tuple[asyncio.Future[list[Any]], list[Any]] | None] = SimpleQueue()
         self._waiting = 0
         self._loop = asyncio.get_running_loop()
-        self._thread = Thread(target=self._run, name=f"capri-{name}", daemon=True)
-        self._thread.start()
+        self._threads = [
+            Thread(target=self._run, name=f"capri-{name}", daemon=True) for _ in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
         self._watch = self._loop.call_later(_PERIOD, self._hurry)
 
     async def do(self, items: list[Any]) -> list[Any]:
@@ -64,8 +70,10 @@ class Lane:
     def stop(self) -> None:
         """End after what waits."""
         self._watch.cancel()
-        self._queue.put(None)
-        self._thread.join(30.0)
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join(30.0)
 
     def _run(self) -> None:
         expected, took = 1, 0.0

@@ -12,8 +12,10 @@ Key = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
 UserId = Key | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
 
+# What requests are made of holds nothing that holds it: the collector of cycles need not look.
 
-class Visit(Struct, forbid_unknown_fields=True):
+
+class Visit(Struct, forbid_unknown_fields=True, gc=False):
     """Somebody is to be decided for.
 
     All of ``context`` and ``actions`` is private: whatever is there is served.
@@ -28,7 +30,7 @@ class Visit(Struct, forbid_unknown_fields=True):
     detail: bool = False
 
 
-class RewardItem(Struct, forbid_unknown_fields=True):
+class RewardItem(Struct, forbid_unknown_fields=True, gc=False):
     """The reward of a decision. ``reward`` is private: one that is no number counts as missing."""
 
     id: Id
@@ -36,7 +38,7 @@ class RewardItem(Struct, forbid_unknown_fields=True):
     key: Key | None = None
 
 
-class Decided(Struct, omit_defaults=True):
+class Decided(Struct, omit_defaults=True, gc=False):
     """A decision, by names. ``index`` and ``features`` come where ``detail`` was asked for."""
 
     id: str
@@ -51,6 +53,18 @@ class Decided(Struct, omit_defaults=True):
 
 class Rewarded(Struct):
     """What became of a reward."""
+
+    status: str
+
+
+class Report(Struct, forbid_unknown_fields=True):
+    """What a device uploads, as hexadecimal digits."""
+
+    report: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")]
+
+
+class Reported(Struct):
+    """What became of a report."""
 
     status: str
 

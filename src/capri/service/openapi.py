@@ -13,6 +13,8 @@ _KINDS = (
     messages.RewardItem,
     messages.Decided,
     messages.Rewarded,
+    messages.Report,
+    messages.Reported,
     messages.Refused,
     messages.Problem,
     messages.Catalogue,
@@ -25,7 +27,7 @@ _REFUSALS = {
     "401": "No key that is known: `Authorization: Bearer ...`.",
     "403": "The key has not the role.",
     "405": "This method is not offered here.",
-    "409": "All decisions of the horizon are taken, or an epoch cannot be closed yet.",
+    "409": "The horizon is reached, an epoch cannot be closed yet, or the model is another.",
     "413": "The body or the list is too large.",
     "415": "The content type is not application/json.",
     "421": "The Host is none of this service's.",
@@ -56,6 +58,8 @@ def document(limits: Limits) -> dict[str, Any]:
     rewards = {"type": "array", "items": _ref("RewardItem"), "maxItems": most}
     decided = {"type": "array", "items": {"anyOf": [_ref("Decided"), _ref("Refused")]}}
     rewarded = {"type": "array", "items": {"anyOf": [_ref("Rewarded"), _ref("Refused")]}}
+    reports = {"type": "array", "items": _ref("Report"), "maxItems": most}
+    reported = {"type": "array", "items": {"anyOf": [_ref("Reported"), _ref("Refused")]}}
     accepted = {"type": "object"}
     paths: dict[str, Any] = {
         "/v1/decisions": _post("decide", "Decide for one visit", _ref("Visit"), _ref("Decided")),
@@ -67,6 +71,13 @@ def document(limits: Limits) -> dict[str, Any]:
             "Bring one reward, or a list of them, judged item by item",
             {"anyOf": [_ref("RewardItem"), rewards]},
             {"anyOf": [_ref("Rewarded"), rewarded]},
+        ),
+        "/v1/bundle": _bundle(),
+        "/v1/reports": _open_post(
+            "Bring reports of devices, one or many, judged one by one",
+            {"anyOf": [_ref("Report"), reports]},
+            {"anyOf": [_ref("Reported"), reported]},
+            most,
         ),
         "/v1/admin/catalogue": _post(
             "admin", "Offer other actions from the next epoch on", _ref("Catalogue"), accepted
@@ -121,6 +132,26 @@ def _post(role: str, text: str, body: dict[str, Any], answer: dict[str, Any]) ->
             "responses": {"200": {"description": text, **_json(answer)}, **_refusals()},
         }
     }
+
+
+def _bundle() -> dict[str, Any]:
+    """The bundle of docs/wire.md."""
+    told = _get(None, "What devices of a local policy decide with", None)
+    content = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+    told["get"]["responses"]["200"] |= content
+    return told
+
+
+def _open_post(
+    text: str, body: dict[str, Any], answer: dict[str, Any], most: int
+) -> dict[str, Any]:
+    """A call that needs no key; as JSON, or as 32 bytes for each report."""
+    told = _post("", text, body, answer)
+    content = told["post"]["requestBody"]["content"]
+    binary = {"type": "string", "format": "binary", "minLength": 32, "maxLength": 32 * most}
+    content["application/octet-stream"] = {"schema": binary}
+    told["post"] |= {"description": "No key; other sites may ask.", "security": []}
+    return told
 
 
 def _get(role: str | None, text: str, kind: str | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Running the service: one process, or several that share a socket and a store."""
 
-import base64
+import gc
 import logging
 import os
 import socket
@@ -9,22 +9,31 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import uvicorn
 
-from capri.errors import ConfigurationError, KernelWarning, StorageError
+from capri.errors import (
+    ConfigurationError,
+    KernelWarning,
+    PrivacyLeakWarning,
+    StorageError,
+)
+from capri.service.collector import Collector
 from capri.service.foresight import read_forecast, start_forecast
+from capri.service.journal import journal_path
 from capri.service.keys import ENVIRONMENT, KeyRing
 from capri.service.protocol import PatientProtocol
 from capri.service.settings import Settings, load_settings
 from capri.service.workers import supervise
+from capri.store.seal import STORE_KEY, key_from
 
-STORE_KEY = "CAPRI_STORE_KEY"
 # Seconds for requests under way when the service is told to stop.
 _PARTING = 10
 # A thread that has waited for the disk goes on within this many seconds.
 _SWITCH = 0.0005
+# Objects that may be made, more than are gone again, before cycles are looked for.
+_COLLECTED = 50_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,8 @@ class Start:
     store: str | None
     keys: Path | None
     insecure_local: bool
+    anchor: str | None = None
+    site: Path | None = None
 
     def __repr__(self) -> str:
         return f"Start({str(self.file)!r})"
@@ -48,14 +59,32 @@ class Start:
         settings = load_settings(self.file, thorough=False)
         PatientProtocol.header_seconds = settings.limits.header_seconds
         PatientProtocol.body_seconds = settings.limits.body_seconds
-        policy = open_policy(settings, self.store)
-        return application(
+        if settings.local:
+            return self._devices(settings)
+        policy = open_policy(settings, self.store, self.anchor)
+        warnings.showwarning = _tell
+        made = application(
             policy,
             name=settings.name,
             keys=None if self.insecure_local else self.ring(),
             hosts=settings.hosts,
             limits=settings.limits,
             expected=partial(read_forecast, self.file),
+        )
+        _collect_seldom()
+        return made
+
+    def _devices(self, settings: Settings) -> Any:
+        """The application of an aggregator."""
+        from capri.service.devices import device_application
+
+        return device_application(
+            open_policy(settings, self.store),
+            name=settings.name,
+            keys=None if self.insecure_local else self.ring(),
+            hosts=settings.hosts,
+            limits=settings.limits,
+            site=self.site,
         )
 
     def run(self, listening: socket.socket) -> None:
@@ -89,25 +118,26 @@ class Start:
         return ring
 
 
-def open_policy(settings: Settings, store: str | None) -> Any:
-    """The policy in its store, filled where it is empty."""
+def _collect_seldom() -> None:
+    """Requests make no cycles: looking for some after every few hundred objects takes longer than
+    reading a list, and a look at everything that was loaded holds up whoever asks meanwhile."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED, 20, 20)
+
+
+def open_policy(settings: Settings, store: str | None, anchor: str | None = None) -> Any:
+    """The policy in its store, filled where it is empty; or the collector of a local one."""
+    if settings.local:
+        return Collector(settings.arguments, journal_path(store or settings.default_store))
+    key = os.environ.get(STORE_KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
-        return settings.policy(store=store or settings.default_store, store_key=store_key())
-
-
-def store_key() -> bytes | None:
-    """The key that seals the store, from the environment: 32 bytes in base64 or hexadecimal."""
-    text = os.environ.get(STORE_KEY)
-    if not text:
-        return None
-    try:
-        key = bytes.fromhex(text) if len(text) == 64 else base64.b64decode(text, validate=True)
-    except ValueError:
-        key = b""
-    if len(key) != 32:
-        raise ConfigurationError(f"{STORE_KEY} must be 32 bytes, in base64 or hexadecimal")
-    return key
+        return settings.policy(
+            store=store or settings.default_store,
+            store_key=key_from(key.encode(), STORE_KEY) if key else None,
+            anchor=anchor or settings.anchor,
+        )
 
 
 def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = False) -> None:
@@ -119,8 +149,9 @@ def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = 
         )
     if not start.insecure_local:
         start.ring()
+    _check_model(start, settings.local, workers, forecast)
     # Filled and found sound before a worker starts; also tells of a store that is another's.
-    policy = open_policy(settings, start.store)
+    policy = open_policy(settings, start.store, start.anchor)
     try:
         settings.begin(policy)
     finally:
@@ -135,6 +166,23 @@ def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = 
         start.run(listening)
     else:
         supervise(start.run, listening, workers)
+
+
+def _check_model(start: Start, local: bool, workers: int, forecast: bool) -> None:
+    """Where devices decide, one process is enough for what they report, alone with its file."""
+    if start.site is not None and not local:
+        raise ConfigurationError("--site is for a policy with model = 'local'")
+    if workers > 1 and local:
+        raise ConfigurationError(
+            f"a policy with model = 'local' is served by one process: --workers must be 1, got "
+            f"{workers}"
+        )
+    if forecast and local:
+        raise ConfigurationError("--forecast is for model = 'joint': see capri forecast")
+    if start.anchor is not None and local:
+        raise ConfigurationError(
+            "--anchor is for model = 'joint': an older copy of reports harms nobody's privacy"
+        )
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -157,15 +205,35 @@ def _log_plainly() -> None:
     """Lines of ours and of the server's to standard error; neither quotes a request."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    for name in ("capri", "uvicorn.error"):
+    for name in ("capri", "uvicorn.error", "asyncio"):
         log = logging.getLogger(name)
         log.handlers[:] = [handler]
         log.propagate = False
         log.setLevel(logging.WARNING)
-    logging.getLogger("uvicorn.error").addFilter(_without_traceback)
+        if name != "capri":
+            log.addFilter(_without_traceback)
+
+
+def _tell(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Notices, which are public, as lines of the log; of any other warning its kind alone."""
+    ours = issubclass(category, KernelWarning | PrivacyLeakWarning)
+    said = str(message) if ours else category.__name__
+    logging.getLogger("capri.service").warning("%s", said)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
     """A traceback may quote what a request held: the kind of a failure is enough."""
+    kind = record.exc_info[0] if isinstance(record.exc_info, tuple) else None
+    record.msg = record.getMessage().partition("\n")[0]
+    record.args = ()
+    if kind is not None:
+        record.msg += f" ({kind.__name__})"
     record.exc_info = record.exc_text = None
     return True

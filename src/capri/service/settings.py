@@ -14,21 +14,25 @@ from capri.checks import is_number
 from capri.choices import as_actions
 from capri.epoch.rewards import AS_ESTIMATED, RewardRule
 from capri.errors import CapriError, ConfigurationError
-from capri.experiments.toml import Given, Source, is_whole
 from capri.joint.policy import Capri
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
 from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column
+from capri.service.collector import new_aggregator
 from capri.service.limits import Limits
+from capri.service.restrictions import read_limits
 from capri.service.sheets import declared, guessed, read_sheet
 from capri.spaces import ContextPool, FixedActions
+from capri.store.anchor import POSTGRES, SQLITE
+from capri.toml import Given, Source, is_whole
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
-_TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions")
-_TABLES = ("context", "budget", "reward", "users", "epoch", "options", "service")
+_TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions",
+        "anchor")  # fmt: skip
+_TABLES = ("context", "budget", "reward", "users", "epoch", "limits", "options", "service")
 _MODES = ("active", "shadow", "default")
 _PUBLIC_ROWS = 200  # where no file of public rows is given
 
@@ -44,10 +48,18 @@ class Settings:
     default: str | None = None
     hosts: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    anchor: str | None = None
 
-    def policy(self, *, store: str | None, store_key: bytes | None = None) -> Capri:
+    def policy(
+        self, *, store: str | None, store_key: bytes | None = None, anchor: str | None = None
+    ) -> Capri:
         """The policy, in its store."""
-        return Capri(**self.arguments, store=store, store_key=store_key)
+        return Capri(**self.arguments, store=store, store_key=store_key, anchor=anchor)
+
+    @property
+    def local(self) -> bool:
+        """Whether devices decide, and this service adds up what they report."""
+        return bool(self.arguments["model"] == PrivacyModel.LOCAL)
 
     def begin(self, policy: Capri) -> None:
         """Put a new policy into its first mode; later on operators change it."""
@@ -88,9 +100,10 @@ def _settings(given: Given, path: Path) -> Settings:
     columns = [_column(each) for each in given.tables("context")]
     with given.at("context"):
         schema = Schema(tuple(columns))
+    contexts, actions = _contexts(given, schema, path.parent), _actions(given, path.parent)
     arguments: dict[str, Any] = {
-        "contexts": _contexts(given, schema, path.parent),
-        "actions": _actions(given, path.parent),
+        "contexts": contexts,
+        "actions": actions,
         "kernel": _kernel(given),
         "model": given.word("model", [str(each) for each in PrivacyModel], "joint"),
         "budget": _budget(given),
@@ -98,14 +111,20 @@ def _settings(given: Given, path: Path) -> Settings:
         **_reward(given),
         **_users(given),
         **_epoch(given),
+        "limits": read_limits(given, actions, contexts, path.parent),
     }
     mode = given.word("mode", _MODES, "active")
-    default = _default(given, mode, arguments["actions"])
+    if mode != "active" and arguments["model"] == PrivacyModel.LOCAL:
+        raise given.error('mode must be "active" with model = "local": devices decide', "mode")
+    default = _default(given, mode, actions)
     hosts, limits = _service(given)
     options = given.take("options", {})
     inner = given.inner(options, "options")
     arguments |= {key: inner.take(key) for key in options}
-    settings = Settings(path, name, arguments, mode, default, hosts, limits)
+    anchor = _anchor(given, path.parent)
+    if anchor is not None and arguments["model"] == PrivacyModel.LOCAL:
+        raise given.error('anchor is for model = "joint": reports may be public', "anchor")
+    settings = Settings(path, name, arguments, mode, default, hosts, limits, anchor)
     if given.source.thorough:
         _try(settings, given, options)
     return settings
@@ -114,7 +133,10 @@ def _settings(given: Given, path: Path) -> Settings:
 def _try(settings: Settings, given: Given, options: Mapping[str, Any]) -> None:
     """Build it in memory: what does not fit together is found before the first user."""
     try:
-        settings.policy(store=None)
+        if settings.local:
+            new_aggregator(settings.arguments)
+        else:
+            settings.policy(store=None)
     except CapriError as problem:
         said = str(problem)
         blamed: tuple[str | int, ...] = next(
@@ -135,6 +157,7 @@ _BLAMED: dict[str, tuple[str | int, ...]] = {
     "kernel": ("kernel",),
     "action": ("actions",),
     "horizon": ("horizon",),
+    "reward_rule": ("reward", "rule"),
 }
 
 
@@ -262,7 +285,10 @@ def _budget(given: Given) -> Budget:
         raise given.error("budget is missing: give a table [budget] with epsilon and delta")
     inner = _table(given, "budget", ("epsilon", "delta"))
     epsilon = inner.number("epsilon", None, lambda value: 0 < value < np.inf, "a positive number")
-    delta = inner.number("delta", None, lambda value: 0 < value < 1, "between 0 and 1")
+    local = given.take("model") == PrivacyModel.LOCAL  # whose reports need no delta
+    delta = 0.0
+    if inner.has("delta") or not local:
+        delta = inner.number("delta", None, lambda value: 0 < value < 1, "between 0 and 1")
     with inner.at("epsilon", "delta"):
         return Budget(epsilon=epsilon, delta=delta)
 
@@ -338,6 +364,30 @@ def _epoch(given: Given) -> dict[str, Any]:
 
 
 # -- the service -----------------------------------------------------------------------------------
+
+
+def _anchor(given: Given, folder: Path) -> str | None:
+    """Where it is noted how far the store has come: a file, or a database without a password."""
+    where = given.take("anchor")
+    if where is None:
+        return None
+    if not isinstance(where, str) or not where:
+        raise given.error(
+            "anchor must be a file or a database outside of the store, such as "
+            f"'/elsewhere/anchor.json' or 'postgresql://host/name', got {where!r}",
+            "anchor",
+        )
+    if where.startswith(POSTGRES):
+        if ":" in where.partition("://")[2].rpartition("@")[0] or "password" in where:
+            # Not quoted: it would stand in a log.
+            raise given.error(
+                "an address with a password does not belong into this file: give it in "
+                "CAPRI_ANCHOR",
+                "anchor",
+            )
+        return where
+    scheme = SQLITE if where.startswith(SQLITE) else ""
+    return scheme + str((folder / where.removeprefix(SQLITE)).resolve())
 
 
 def _service(given: Given) -> tuple[tuple[str, ...], Limits]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from threading import Event, Thread
 from types import FrameType
+from typing import Any
 
 _PERIOD = 0.2
 # A worker that ends sooner than this after its start is not started again at once.
@@ -29,6 +30,18 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _context() -> Any:
+    """Workers are forked from a process that has imported everything and opened nothing.
+
+    A forked policy would be of no use, and imports are most of what a worker's start takes.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["capri.service.server", "capri.service.app"])
+    return context
+
+
 def supervise(work: Callable[[socket.socket], None], listening: socket.socket, count: int) -> None:
     """Keep so many workers running until this process is told to stop."""
     ended = Event()
@@ -38,7 +51,7 @@ def supervise(work: Callable[[socket.socket], None], listening: socket.socket, c
 
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, stop)
-    context = multiprocessing.get_context("spawn")  # a forked policy would be of no use
+    context = _context()
 
     def worker() -> tuple[BaseProcess, float]:
         process = context.Process(target=_work, args=(work, listening), daemon=False)

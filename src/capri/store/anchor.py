@@ -32,7 +32,7 @@ _WRITE = (
     "ON CONFLICT (line) DO UPDATE SET generation = excluded.generation, digest = excluded.digest "
     "WHERE capri_anchor.generation < excluded.generation"
 )
-_SQLITE, _POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
+SQLITE, POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
 _PATIENCE = 10.0
 
 
@@ -62,9 +62,9 @@ def open_anchor(where: object, store: str) -> Anchor | None:
     if str(where) == store:
         raise ConfigurationError("the anchor must be outside of the store: give another place")
     text = str(where)
-    if text.startswith(_SQLITE):
-        return SqliteAnchor(Path(text.removeprefix(_SQLITE)))
-    if text.startswith(_POSTGRES):
+    if text.startswith(SQLITE):
+        return SqliteAnchor(Path(text.removeprefix(SQLITE)))
+    if text.startswith(POSTGRES):
         return PostgresAnchor(text)
     return FileAnchor(Path(text))
 

@@ -18,6 +18,7 @@ Not hidden: that a value is there, how long it is, and under which key.
 """
 
 import os
+from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES = 32
+# The variable of the environment that a key is taken from.
+STORE_KEY = "CAPRI_STORE_KEY"
 _FORMAT = b"\x01"
 _IDENTIFIER, _NONCE, _TAG = 8, 12, 16
 _BODY = len(_FORMAT) + _IDENTIFIER  # where nonce and ciphertext begin
@@ -165,6 +168,27 @@ def checked_key(key: object) -> bytes:
     raise ConfigurationError(
         f"store_key must be {KEY_BYTES} random bytes, such as secrets.token_bytes({KEY_BYTES}), "
         f"kept apart from the store: got {given}"
+    )
+
+
+def key_from(given: bytes, where: str) -> bytes:
+    """A store key as people keep one: plain, in hexadecimal digits or in base64. Never quoted.
+
+    >>> key_from(b"00" * 32, "a file") == key_from(b"A" * 43 + b"=", "a file") == bytes(32)
+    True
+    """
+    if len(given) == KEY_BYTES:
+        return given
+    text = given.strip()
+    try:
+        key = bytes.fromhex(text.decode("ascii")) if len(text) == 2 * KEY_BYTES else b64decode(text)
+    except ValueError:
+        key = b""
+    if len(key) == KEY_BYTES:
+        return key
+    raise ConfigurationError(
+        f"{where} must hold a store key of {KEY_BYTES} bytes: plain, in {2 * KEY_BYTES} "
+        "hexadecimal digits, or in base64"
     )
 
 

@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
@@ -31,6 +32,8 @@ PATIENCE = 30.0
 _NAPS = 0.01
 # Temporary tables stay in memory: a file would keep what they held.
 _SETTINGS = ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY")
+# Rows of one statement: old versions of SQLite take 999 values in all.
+_ROWS = 64
 # Seconds to wait for readers before the log is left for the next time.
 _CLEANING = 0.5
 
@@ -50,8 +53,13 @@ class SqliteTransaction(Transaction):
         return self._connection.execute(sql, values).rowcount
 
     def insert(self, table: str, rows: Sequence[Row]) -> None:
-        """New rows."""
-        self._connection.executemany(_INSERT[table], rows)
+        """New rows: of many, a good number a statement."""
+        whole = len(rows) - len(rows) % _ROWS
+        for start in range(0, whole, _ROWS):
+            cells = list(chain.from_iterable(rows[start : start + _ROWS]))
+            self._connection.execute(_INSERT_MANY[table], cells)
+        if whole < len(rows):
+            self._connection.executemany(_INSERT[table], rows[whole:] if whole else rows)
 
     def insert_new(self, table: str, rows: Sequence[Row]) -> int:
         """New rows, except those that are there."""
@@ -115,6 +123,7 @@ class SqliteTransaction(Transaction):
 
 
 _INSERT = {name: table.insert(name) for name, table in TABLES.items()}
+_INSERT_MANY = {name: table.insert(name, _ROWS) for name, table in TABLES.items()}
 _INSERT_NEW = {name: statement + TABLES[name].on_conflict() for name, statement in _INSERT.items()}
 
 

@@ -9,10 +9,10 @@ class Table(NamedTuple):
     columns: dict[str, str]
     key: tuple[str, ...]
 
-    def insert(self, name: str) -> str:
-        """The statement that adds one row."""
-        marks = ", ".join("?" * len(self.columns))
-        return f"INSERT INTO {name} ({', '.join(self.columns)}) VALUES ({marks})"
+    def insert(self, name: str, rows: int = 1) -> str:
+        """The statement that adds one row, or so many."""
+        marks = f"({', '.join('?' * len(self.columns))})"
+        return f"INSERT INTO {name} ({', '.join(self.columns)}) VALUES {', '.join([marks] * rows)}"
 
     def on_conflict(self) -> str:
         """What leaves out rows whose key is there."""

@@ -8,19 +8,19 @@ function percent(value) {
 
 /** Lines over epochs, read out by pointer or arrow keys.
 
-    A line is {name, colour, dashed, points: [[x, y]]}. */
+    A line is {name, colour, dashed, points: [[x, y, width]]}; a width is drawn to either side, where there is one. */
 function lineChart(place, lines, label) {
   const shown = lines.filter((line) => line.points.length);
   if (!shown.length) return place.replaceChildren(make("div", { class: "empty" }, "After the first release."));
   const width = Math.max(260, place.clientWidth || 380), height = 190;
   const left = 44, right = 10, top = 10, bottom = 24;
   const xs = [...new Set(shown.flatMap((line) => line.points.map((point) => point[0])))].sort((a, b) => a - b);
-  const ys = shown.flatMap((line) => line.points.map((point) => point[1]));
-  const high = Math.max(...ys) * 1.08 || 1;
+  const ends = shown.flatMap((line) => line.points.flatMap(([, value, wide]) => [value - (wide || 0), value + (wide || 0)]));
+  const low = 1.08 * Math.min(0, ...ends), high = Math.max(...ends, 0) * 1.08 || (low < 0 ? 0 : 1);
   const x = (value) => left + (xs.length < 2 ? 0.5 : (value - xs[0]) / (xs.at(-1) - xs[0])) * (width - left - right);
-  const y = (value) => height - bottom - (value / high) * (height - top - bottom);
+  const y = (value) => height - bottom - ((value - low) / (high - low)) * (height - top - bottom);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", tabindex: "0", "aria-label": `${label}. ${shown.map((line) => `${line.name}: last ${figure(line.points.at(-1)[1])}`).join("; ")}. Arrow keys read it out.` });
-  for (const tick of ticks(0, high, false, 4)) svg.append(
+  for (const tick of ticks(low, high, false, 4)) svg.append(
     draw("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: tick ? "rule" : "axis" }),
     draw("text", { x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, figure(tick)),
   );
@@ -32,6 +32,10 @@ function lineChart(place, lines, label) {
   if (shown.filter((line) => !line.dashed).length === 1 && first.points.length > 1)
     svg.append(draw("path", { class: `area f${first.colour}`, d: `${path(first)}L${x(first.points.at(-1)[0])} ${y(0)}L${x(first.points[0][0])} ${y(0)}Z` }));
   for (const line of [...shown].reverse()) {
+    const wide = line.points.filter((point) => point[2]);
+    const edge = (side) => (point) => `${x(point[0]).toFixed(1)} ${y(point[1] + side * point[2]).toFixed(1)}`;
+    if (wide.length > 1) svg.append(draw("path", { class: `band f${line.colour}`, d: `M${wide.map(edge(1)).join("L")}L${[...wide].reverse().map(edge(-1)).join("L")}Z` }));
+    if (wide.length < 12) for (const point of wide) svg.append(draw("path", { class: `line thin c${line.colour}`, d: `M${edge(1)(point)}L${edge(-1)(point)}` }));
     svg.append(draw("path", { class: `line c${line.colour}${line.dashed ? " dashed" : ""}`, d: path(line) }));
     if (line.points.length < 40 && !line.dashed) for (const [a, b] of line.points) svg.append(draw("circle", { cx: x(a), cy: y(b), r: 2.6, class: `f${line.colour}` }));
   }
@@ -43,7 +47,7 @@ function lineChart(place, lines, label) {
     at = Math.max(0, Math.min(xs.length - 1, n));
     cross.setAttribute("x1", x(xs[at])); cross.setAttribute("x2", x(xs[at])); cross.setAttribute("visibility", "visible");
     const told = shown.map((line) => [line.name, line.points.find((point) => point[0] === xs[at])]).filter(([, point]) => point);
-    readout.textContent = `Epoch ${xs[at]}: ${told.map(([name, point]) => `${name} ${figure(point[1])}`).join(", ")}`;
+    readout.textContent = `Epoch ${xs[at]}: ${told.map(([name, point]) => `${name} ${figure(point[1])}${point[2] ? ` ± ${figure(point[2])}` : ""}`).join(", ")}`;
   };
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect(), wanted = ((event.clientX - box.left) / box.width) * width;

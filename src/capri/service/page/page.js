@@ -40,6 +40,13 @@ function lasting(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} days`;
 }
 
+/** A time of today, or a day with its time. */
+function moment(seconds) {
+  const then = new Date(1000 * seconds), time = then.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const soon = then - new Date() < 6 * 86400e3, day = then.toLocaleDateString([], soon ? { weekday: "short" } : { day: "numeric", month: "short" });
+  return then.toDateString() === new Date().toDateString() ? time : `${day} ${time}`;
+}
+
 /** Decisions a minute, from how many there were over the last minute of looks. */
 function pace(decided) {
   const now = performance.now() / 1000;
@@ -58,7 +65,7 @@ function closing(epoch, rate, rewards) {
   const left = epoch.length - epoch.taken;
   if (left <= 0) return "Full: goes on until the next is planned.";
   const soon = rate > 0 ? `, about ${lasting((60 * left) / rate)} at this pace` : "";
-  const clock = rewards.epoch_seconds ? ", or by the clock" : "";
+  const clock = epoch.ends_at ? `, at ${moment(epoch.ends_at)} at the latest` : rewards.epoch_seconds ? ", or by the clock" : "";
   return `Closes in ${left.toLocaleString("en")} decisions${soon}${clock}.`;
 }
 
@@ -67,12 +74,13 @@ function drawNow(policy, epochs, ledger) {
   const taking = progress.under_way.find((epoch) => epoch.open);
   const waiting = progress.under_way.filter((epoch) => !epoch.open).length;
   const last = epochs.at(-1), budget = ledger.budget.epsilon, spent = ledger.spent.epsilon;
-  const response = last && last.response_rate !== undefined ? last.response_rate : null;
+  const rates = epochs.map((epoch) => epoch.response_rate).filter((each) => each !== null && each !== undefined);
+  const response = rates.length ? rates.at(-1) : null;
   at("tiles").replaceChildren(
     tile("Decisions a minute", figure(rate), "", "Over the last minute.", spark(state.rates)),
     tile("Decisions in all", progress.decided.toLocaleString("en"), "", policy.horizon ? `Of ${policy.horizon.toLocaleString("en")}.` : `${progress.released} ${progress.released === 1 ? "release" : "releases"} so far.`),
     tile("Epoch under way", taking ? `${taking.epoch}` : "–", taking ? `${Math.min(100, Math.round((100 * taking.taken) / taking.length))} % taken` : "", closing(taking, rate, policy.rewards), taking ? share(taking.taken / taking.length) : null),
-    tile("Response rate", response === null ? "–" : percent(response), "", response === null ? (policy.rewards.missing === null ? "Released with each epoch." : "A missing reward counts as a number.") : `As released with epoch ${last.epoch}.`, waiting ? make("div", { class: "label" }, `${waiting} ${waiting === 1 ? "epoch waits" : "epochs wait"} for rewards`) : null),
+    tile("Response rate", response === null ? "–" : percent(response), "", response === null ? (policy.rewards.missing === null ? "Released with each epoch." : "A missing reward counts as a number.") : `As released with ${rates.length === 1 ? "one epoch" : `${rates.length} epochs; the last is shown`}.`, rates.length > 1 ? spark(rates) : waiting ? make("div", { class: "label" }, `${waiting} ${waiting === 1 ? "epoch waits" : "epochs wait"} for rewards`) : null),
     tile("Privacy loss, at most", figure(spent), `of ε = ${figure(budget)}`, `δ = ${figure(ledger.budget.delta)}`, share(spent / budget, true)),
   );
   at("pills").replaceChildren(
@@ -85,22 +93,31 @@ function drawNow(policy, epochs, ledger) {
 
 // -- what the releases tell ---------------------------------------------------------------------
 
+/** The limits that every decision keeps to, in a line. */
+function limited(limits) {
+  if (!limits) return "";
+  const parts = ["floor", "ceiling", "share"].flatMap((kind) => limits[kind].map(([name, value]) => `${kind} of ${name} ${percent(value)}`));
+  parts.push(...limits.allowed.map(([name, columns]) => `${name} only by ${columns.map(([column]) => column).join(" and ")}`));
+  return make("p", { class: "soft" }, `Every decision keeps to: ${parts.join(", ") || "what is available"}.`);
+}
+
 function drawActions(estimate, policy) {
   const rows = [...estimate.actions].sort((a, b) => b.estimate - a.estimate || b.played - a.played);
   const reach = (row) => [row.estimate - (row.error || 0), row.estimate + (row.error || 0)];
   const ends = rows.flatMap(reach).concat([0, estimate.releases ? 0 : policy.reward_bound]);
   const low = Math.min(...ends), high = Math.max(...ends);
   at("actions-note").textContent = estimate.releases
-    ? `Estimated mean reward over the public contexts, with one predicted error to either side; after ${estimate.releases} ${estimate.releases === 1 ? "release" : "releases"}.`
+    ? `Estimated mean reward over the public contexts, with the predicted error of pairs in play to either side; after ${estimate.releases} ${estimate.releases === 1 ? "release" : "releases"}.`
     : "Nothing is released yet: every action is expected to be alike.";
   at("actions").replaceChildren(make("table", {},
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Action"), make("th", { scope: "col", colspan: 2 }, "Estimate, ± error"), make("th", { class: "share", scope: "col" }, "Played"), make("th", { class: "number", scope: "col" }, ""))),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Action"), make("th", { scope: "col", colspan: 2 }, "Estimate, ± error"), make("th", { class: "share", scope: "col" }, "Played"), make("th", { class: "number", scope: "col" }, make("span", { class: "narrow" }, "Played")))),
     make("tbody", {}, rows.slice(0, 12).map((row, n) => make("tr", { class: n === 0 && estimate.releases ? "best" : null },
       make("td", { class: "name" }, row.name),
       make("td", { class: "draw" }, whisker(row.estimate, row.error, low, high, `${figure(row.estimate)} plus or minus ${figure(row.error)}`)),
       make("td", { class: "number" }, row.estimate.toFixed(3), row.error ? make("span", { class: "error" }, ` ± ${row.error.toFixed(3)}`) : ""),
       make("td", { class: "share" }, share(row.played)),
       make("td", { class: "number" }, percent(row.played)))))),
+  limited(policy.limits),
   rows.length > 12 ? make("p", { class: "soft" }, `and ${rows.length - 12} more actions`) : "");
 }
 
@@ -118,20 +135,43 @@ function drawEpochs(epochs, estimate, policy, forecast) {
   lineChart(at("play"), [{ name: "in play", colour: 2, points: points("active_share") }], "Share of pairs in play by epoch");
 }
 
+/** What the policy would be worth while another system decides, as released; noise is public, so is its width. */
+function drawShadow(records, policy) {
+  at("shadow-card").hidden = !records.length && policy.mode !== "shadow";
+  if (!records.length) {
+    at("shadow-note").textContent = "Another system decides. What the policy would be worth is released with each epoch.";
+    return at("shadow").replaceChildren(make("div", { class: "empty" }, "After the first release."));
+  }
+  const visits = records.reduce((sum, each) => sum + each.visits, 0);
+  const pooled = (name) => records.reduce((sum, each) => sum + each.visits * each[name], 0) / visits;
+  const width = (name) => 2 * Math.sqrt(records.reduce((sum, each) => sum + (each.visits * each[name]) ** 2, 0)) / visits;
+  const worth = pooled("worth"), earned = pooled("earned"), weight = pooled("weight");
+  const said = (value, wide) => `${figure(value)} ± ${figure(wide)}`;
+  at("shadow-note").textContent = `A visit would earn ${said(worth, width("worth_noise"))} by the policy and earned ${said(earned, width("earned_noise"))} by the other system: ${visits.toLocaleString("en")} visits of ${records.length} ${records.length === 1 ? "epoch" : "epochs"}, with two deviations of the noise.`;
+  lineChart(at("shadow"), [
+    { name: "the policy would earn", colour: 0, points: records.map((each) => [each.epoch, each.worth, 2 * each.worth_noise]) },
+    { name: "the other system earned", colour: 1, points: records.map((each) => [each.epoch, each.earned, 2 * each.earned_noise]) },
+  ], "What a visit would earn by the policy, and earned by the other system, by epoch");
+  const off = Math.abs(weight - 1) > width("weight_noise") + 0.1;
+  at("shadow").append(make("p", { class: off ? "alarm" : "soft" }, `Weights average ${said(weight, width("weight_noise"))} where 1 is expected, clipped at ${records[0].weight_bound}`, off ? ": propensities that were sent are wrong, or much is clipped, and the estimate is off." : "."));
+}
+
 function drawEvidence(told) {
   if (!told) return at("evidence").replaceChildren(make("div", { class: "empty" }, "This preset believes in one kernel."));
-  const columns = [...told.columns].sort((a, b) => b.effect - a.effect).slice(0, 4);
+  const columns = told.columns.filter((column) => column.effect > 2 * column.standard_error).sort((a, b) => b.effect - a.effect).slice(0, 4);
   at("evidence").replaceChildren(
     make("p", { class: "soft" }, told.headline),
     make("table", {},
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Effect of"), make("th", { scope: "col" }, "By evidence"), make("th", { class: "number", scope: "col" }, ""))),
       make("tbody", {}, told.effects.map((effect) => make("tr", {}, make("td", { class: "name" }, effect.name), make("td", { class: "draw" }, share(effect.share)), make("td", { class: "number" }, percent(effect.share)))))),
-    told.releases ? make("p", { class: "soft" }, "Columns that matter: ", columns.map((column) => `${column.name} ${figure(column.effect)} ± ${figure(column.standard_error)}`).join(", "), ".") : "");
+    told.releases ? make("p", { class: "soft" }, columns.length ? `Columns that matter: ${columns.map((column) => `${column.name} ${figure(column.effect)} ± ${figure(column.standard_error)}`).join(", ")}.` : "No column stands out of its error yet.") : "");
 }
 
 function drawBudget(ledger, certificate) {
   const last = ledger.releases.at(-1);
   const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Spent at most", `ε = ${figure(ledger.spent.epsilon)}`], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
+  const store = certificate && certificate.digests && certificate.digests.store;
+  if (store) facts.push(["Anchor outside of the store", store.anchored ? "yes" : "none"]);
   const digest = certificate && certificate.digests && certificate.digests.configuration;
   if (digest) facts.push(["Configuration", `${String(digest).slice(0, 16)}…`]);
   at("budget").replaceChildren(
@@ -167,6 +207,7 @@ async function drawLive() {
     const live = await ask("/v1/live");
     const times = Object.fromEntries(Object.entries(live.milliseconds).map(([name, each]) => [name, `${figure(each.p50)} / ${figure(each.p99)} ms`]));
     at("live").replaceChildren(make("div", { class: "columns" }, counts("Visits by status", live.visits), counts("Rewards by status", live.rewards), counts("Requests, median / 99 %", times)));
+    at("live").append(make("p", { class: "soft" }, `Of the worker that answered, since ${moment(live.since)}.`));
     at("inside").hidden = false;
   } catch (problem) {
     if (!(problem instanceof Refused)) throw problem;
@@ -188,8 +229,8 @@ async function look() {
   const policy = await ask("/v1/policy");
   const stamp = `${policy.progress.released} ${policy.mode} ${policy.actions.join()}`;
   if (stamp !== state.stamp) {
-    const [epochs, estimate, ledger, told, certificate, forecast, operations] = await Promise.all([ask("/v1/epochs"), ask("/v1/estimate"), ask("/v1/ledger"), optional("/v1/explanation"), optional("/v1/certificate"), optional("/v1/forecast"), optional("/v1/operations")]);
-    Object.assign(state, { stamp, epochs, estimate, ledger, told, certificate, operations, forecast: forecast && forecast.epochs, policy });
+    const [epochs, estimate, ledger, told, certificate, forecast, operations, shadow] = await Promise.all([ask("/v1/epochs"), ask("/v1/estimate"), ask("/v1/ledger"), optional("/v1/explanation"), optional("/v1/certificate"), optional("/v1/forecast"), optional("/v1/operations"), optional("/v1/shadow")]);
+    Object.assign(state, { stamp, epochs, estimate, ledger, told, certificate, operations, shadow: shadow || [], forecast: forecast && forecast.epochs, policy });
     at("name").textContent = policy.name;
     document.title = `${policy.name} · capri`;
     at("guarantee").textContent = policy.guarantee;
@@ -207,6 +248,7 @@ function drawHeavy() {
   drawActions(state.estimate, state.policy);
   drawEpochs(state.epochs, state.estimate, state.policy, state.forecast);
   drawEvidence(state.told);
+  drawShadow(state.shadow, state.policy);
   drawBudget(state.ledger, state.certificate);
 }
 

@@ -1,4 +1,4 @@
-"""Studies as TOML: each value is checked where it is taken, and errors name its line."""
+"""Files in TOML: each value is checked where it is taken, and errors name its line."""
 
 import json
 import math
@@ -119,12 +119,17 @@ class Given:
             raise self.error(f"{key} is missing: give at least one [[{key}]] table")
         return [self.inner(each, key, number) for number, each in enumerate(value)]
 
-    def only(self, allowed: Iterable[str]) -> None:
-        """Refuse keys that are not allowed, before any value is read."""
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that are there."""
+        return tuple(self._table)
+
+    def only(self, allowed: Iterable[str], what: str = "key") -> None:
+        """Refuse keys that are not allowed, before any value is read; ``what`` they are."""
         names = sorted(set(allowed))
         for key in self._table:
             if key not in names:
-                raise self.error(_refusal("key", key, names), key)
+                raise self.error(_refusal(what, key, names), key)
 
     def rest(self, allowed: Sequence[str] = ()) -> Table:
         """All that was not taken; its keys must be allowed."""

@@ -1,0 +1,91 @@
+"""Tasks of an aggregation on a Dask cluster: one on this machine, or any that shares the files."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from capri.blas import one_blas_thread
+from capri.checks import need
+from capri.errors import ConfigurationError, StorageError
+from capri.local.summing import Run
+
+# Tasks with the scheduler per worker: one under way, one that hides the way there.
+_AHEAD = 2
+_CONNECT_SECONDS = 10
+
+
+@contextmanager
+def dask_cluster(workers: int, address: str | None = None) -> Iterator[Run]:
+    """Runs tasks on so many processes here, or on the cluster of a scheduler."""
+    need("capri aggregate", "distributed", extra="aggregate")
+    from distributed import Client, LocalCluster
+
+    cluster = None
+    if address is None:
+        cluster = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=0,
+            dashboard_address=":0",
+            silence_logs=logging.CRITICAL,
+        )
+    elif "://" not in address:
+        raise ConfigurationError(
+            f"cluster must be the address of a scheduler such as tcp://192.168.0.7:8786, got "
+            f"{address!r}"
+        )
+    try:
+        target = cluster if cluster is not None else address
+        with Client(target, timeout=_CONNECT_SECONDS, set_as_default=False) as client:
+            client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+            yield _OnDask(client)
+    except (TimeoutError, OSError) as problem:
+        raise StorageError(
+            f"no Dask workers at {address or 'this machine'} ({type(problem).__name__})"
+        ) from None
+    finally:
+        if cluster is not None:
+            cluster.close()
+
+
+class _OnDask:
+    """Outcomes as they come; only a few tasks per worker are with the scheduler at a time."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __call__(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        """The outcome of each task; those of a lost worker are run again elsewhere."""
+        from distributed import as_completed
+
+        client, left = self._client, iter(tasks)
+        shared = client.scatter(function, broadcast=True)  # with the bundle, once for each worker
+        ready, waiting = as_completed(loop=client.loop), 0
+        while True:
+            room = _AHEAD * max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
+            for task in _some(left, room - waiting):
+                ready.add(client.submit(_call, shared, task, pure=False))
+                waiting += 1
+            if not waiting:
+                return
+            future = next(ready)
+            waiting -= 1
+            outcome = future.result()
+            del future  # or the scheduler would keep every outcome
+            yield outcome
+
+
+def _some(tasks: Iterator[Any], count: int) -> Iterator[Any]:
+    for _ in range(count):
+        task = next(tasks, None)
+        if task is None:
+            return
+        yield task
+
+
+def _call(function: Callable[[Any], Any], task: Any) -> Any:
+    """Runs on a worker."""
+    with one_blas_thread():
+        return function(task)

@@ -1,0 +1,238 @@
+"""An epoch's reports from many files, added up on any number of workers to the same bits.
+
+A report takes 18 bytes of scratch files on its way from the files to the sum (of the sphere), and
+workers hold a piece or a part of about a million of them at a time: memory does not grow with the
+number of reports, disk and time grow with it. See :mod:`capri.local.parts` for what workers do.
+"""
+
+import json
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from capri.arrays import IntArray
+from capri.errors import ConfigurationError, DataError, StorageError
+from capri.files import write_atomically
+from capri.local.bundle import open_bundle
+from capri.local.gathering import Gathering
+from capri.local.parts import Spilled, Stretch, add_up, kind_of, spill
+
+_FORMAT, _VERSION = "capri-sum", 1
+# Reports that a worker holds at a time, of files and of a part; fewer where there are few in all,
+# so that there is work for several.
+PIECE, _LEAST = 1 << 20, 1 << 16
+_TASKS = 32
+_MOST_PARTS = 1 << 10
+
+
+class Run(Protocol):
+    """Calls a function with each of some tasks, anywhere and in any order."""
+
+    def __call__(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+        """The outcomes, as they come."""
+        ...
+
+
+def here(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
+    """One after the other, in this process."""
+    return map(function, tasks)
+
+
+@dataclass(frozen=True, eq=False)
+class EpochSum:
+    """What the reports to one bundle add up to, and what became of all that were found.
+
+    ``total`` is in the units of the bundle's reports. All of it may be published: reports are
+    private by themselves.
+    """
+
+    digest: bytes
+    epoch: int
+    total: IntArray
+    accepted: int
+    replayed: int
+    unknown: int
+    malformed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; whole numbers beyond ``2^53`` are texts."""
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "digest": self.digest.hex(),
+            "epoch": self.epoch,
+            "accepted": self.accepted,
+            "replayed": self.replayed,
+            "unknown": self.unknown,
+            "malformed": self.malformed,
+            "sum": [str(each) for each in self.total.tolist()],
+        }
+
+    def save(self, path: Path) -> None:
+        """Write it to a file, whole or not at all."""
+        write_atomically(path, json.dumps(self.to_dict(), indent=1).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a file that :meth:`save` wrote."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            if (values["format"], values["version"]) != (_FORMAT, _VERSION):
+                raise ValueError
+            counts = {name: int(values[name]) for name in ("accepted", "replayed", "unknown")}
+            return cls(
+                digest=bytes.fromhex(values["digest"]),
+                epoch=int(values["epoch"]),
+                total=np.array([int(each) for each in values["sum"]], dtype=np.int64),
+                malformed=int(values["malformed"]),
+                **counts,
+            )
+        except (OSError, ValueError, TypeError, LookupError, OverflowError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "it is no sum of reports"
+            raise StorageError(f"{path} cannot be read: {reason}") from None
+
+
+def open_for(told: EpochSum, gatherings: Sequence[Gathering]) -> Gathering:
+    """The gathering that a sum is for, of those that take reports now."""
+    found = [each for each in gatherings if each.digest == told.digest[:8]]
+    if not found:
+        raise DataError(
+            f"a sum of epoch {told.epoch}, and no bundle of its digest takes reports now: it was "
+            "taken up before, its epoch is closed, or it is another aggregator's"
+        )
+    (gathering,) = found
+    if gathering.tokens or gathering.unread:
+        raise DataError(
+            "reports to this bundle were received one by one: put all of an epoch into files, or "
+            "none"
+        )
+    if len(told.total) != gathering.plan.dimension or told.accepted < 0:
+        raise DataError("this is no sum of reports to this bundle")
+    return gathering
+
+
+def report_files(places: Sequence[Path]) -> list[Path]:
+    """Files, and those in folders and below; names that begin with a dot or ``_`` are left out."""
+    found: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            found += (
+                path
+                for path in sorted(place.rglob("*"))
+                if path.is_file() and not _is_hidden(path.relative_to(place))
+            )
+        elif place.is_file():
+            found.append(place)
+        else:
+            raise ConfigurationError(f"{place} is neither a file nor a folder")
+    # The same file by two ways would look like replays of itself.
+    files = list({path.resolve(): path for path in found}.values())
+    if not files:
+        named = ", ".join(map(str, places))
+        raise ConfigurationError(f"there are no files of reports in {named or 'nothing'}")
+    return files
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+def reports_in(path: Path, size: int) -> int:
+    """How many reports a file holds; none may be cut short."""
+    try:
+        length = path.stat().st_size
+    except OSError as problem:
+        raise StorageError(f"{path} cannot be read: {problem.strerror}") from None
+    count, left = divmod(length, size)
+    if left:
+        raise StorageError(
+            f"{path} has {length} bytes, which is no whole number of reports of {size} bytes: "
+            f"{left} are left over. It was cut short, holds something else, or answers a bundle "
+            "of another randomizer. Nothing was added up"
+        )
+    return count
+
+
+def pieces(files: Sequence[Path], size: int, most: int = PIECE) -> list[list[Stretch]]:
+    """All reports of all files in pieces of at most so many."""
+    found: list[list[Stretch]] = []
+    room = 0
+    for path in files:
+        start, count = 0, reports_in(path, size)
+        while start < count:
+            if not room:
+                found.append([])
+                room = most
+            taken = min(room, count - start)
+            found[-1].append(Stretch(path, start, taken))
+            start, room = start + taken, room - taken
+    return found
+
+
+def aggregate(
+    bundle: bytes,
+    files: Sequence[Path],
+    *,
+    scratch: Path | None = None,
+    run: Run = here,
+    piece: int | None = None,
+) -> EpochSum:
+    """Add up the reports to a bundle in these files.
+
+    ``scratch``: a folder that all workers share, with room for 18 bytes a report; what is written
+    there is deleted at the end.
+    """
+    opened = open_bundle(bundle)
+    kind = kind_of(bundle)
+    count = sum(reports_in(path, kind.gathering.size) for path in files)
+    piece = piece or min(PIECE, max(_LEAST, -(-count // _TASKS)))
+    work = pieces(files, kind.gathering.size, piece)
+    parts = min(_MOST_PARTS, max(1, -(-count // piece)))
+    salt = (secrets.randbits(64), secrets.randbits(64))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="capri-aggregate-", dir=scratch))
+    except OSError as problem:
+        raise StorageError(f"{scratch} cannot be written: {problem.strerror}") from None
+    try:
+        _check_room(folder, count * kind.bytes)
+        targets = [folder / f"{number}.spill" for number in range(len(work))]
+        tasks = list(zip(work, targets, strict=True))
+        judged = list(run(partial(_spill, bundle, parts, salt), tasks))
+        added = list(run(partial(add_up, bundle, targets, parts), range(parts)))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    total = np.zeros(opened.dimension, dtype=np.int64)
+    for part in added:
+        total += part.total
+    return EpochSum(
+        digest=opened.digest,
+        epoch=opened.plan.epoch,
+        total=total,
+        accepted=sum(part.accepted for part in added),
+        replayed=sum(part.replayed for part in added),
+        unknown=sum(each.unknown for each in judged),
+        malformed=sum(each.malformed for each in judged),
+    )
+
+
+def _spill(
+    bundle: bytes, parts: int, salt: tuple[int, int], task: tuple[list[Stretch], Path]
+) -> Spilled:
+    piece, target = task
+    return spill(bundle, piece, target, parts, salt)
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise StorageError(
+            f"{folder.parent} has {free / 1e9:.1f} GB left, and {needed / 1e9:.1f} GB are needed "
+            "for scratch files: give another --scratch"
+        )

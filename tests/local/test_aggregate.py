@@ -1,0 +1,196 @@
+"""Reports from files: the sum that an aggregator would make of them, replays found."""
+
+import json
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import capri
+from capri.cli import app
+from capri.errors import ConfigurationError, DataError, StorageError
+from capri.local import parts, wire
+from capri.local.checksums import checksums
+from capri.local.on_dask import dask_cluster
+from capri.local.summing import EpochSum, aggregate, pieces, report_files
+from capri.privacy.promise import Randomizer
+
+SPHERE = Randomizer.SPHERE
+
+
+def aggregator(randomizer: str = "sphere", epsilon: float = 2.0, **more: Any) -> capri.LocalCapri:
+    return capri.LocalCapri(
+        kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.4),
+        actions=np.linspace(0, 1, 4)[:, None],
+        contexts=capri.ContextPool(np.linspace(0, 1, 5)[:, None]),
+        budget=capri.Budget(epsilon=epsilon, delta=0.0 if randomizer == "sphere" else 1e-5),
+        randomizer=randomizer,
+        public_seed=3,
+        first_epoch=100_000,
+        **more,
+    )
+
+
+def reports_to(bundle: bytes, count: int, seed: int) -> wire.Messages:
+    """Reports as no device drew them, but as any could have."""
+    draw = np.random.default_rng(seed)
+    kind = parts.kind_of(bundle)
+    tokens = draw.integers(0, 2**64, (count, 2), dtype=np.uint64)
+    if kind.randomizer is SPHERE:
+        sphere = kind.gathering.plan.sphere
+        assert sphere is not None
+        payload = draw.integers(0, sphere.candidates, count)
+    else:
+        payload = draw.integers(-1000, 1000, (count, kind.gathering.plan.dimension))
+    return wire.pack(kind.randomizer, kind.gathering.digest, tokens, payload)
+
+
+def written(folder: Path, rows: wire.Messages, files: int) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, part in enumerate(np.array_split(rows, files)):
+        paths.append(folder / f"{number:03}.reports")
+        part.tofile(paths[-1])
+    return paths
+
+
+@given(st.integers(0, 70), st.sampled_from([1, 2, 3, 28, 31, 64, 65]), st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_checksums_are_those_of_zlib(count: int, size: int, seed: int) -> None:
+    rows = np.random.default_rng(seed).integers(0, 256, (count, size), dtype=np.uint8)
+    assert checksums(rows).tolist() == [crc32(row.tobytes()) for row in rows]
+
+
+@pytest.mark.parametrize("randomizer", ["sphere", "gaussian"])
+def test_the_sum_is_that_of_an_aggregator(tmp_path: Path, randomizer: str) -> None:
+    """Replays, damaged ones and those to another bundle among them, in any division."""
+    server = aggregator(randomizer)
+    bundle = server.bundle()
+    rows = reports_to(bundle, 900, 3001)
+    replayed = rows[np.random.default_rng(3002).integers(0, 300, 50)]
+    damaged = rows[:20].copy()
+    damaged[:, 27] ^= 1
+    other = reports_to(aggregator(randomizer, epsilon=1.5).bundle(), 30, 3003)
+    everything = np.concatenate([rows, replayed, damaged, other])
+    np.random.default_rng(3004).shuffle(everything)
+    statuses = server.receive_many(everything)
+    newest = server._newest
+    assert newest is not None
+    for files, piece in ((1, 10_000), (7, 100), (40, 33)):
+        made = aggregate(bundle, written(tmp_path / str(files), everything, files), piece=piece)
+        assert (made.total == newest.total).all()
+        counts = (made.accepted, made.unknown, made.replayed, made.malformed)
+        assert counts == (900, 30, 50, 20)
+    found = np.bincount(statuses, minlength=5)
+    assert found.tolist() == [900, 0, 30, 50, 20]
+
+
+def test_of_reports_with_one_token_the_smallest_number_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However files are ordered, and however few reports are in memory at a time."""
+    bundle = aggregator().bundle()
+    kind = parts.kind_of(bundle)
+    tokens = np.repeat(np.array([[1, 2], [1, 3], [7, 2]], dtype=np.uint64), 40, axis=0)
+    sphere = kind.gathering.plan.sphere
+    assert sphere is not None
+    numbers = np.tile(np.arange(40)[::-1] % (sphere.candidates - 1) + 1, 3)
+    rows = wire.pack(SPHERE, kind.gathering.digest, tokens, numbers)
+    expected = kind.gathering.sum_of(tokens[::40], np.full((3, 1), 1))
+    monkeypatch.setattr(parts, "_BLOCK", 10)
+    for seed in range(3):
+        np.random.default_rng(seed).shuffle(rows)
+        made = aggregate(bundle, written(tmp_path / str(seed), rows, 9), piece=11)
+        assert (made.accepted, made.replayed) == (3, 117)
+        assert (made.total == expected).all()
+
+
+def test_two_dask_workers_make_the_same_bits(tmp_path: Path) -> None:
+    bundle = aggregator().bundle()
+    rows = reports_to(bundle, 5000, 3005)
+    rows = np.concatenate([rows, rows[::50]])
+    files = written(tmp_path / "in", rows, 6)
+    alone = aggregate(bundle, files, piece=700)
+    with dask_cluster(2) as run:
+        spread = aggregate(bundle, files, scratch=tmp_path, run=run, piece=700)
+        files[3].write_bytes(files[3].read_bytes() + b"x")
+        with pytest.raises(StorageError, match=r"003\.reports has .* 1 are left over"):
+            aggregate(bundle, files, scratch=tmp_path, run=run)
+    assert spread.to_dict() == alone.to_dict()
+    assert spread.replayed == 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]  # scratch files are gone
+
+
+def test_a_sum_teaches_as_its_reports_do(tmp_path: Path) -> None:
+    """An aggregator that takes the sum up is the one that received the reports."""
+    one, other = aggregator(), aggregator()
+    bundle = one.bundle()
+    assert bundle == other.bundle()
+    rows = reports_to(bundle, 2000, 3006)
+    one.receive_many(rows)
+    one.close_epoch(early=True)
+    made = aggregate(bundle, written(tmp_path, rows, 3))
+    made.save(tmp_path / "sum.json")
+    told = EpochSum.load(tmp_path / "sum.json")
+    other.receive_sum(told)
+    assert one.bundle() == other.bundle() != bundle
+    assert (one.estimate([[0.3]]) == other.estimate([[0.3]])).all()
+    with pytest.raises(DataError, match="taken up before"):
+        other.receive_sum(told)
+    assert other.receive(rows[0].tobytes()) is capri.ReportStatus.STALE
+    third = aggregator()
+    third.receive(rows[0].tobytes())
+    with pytest.raises(DataError, match="one by one"):
+        third.receive_sum(told)
+    short = aggregator(horizon=50)
+    dimension = parts.kind_of(short.bundle()).gathering.plan.dimension
+    with pytest.raises(capri.HorizonError, match="2000 reports, and 50 of the horizon"):
+        short.receive_sum(
+            EpochSum(short.digest, 1, np.zeros(dimension, dtype=np.int64), 2000, 0, 0, 0)
+        )
+
+
+def test_the_command(tmp_path: Path) -> None:
+    bundle = aggregator().bundle()
+    (tmp_path / "bundle").write_bytes(bundle)
+    rows = reports_to(bundle, 100, 3007)
+    written(tmp_path / "day" / "hour", rows, 2)
+    (tmp_path / "day" / "_SUCCESS").write_text("all there")
+    (tmp_path / "day" / ".hidden").write_text("half a file")
+    output = tmp_path / "sum.json"
+    command = ["aggregate", str(tmp_path / "bundle"), str(tmp_path / "day"), "--workers", "0"]
+    done = CliRunner().invoke(app, [*command, "-o", str(output)])
+    assert done.exit_code == 0, done.output
+    assert "epoch 1: 100 reports" in done.output
+    values = json.loads(output.read_text())
+    assert (values["accepted"], values["digest"]) == (100, bundle[-32:].hex())
+    assert all(isinstance(each, str) for each in values["sum"])
+    (tmp_path / "bundle").write_bytes(aggregator(epsilon=1.5).bundle())
+    none = CliRunner().invoke(app, [*command, "-o", str(output)])
+    assert none.exit_code == 1
+    assert "unknown: 100" in none.output
+
+
+def test_what_is_wrong_with_files_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="neither a file nor a folder"):
+        report_files([tmp_path / "nowhere"])
+    with pytest.raises(ConfigurationError, match="no files of reports"):
+        report_files([tmp_path])
+    path = tmp_path / "a"
+    path.write_bytes(b"x" * 64)
+    assert report_files([path, tmp_path]) == [path]  # one file by two ways is one
+    (piece,) = pieces([path], 32)
+    path.write_bytes(b"x" * 40)
+    with pytest.raises(StorageError, match="no whole number of reports of 32 bytes: 8 are left"):
+        pieces([path], 32)
+    bundle = aggregator().bundle()
+    with pytest.raises(StorageError, match="shorter while it was read"):
+        parts.spill(bundle, piece, tmp_path / "t", 1, (1, 2))
+    (tmp_path / "no.json").write_text("[]")
+    with pytest.raises(StorageError, match="no sum of reports"):
+        EpochSum.load(tmp_path / "no.json")

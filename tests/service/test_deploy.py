@@ -1,0 +1,113 @@
+"""The files of examples/deploy, run as they are on folders of our own; keys that are rotated."""
+
+import json
+import os
+import re
+import secrets
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from capri.cli import app
+from capri.errors import StorageError
+from capri.service.server import Start, open_policy, serve
+from capri.service.settings import load_settings
+from service_process import POLICY, SOMEBODY, Running, add_key, service
+from stores import eventually
+
+DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
+PROGRAM = "/opt/capri/bin/capri"
+
+
+def here(command: str, folder: Path) -> str:
+    """A command of the unit with the folders of a test for those of a machine."""
+    for place in ("/etc/capri", "/var/lib/capri-anchor", "/var/lib/capri"):
+        command = re.sub(rf"{place}(?=[/ ])", str(folder / Path(place).name), command)
+    return command.replace(PROGRAM, f"{sys.executable} -m capri")
+
+
+def test_the_unit_serves_and_looks_over(folder: Path) -> None:
+    for name in ("capri-anchor", "capri"):
+        (folder / name).mkdir()
+    (folder / "capri" / "policy.toml").write_text(
+        POLICY.format(top="", reward="", more="", first=30)
+    )
+    unit = dict(
+        line.split("=", 1)
+        for line in (DEPLOY / "capri.service").read_text().splitlines()
+        if "=" in line and not line.startswith("#")
+    )
+    sealed = {"CAPRI_STORE_KEY": secrets.token_hex(32)}
+
+    def looked_over() -> str:
+        command = shlex.split(here(unit["ExecStartPre"], folder))
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=os.environ | sealed
+        )
+        return done.stdout
+
+    assert looked_over() == ""  # there is nothing yet
+    started = shlex.split(here(unit["ExecStart"], folder))
+    assert started[3:5] == ["serve", str(folder / "capri" / "policy.toml")]
+    shop = Running(folder / "capri", tuple(started[5:]), sealed)
+    shop.key = add_key(folder / "capri" / "policy.keys", "tests", ["admin"])
+    shop.start()
+    shop.post("/v1/decisions:batch", [{"context": SOMEBODY}] * 20)
+    shop.post("/v1/admin/close", {"early": True})
+    assert shop.get("/v1/certificate")["digests"]["store"]["anchored"] is True
+    shop.stop()
+    assert re.search(r"anchor +good +file", looked_over())
+
+
+def test_the_image_listens_where_it_says() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    command = json.loads(re.search(r"^CMD (\[.*\])$", text, re.MULTILINE)[1])  # type: ignore[index]
+    assert command[-2:] == ["--host", "0.0.0.0"]
+    told = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
+    assert f"default: {re.search(r'EXPOSE (.*)', text)[1]}" in told  # type: ignore[index]
+
+
+def test_another_policy_on_the_store_is_refused_by_name(folder: Path) -> None:
+    file = folder / "policy.toml"
+    text = POLICY.format(top="", reward="", more="", first=30)
+    file.write_text(text)
+    open_policy(load_settings(file), None).close()
+    file.write_text(text.replace("epsilon = 2.0", "epsilon = 3.0"))
+    with pytest.raises(StorageError, match="budget"):
+        serve(Start(file, None, None, True), host="127.0.0.1", port=0, workers=1)
+    file.write_text(text + "[limits]\nfloor = { mail = 0.1 }\n")
+    with pytest.raises(StorageError, match="limits"):
+        serve(Start(file, None, None, True), host="127.0.0.1", port=0, workers=1)
+
+
+def test_keys_of_store_and_ids_are_rotated(folder: Path) -> None:
+    """A worker with the old store key serves nobody any more; ids of before are understood."""
+    old, new = secrets.token_hex(32), secrets.token_hex(32)
+    (folder / "new").write_text(new)
+    url = f"sqlite:///{folder / 'policy.db'}"
+
+    def command(*words: str) -> None:
+        done = CliRunner().invoke(app, ["store", *words], env={"CAPRI_STORE_KEY": old})
+        assert done.exit_code == 0, done.output
+
+    with service(folder, environment={"CAPRI_STORE_KEY": old}) as shop:
+        made = shop.post("/v1/decisions", {"context": SOMEBODY, "key": "before"})
+        command("rotate-ids", url)
+        eventually(
+            lambda: shop.post("/v1/decisions", {"context": SOMEBODY})["id"][:8] != made["id"][:8]
+        )
+        assert shop.post("/v1/rewards", {"id": made["id"], "reward": 1}) == {"status": "accepted"}
+        command("rotate-key", url, "--new-key-file", str(folder / "new"))
+        status, said = shop.ask("POST", "/v1/decisions", {"context": SOMEBODY, "key": "after"})
+        assert status == 503, said
+        shop.stop()
+        shop.environment["CAPRI_STORE_KEY"] = new
+        shop.start()
+        again = shop.post("/v1/decisions", {"context": SOMEBODY, "key": "before"})
+        assert (again["action"], again["epoch"]) == (made["action"], made["epoch"])
+        assert shop.post("/v1/rewards", {"id": made["id"], "reward": 1}) == {"status": "duplicate"}
+        assert "before" not in "".join(shop.said)

@@ -1,0 +1,361 @@
+"""``model = "local"``: a bundle for everybody, reports from anybody, and nothing else of them."""
+
+import http.client
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import capri
+from capri.cli import app
+from capri.errors import ConfigurationError, HorizonError, StorageError
+from capri.local.gathering import ReportStatus
+from capri.service.collector import Collector
+from capri.service.journal import Journal
+from capri.service.keys import add_key
+from capri.service.settings import load_settings
+from service_process import Running
+
+POLICY = """
+name = "reading list"
+model = "local"
+kernel = "matern52"
+actions = ["poem", "novel", "essay"]
+{top}
+[budget]
+epsilon = 4.0
+[reward]
+range = [0, 1]
+{reward}
+[[context]]
+name = "mood"
+kind = "numeric"
+low = 0
+high = 1
+{more}
+[options]
+first_epoch = 40
+"""
+BUDGET = capri.Budget(epsilon=4.0)
+OK = "accepted"
+
+
+def write(folder: Path, **parts: str) -> Path:
+    path = folder / "policy.toml"
+    path.write_text(POLICY.format(**({"top": "", "reward": "", "more": ""} | parts)))
+    return path
+
+
+def reports(bundle: bytes, count: int, first: int = 0) -> list[bytes]:
+    made = []
+    for user in range(first, first + count):
+        client = capri.LocalClient(bundle, BUDGET, simulation=(9, user))
+        client.act({"mood": user % 7 / 7})
+        made.append(client.report(user % 2))
+    return made
+
+
+# -- over HTTP ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("devices")
+    write(folder)
+    running = Running(folder, key=add_key(folder / "policy.keys", "tests", ["admin"]))
+    running.start()
+    yield running
+    running.stop()
+
+
+def ask(
+    running: Running, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """As a browser on another site asks: no key, an origin."""
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    elsewhere = {"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"}
+    connection.request(method, path, body, elsewhere | named)
+    answer = connection.getresponse()
+    told = {name.lower(): value for name, value in answer.getheaders()}
+    found = answer.status, told, answer.read()
+    connection.close()
+    return found
+
+
+BINARY = {"Content_Type": "application/octet-stream"}
+JSON = {"Content_Type": "application/json"}
+
+
+def post(running: Running, body: bytes, **headers: str) -> Any:
+    status, _, said = ask(running, "POST", "/v1/reports", body, **(headers or BINARY))
+    assert status == 200, said
+    return json.loads(said)
+
+
+def test_reports_of_both_forms_are_judged_one_by_one(devices: Running) -> None:
+    _, _, bundle = ask(devices, "GET", "/v1/bundle")
+    made = reports(bundle, 6)
+    assert post(devices, made[0]) == {"status": OK}
+    assert post(devices, made[0]) == {"status": "replayed"}
+    assert post(devices, bytes(32)) == {"status": "malformed"}
+    assert [each["status"] for each in post(devices, made[0] + made[1])] == ["replayed", OK]
+    assert post(devices, json.dumps({"report": made[2].hex()}).encode(), **JSON) == {"status": OK}
+    listed = [{"report": made[3].hex()}, {"report": "zz"}, 7, {"report": made[3].hex()}]
+    told = post(devices, json.dumps(listed).encode(), **JSON)
+    assert [each["status"] for each in told] == [OK, "refused", "refused", "replayed"]
+    assert told[1]["error"]["field"] == "report"
+    progress = devices.get("/v1/policy")["progress"]
+    assert progress["under_way"][0] == {"epoch": 1, "length": 40, "taken": 4, "open": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "field"),
+    [
+        (b"x" * 31, BINARY, 422, "body"),
+        (b"", BINARY, 422, "body"),
+        (bytes(32 * 1001), BINARY, 413, "body"),
+        (b"x" * 32, {"Content_Type": "text/plain"}, 415, "Content-Type"),
+        (b"{", JSON, 422, "report"),
+        (b"[[", JSON, 400, "body"),
+        (b"[" * 99, JSON, 400, "body"),
+        (b'{"report": "secret-word"}', JSON, 422, "report"),
+        (b'{"report": "", "user": "secret-word"}', JSON, 422, "report"),
+    ],
+)
+def test_the_envelope_alone_is_refused_and_never_quoted(
+    devices: Running, body: bytes, headers: dict[str, str], status: int, field: str
+) -> None:
+    found, told, said = ask(devices, "POST", "/v1/reports", body, **headers)
+    assert (found, json.loads(said)["error"]["field"]) == (status, field)
+    assert told["access-control-allow-origin"] == "*"
+    assert b"secret" not in said
+
+
+def test_other_sites_may_ask_for_these_two_alone(devices: Running) -> None:
+    for path, method in (("/v1/bundle", "GET"), ("/v1/reports", "POST")):
+        status, told, _ = ask(devices, "OPTIONS", path)
+        assert status == 204
+        assert told["access-control-allow-origin"] == "*"
+        assert told["access-control-allow-methods"] == method
+        assert told["access-control-allow-headers"] == "content-type"
+        assert "access-control-allow-credentials" not in told
+        assert ask(devices, "DELETE", path)[0] == 405
+    for path in devices.get("/v1/openapi.json")["paths"]:
+        if path not in ("/v1/bundle", "/v1/reports"):
+            for method in ("OPTIONS", "GET", "POST"):
+                told = ask(devices, method, path, b"{}" if method == "POST" else None, **JSON)[1]
+                assert "access-control-allow-origin" not in told, path
+
+
+def test_what_is_done_elsewhere_says_where(devices: Running, shop: Running) -> None:
+    for path in ("/v1/decisions", "/v1/decisions:batch", "/v1/rewards", "/v1/admin/mode"):
+        status, said = devices.ask("POST", path, {})
+        assert status == 409
+        assert "/v1/bundle" in said["error"]["problem"]
+    for path in ("/v1/shadow", "/v1/forecast", "/v1/operations", "/v1/live"):
+        assert devices.ask("GET", path)[0] == 409
+    assert shop.ask("GET", "/v1/bundle", key=None)[0] == 409
+    status, said = shop.ask("POST", "/v1/reports", {}, key=None)
+    assert (status, "/v1/decisions" in said["error"]["problem"]) == (409, True)
+
+
+def test_figures_need_a_key_and_the_page_has_what_it_asks_for(devices: Running) -> None:
+    for path in ("policy", "epochs", "estimate", "explanation", "certificate", "ledger"):
+        assert devices.ask("GET", f"/v1/{path}", key=None)[0] == 401
+        assert devices.ask("GET", f"/v1/{path}")[0] == 200
+    assert "local privacy" in devices.get("/v1/policy")["guarantee"]
+    assert devices.get("/v1/ledger")["budget"] == {"epsilon": 4.0, "delta": 0.0}
+    assert "capri_decisions_total" in devices.get("/metrics")
+
+
+def test_an_epoch_takes_its_number_and_survives_a_kill(devices: Running) -> None:
+    """The rest of a crowd is stale; what was answered is there after a crash, bundle and all."""
+    status, said = devices.ask("POST", "/v1/admin/close", {})
+    assert (status, "still to come" in said["error"]["problem"]) == (409, True)
+    assert devices.post("/v1/admin/close", {"early": True})["status"] == "closed"
+    _, _, bundle = ask(devices, "GET", "/v1/bundle")
+    length = devices.get("/v1/policy")["progress"]["under_way"][0]["length"]
+    crowd = reports(bundle, length + 5, first=100)
+    told = post(devices, b"".join(crowd))
+    assert Counter(each["status"] for each in told) == {OK: length, "stale": 5}
+    _, headers, newer = ask(devices, "GET", "/v1/bundle")
+    assert headers["etag"].strip('"') == newer[-32:].hex() != bundle[-32:].hex()
+    few = reports(newer, 3, first=500)
+    address = "203.0.113.77"
+    status, _, _ = ask(
+        devices, "POST", "/v1/reports", b"".join(few),
+        X_Forwarded_For=address, User_Agent="a-rare-browser", **BINARY,
+    )  # fmt: skip
+    assert status == 200
+    before = devices.get("/v1/policy")["progress"]
+    devices.kill()
+    files = [path.read_bytes() for path in devices.folder.glob("policy.db*")]
+    devices.start()
+    assert ask(devices, "GET", "/v1/bundle")[2] == newer
+    assert devices.get("/v1/policy")["progress"] == before
+    assert [each["status"] for each in post(devices, b"".join(few))] == ["replayed"] * 3
+    # Nothing is left of who came: neither in files nor in what was printed.
+    assert any(few[0] in content for content in files)
+    for word in (address, "a-rare-browser", "elsewhere.example", "127.0.0.1"):
+        assert not any(word.encode() in content for content in files)
+    assert all(line.startswith("capri: reading list at ") for line in devices.said)
+
+
+# -- what is kept ---------------------------------------------------------------------------------
+
+
+def collector(folder: Path, **parts: str) -> Collector:
+    return Collector(load_settings(write(folder, **parts)).arguments, folder / "kept.db")
+
+
+def test_a_file_that_fails_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports that could not be kept do not count: the same bytes may be sent again."""
+    kept = collector(tmp_path)
+    made = reports(kept.bundle(), 45)
+    kept.receive(made[:10])
+
+    def full(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    for method, batch in (("append", made[10:20]), ("replace", made[10:45])):
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, method, full)
+            with pytest.raises(StorageError):
+                kept.receive(batch)
+    bundle = kept.bundle()
+    assert Counter(kept.receive(made)) == {
+        ReportStatus.REPLAYED: 10,
+        ReportStatus.ACCEPTED: 30,
+        ReportStatus.STALE: 5,
+    }
+    assert kept.bundle() != bundle
+    kept.close()
+
+
+def test_a_restart_goes_on_to_the_bit(tmp_path: Path) -> None:
+    """Through a reading that was not kept: nobody had seen its bundle, and it is made again."""
+    kept = collector(tmp_path, reward="wait = 30")
+    length = kept.aggregator.remaining
+    made = reports(kept.bundle(), length + 20)
+    for start in range(0, length - 1, 13):
+        kept.receive(made[start : min(start + 13, length - 1)])
+    kept._journal.append(made[length - 1], None)  # as if killed within the reading
+    kept.close()
+    again = collector(tmp_path, reward="wait = 30")
+    assert (len(again.aggregator.epochs), again.aggregator.reports) == (1, length)
+    statuses = Counter(again.receive(made[length - 5 :]))  # late ones count while they may
+    assert statuses == {ReportStatus.REPLAYED: 5, ReportStatus.ACCEPTED: 20}
+    bundle = again.bundle()
+    again.close()
+    third = collector(tmp_path, reward="wait = 30")
+    assert third.bundle() == bundle
+    third.replace_actions(["poem", "novel", "saga"])
+    third.close_epoch(early=True)
+    assert list(third.aggregator.actions.names or ()) == ["poem", "novel", "saga"]
+    third.close()
+    fourth = collector(tmp_path, reward="wait = 30")
+    assert fourth.bundle() == third.bundle()
+    fourth.close()
+
+
+def test_epochs_that_end_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new bundle without a report, and the times that a restart needs; else no time is kept."""
+    kept = collector(tmp_path, more='[epoch]\ntime = "1 hour"')
+    now = kept._clock().timestamp()
+    monkeypatch.setattr("capri.service.collector.time.time", lambda: now)
+    first = kept.bundle()
+    made = reports(first, 8)
+    kept.receive(made[:5])
+    monkeypatch.setattr("capri.service.collector.time.time", lambda: now + 3599)
+    kept.receive(made[5:])
+    kept._looked = -1e9
+    assert kept.bundle() == first
+    kept.close()
+    kept = collector(tmp_path, more='[epoch]\ntime = "1 hour"')
+    monkeypatch.setattr("capri.service.collector.time.time", lambda: now + 3601)
+    kept._looked = -1e9
+    assert kept.bundle() != first
+    assert [record.length for record in kept.aggregator.epochs] == [8]
+    kept.close()
+
+
+def test_times_are_not_kept_where_nothing_needs_them(tmp_path: Path) -> None:
+    kept = collector(tmp_path)
+    kept.receive(reports(kept.bundle(), 2))
+    kept.close()
+    with sqlite3.connect(tmp_path / "kept.db") as file:
+        assert file.execute("SELECT at, length(messages) FROM collected_reports").fetchall() == [
+            (None, 64)
+        ]
+
+
+def test_the_horizon_ends_bundles(tmp_path: Path) -> None:
+    kept = collector(tmp_path, top="horizon = 40")
+    made = reports(kept.bundle(), 41)
+    assert Counter(kept.receive(made)) == {ReportStatus.ACCEPTED: 40, ReportStatus.STALE: 1}
+    with pytest.raises(HorizonError, match="horizon"):
+        kept.bundle()
+    kept.close()
+    again = collector(tmp_path, top="horizon = 40")
+    with pytest.raises(HorizonError, match="horizon"):
+        again.bundle()
+    again.close()
+
+
+def test_one_file_one_policy_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = collector(tmp_path)
+    monkeypatch.setattr("capri.service.journal._PATIENCE", 0.05)
+    with pytest.raises(StorageError, match="another process serves it"):
+        collector(tmp_path)
+    kept.close()
+    with pytest.raises(ConfigurationError, match="another policy"):
+        collector(tmp_path, reward="missing = 0.5")
+    with sqlite3.connect(tmp_path / "other.db") as file:
+        file.execute("CREATE TABLE something (id INTEGER)")
+    settings = load_settings(tmp_path / "policy.toml")
+    with pytest.raises(ConfigurationError, match="another model"):
+        Collector(settings.arguments, tmp_path / "other.db")
+
+
+@pytest.mark.parametrize(
+    ("parts", "line", "words"),
+    [
+        ({"top": 'mode = "shadow"'}, 6, "devices decide"),
+        ({"reward": 'rule = "sum"'}, 11, "reports once"),
+        ({"more": "[users]\ncontributions = 3"}, 18, "each of which reports once"),
+    ],
+)
+def test_what_a_local_policy_cannot_be(
+    tmp_path: Path, parts: dict[str, str], line: int, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words) as told:
+        load_settings(write(tmp_path, **parts))
+    assert f"line {line}:" in str(told.value)
+
+
+def test_waits_are_in_reports_or_times(tmp_path: Path) -> None:
+    found = load_settings(write(tmp_path, reward='wait = "2 hours"')).arguments
+    assert found["reward_wait"] == timedelta(hours=2)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--workers", "2"], "one process"),
+        (["--forecast"], "--forecast"),
+        (["--store", "postgresql://x"], "SQLite"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path: Path, more: list[str], words: str) -> None:
+    write(tmp_path)
+    asked = ["serve", str(tmp_path / "policy.toml"), "--insecure-local", *more]
+    told = CliRunner().invoke(app, asked)
+    assert told.exit_code != 0
+    assert words in told.output + str(told.exception)
