@@ -201,6 +201,13 @@ class Engine:
         assert self._shape is not None
         return expected_moments(self.law, self._shape)
 
+    def _constant(self) -> FloatArray | None:
+        """The coefficients of 1, where the basis has it."""
+        if self.setting.prior.family is None:
+            return None
+        sample = self.setting.law.sample
+        return np.asarray(np.linalg.lstsq(sample, np.ones(len(sample)), rcond=None)[0])
+
     def _realise(self) -> None:
         """The law that all releases so far speak of; from the first one, rows to find it among."""
         basis, law = self.setting.basis, self.setting.law
@@ -238,7 +245,11 @@ class Engine:
                 self._realise()
             expected, weight = self.expected()
             reading = Reading.of(
-                result, expected=expected, weight=weight, baseline=self._baseline()
+                result,
+                expected=expected,
+                weight=weight,
+                baseline=self._baseline(),
+                constant=self._constant() if result.measured else None,
             )
             self.readings.append(reading)
             self.estimates = [

@@ -12,6 +12,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.features import LowRankFeatures, row_by_row
+from capri.kernels import Constant, Sum
 from capri.privacy.moments import BLOCK_ROWS, MomentGrid
 from capri.regression.tables import finite_rows
 from capri.regression.whole_product import WholeProduct
@@ -152,11 +153,17 @@ class StagePlan:
     @cached_property
     def _whole(self) -> WholeProduct | None:
         """The product in whole numbers where noise hides what it rounds."""
-        bound = self.features.kernel_basis.kernel.constant_diagonal
+        kernel = self.features.kernel_basis.kernel
+        bound = kernel.constant_diagonal
         if bound is None or self.grid.noise_units == 0:
             return None
+        # |k - c| <= k(x, x) - c where a constant c is part of the kernel.
+        level = kernel.left if isinstance(kernel, Sum) else None
+        centre = level.variance if isinstance(level, Constant) else 0.0
         tolerance = _UNITS * self.clip_norm / self.grid.level
-        return WholeProduct.of(self.features.to_whitened, bound, tolerance=tolerance)
+        return WholeProduct.of(
+            self.features.to_whitened, bound - centre, centre=centre, tolerance=tolerance
+        )
 
     def _encoded(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The contributions of rows of finite numbers."""

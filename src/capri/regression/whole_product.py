@@ -27,14 +27,18 @@ _BITS = range(16, 30)
 
 @dataclass(frozen=True, eq=False)
 class WholeProduct:
-    """``rows -> rows @ matrix`` for rows of kernel values within ``bound``, in whole numbers."""
+    """``rows -> rows @ matrix`` for kernel values within ``bound`` of a centre, in whole numbers."""
 
     numbers: FloatArray  # the matrix in units, whole
     units: FloatArray  # what a unit of the product is, column by column
     fine: float  # units of one kernel value: a power of two
+    centre: float
+    of_centre: FloatArray  # what the centre adds to the product
 
     @classmethod
-    def of(cls, matrix: FloatArray, bound: float, *, tolerance: float) -> Self | None:
+    def of(
+        cls, matrix: FloatArray, bound: float, *, centre: float = 0.0, tolerance: float
+    ) -> Self | None:
         """None where the features would be off by more than the tolerance, in any column."""
         heights = np.abs(matrix).sum(axis=0) + 1e-300
         best: tuple[float, float, FloatArray] | None = None
@@ -51,8 +55,14 @@ class WholeProduct:
         lost_most, fine, scale = best
         if not (np.isfinite(scale).all() and lost_most <= tolerance):
             return None
-        return cls(np.rint(matrix * scale), 1 / (fine * scale), fine)
+        of_centre = centre * matrix.sum(axis=0)
+        return cls(np.rint(matrix * scale), 1 / (fine * scale), fine, centre, of_centre)
 
     def __call__(self, rows: FloatArray) -> FloatArray:
         """Rows of kernel values times the matrix."""
-        return np.asarray((np.rint(rows * self.fine) @ self.numbers) * self.units)
+        units = rows - self.centre
+        units *= self.fine
+        found = np.rint(units, out=units) @ self.numbers
+        found *= self.units
+        found += self.of_centre
+        return np.asarray(found)
