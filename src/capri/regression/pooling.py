@@ -165,6 +165,7 @@ def _mixed(
     spread = away.T @ away
     # Means of logarithms: those of weights are what the largest of them is.
     logs = np.asarray(sum(chance * each for each, chance in chances))
+    middle = _posterior(told, information, vector, prior.covariance(logs), noise_variance)
     return Estimate(
         mean=mean,
         covariance=parts["covariance"] + spread,
@@ -174,6 +175,7 @@ def _mixed(
         prior=sum(chance * each.prior for each, chance in found),
         noise_variance=noise_variance,
         weights=logs,
+        central=middle.covariance,
     )
 
 

@@ -27,7 +27,7 @@ _BITS = range(16, 30)
 
 @dataclass(frozen=True, eq=False)
 class WholeProduct:
-    """``rows -> rows @ matrix`` for kernel values within ``bound`` of a centre, in whole numbers."""
+    """``rows -> rows @ matrix`` for kernel values near a centre, in whole numbers."""
 
     numbers: FloatArray  # the matrix in units, whole
     units: FloatArray  # what a unit of the product is, column by column
