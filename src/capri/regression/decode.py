@@ -24,6 +24,8 @@ PARTS = ("bias", "sampling", "privacy")
 _ROWS = 4096
 # Deviations of its estimate that are added to how wrong the expected law is.
 _LAW_CAUTION = 1.5
+# Mean weights of rows below this are guesses: the cap cuts most rows of the law.
+_SURE_WEIGHT = 0.3
 # Points and draws that tell how far the largest of all errors goes.
 _POINTS, _DRAWS = 500, 1000
 
@@ -102,7 +104,7 @@ class Reading:
             result.covariance, result.plan.rows * expected, result.noise[0]
         )
         level: FloatArray | None = None
-        if constant is not None and result.noise[0] > 0:
+        if constant is not None and result.noise[0] > 0 and weight > _SURE_WEIGHT:
             b = np.linalg.solve(result.plan.features.whitening, constant)
             length = float(np.linalg.norm(b))
             level = np.asarray(b / length, dtype=np.float64)

@@ -151,28 +151,31 @@ def _mixed(
     chances: Sequence[tuple[FloatArray, float]],
     noise_variance: float,
 ) -> Estimate:
-    """The posterior over all plausible weights: their spread counts as bias."""
+    """The mean over all plausible weights; their spread, and what it is off by, count as bias.
+
+    Widths are those under the same shares of a function that is not smaller than expected.
+    """
     found = [
         (_posterior(told, information, vector, prior.covariance(each), noise_variance), chance)
         for each, chance in chances
     ]
     mean = sum((chance * each.mean for each, chance in found), np.zeros(prior.rank))
     away = np.stack([sqrt(chance) * (each.mean - mean) for each, chance in found])
-    parts = {
-        name: sum(chance * getattr(each, name) for each, chance in found)
-        for name in ("bias", "sampling", "privacy", "covariance")
-    }
-    spread = away.T @ away
     # Means of logarithms: those of weights are what the largest of them is.
     logs = np.asarray(sum(chance * each for each, chance in chances))
     middle = _posterior(told, information, vector, prior.covariance(logs), noise_variance)
+    wide = _posterior(
+        told, information, vector, prior.covariance(prior.not_smaller(logs)), noise_variance
+    )
+    off = mean - wide.mean
+    spread = away.T @ away + np.outer(off, off)
     return Estimate(
         mean=mean,
-        covariance=parts["covariance"] + spread,
-        bias=parts["bias"] + spread,
-        sampling=parts["sampling"],
-        privacy=parts["privacy"],
-        prior=sum(chance * each.prior for each, chance in found),
+        covariance=wide.covariance + spread,
+        bias=wide.bias + spread,
+        sampling=wide.sampling,
+        privacy=wide.privacy,
+        prior=middle.prior,
         noise_variance=noise_variance,
         weights=logs,
         central=middle.covariance,

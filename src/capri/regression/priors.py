@@ -100,6 +100,17 @@ class FunctionPrior:
         )
         return [(each, 1 / count) for each in found]
 
+    def not_smaller(self, weights: FloatArray) -> FloatArray:
+        """The same shares of a function that is not smaller than expected, but for the constant.
+
+        Rows that tell nothing do not tell that there is nothing: widths are for such functions.
+        """
+        rest = np.ones(len(weights), dtype=np.bool_)
+        if self.family is not None:
+            rest[self.family.names.index("constant")] = False
+        total, expected = (np.logaddexp.reduce(each[rest]) for each in (weights, self.expected))
+        return np.where(rest, weights + max(0.0, float(expected - total)), weights)
+
     def _voices(self, information: FloatArray, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``E`` and ``b`` with information ``E E^T`` and vector ``E b``, up to the negligible.
 
