@@ -97,9 +97,11 @@ def measure(folder: Path, workers: int) -> dict[str, Any]:
         began = time.perf_counter()
         made = aggregate(data, files, scratch=scratch, run=watched)
         seconds = time.perf_counter() - began
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "seconds": seconds,
-        "worker": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        "processor": used.ru_utime + used.ru_stime,
+        "worker": used.ru_maxrss * 1024,
         "driver": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "disk": disk,
         "sum": made.to_dict(),
@@ -109,7 +111,7 @@ def measure(folder: Path, workers: int) -> dict[str, Any]:
 def compare(counts: list[int], workers: list[int], folder: Path, *, keep: bool) -> None:
     """A row for each number of reports and workers."""
     print(f"{kind_of(bundle()).gathering.plan.dimension} coordinates")
-    print("| reports | workers | s | ns a report | worker MB | driver MB | disk GB | replays |")
+    print("| reports | workers | s | processor s | worker MB | driver MB | disk GB | replays |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for count in counts:
         here = folder / str(count)
@@ -124,7 +126,7 @@ def compare(counts: list[int], workers: list[int], folder: Path, *, keep: bool) 
             told = one["sum"]
             print(
                 f"| {count:.0e} | {number} | {one['seconds']:.1f} "
-                f"| {1e9 * one['seconds'] / count:.0f} | {one['worker'] / 1e6:.0f} "
+                f"| {one['processor']:.1f} | {one['worker'] / 1e6:.0f} "
                 f"| {one['driver'] / 1e6:.0f} | {one['disk'] / 1e9:.3f} | {told['replayed']} |",
                 flush=True,
             )

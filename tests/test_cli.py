@@ -75,6 +75,7 @@ def without_clock(records: list[dict[str, float]]) -> list[dict[str, float]]:
             ("--model", "local", "--randomizer", "gaussian"),
             {"policy": "devices", "randomizer": "gaussian"},
         ),
+        (("--model", "shuffle"), {"policy": "devices", "shuffle": capri.Shuffle()}),
         (("--model", "local", "--preset", "paper"), {"model": "local", "preset": "paper"}),
         (("--no-privacy",), {"budget": None}),
         (("--preset", "paper"), {"preset": "paper"}),
@@ -188,7 +189,9 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("forecast", "--contexts", "0"), "contexts must be a whole number of 1 or more, got 0"),
         (("forecast", "--actions", "1"), "with a single action there is nothing to forecast"),
         (("forecast", "--contexts-csv", "no.csv"), "cannot read no.csv: No such file"),
-        (("forecast", "--model", "global"), "model must be one of 'joint', 'local', got 'global'"),
+        (("forecast", "--model", "global"), "model must be one of 'joint', 'local', 'shuffle'"),
+        (("forecast", "--model", "shuffle", "--preset", "paper"), "shuffle needs preset practical"),
+        (("noise", "--central"), "--central is about mixed reports: give --shuffled"),
         (("audit", "--trials", "5"), "an audit needs at least 100 trials, got 5"),
         (("audit", "--confidence", "1"), "confidence must lie strictly between 0 and 1, got 1.0"),
         (("audit", "--preset", "best"), "preset must be 'practical' or 'paper', got 'best'"),
@@ -393,10 +396,16 @@ def test_forecast_tells_kinds_apart_and_what_the_kernel_costs(tmp_path: Path) ->
 
 
 def test_forecast_of_devices(tmp_path: Path) -> None:
-    arguments = (*FORECAST, "--model", "device", "--no-compare", "--output", tmp_path / "f.png")
+    arguments = (*FORECAST, "--model", "local", "--no-compare", "--output", tmp_path / "f.png")
     outcome = run(*arguments, "--epsilon", "2,8")
     assert outcome.exit_code == 0, outcome.output
     assert "local model" in " ".join(outcome.stdout.split())
+    mixed = run(*arguments, "--model", "shuffle", "--epsilon", "2", "--json", "-")
+    found = json.loads(mixed.stdout)
+    assert (found["model"], found["delta"]) == ("shuffle", 1e-5)
+    textbook = run(*arguments, "--model", "textbook", "--epsilon", "2", "--json", "-")
+    ratios = [json.loads(each.stdout)["rows"][-1]["ratio"] for each in (mixed, textbook)]
+    assert ratios[0] < ratios[1]
     refused = run(*arguments, "--epsilon", "inf")
     assert refused.exit_code == 2
     assert refused.stderr.startswith("devices always make their reports private")
@@ -576,6 +585,19 @@ def test_noise_of_mixed_reports(tmp_path: Path) -> None:
     assert some["sphere"] <= 0.42
     assert many["sphere"] <= 0.125
     assert many["sphere"] < many["any_randomizer"] < 0.175
+
+
+def test_plan_of_mixed_reports(tmp_path: Path) -> None:
+    """What a device may spend for a central epsilon of 1, and the noise that mixing saves."""
+    path = tmp_path / "noise.json"
+    outcome = run(
+        "noise", "--shuffled", "1000", "--central", "--epsilon", "1", "--delta", "1e-6",
+        "--dimension", "20", "--json", path,
+    )  # fmt: skip
+    assert outcome.exit_code == 0, outcome.output
+    (row,) = json.loads(path.read_text())["rows"]
+    assert 3.4 < row["local_epsilon"] < 3.6
+    assert row["variance_unmixed"] > 9 * row["variance"]
 
 
 def test_noise_table_has_the_figures_of_the_specification(tmp_path: Path) -> None:

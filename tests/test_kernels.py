@@ -28,6 +28,7 @@ from capri.kernels import (
     kernel_by_name,
     schema_kernel,
 )
+from capri.kernels.near import Near
 
 ORDERS = [0.5, 1.5, 2.5, 3.5, 0.05, 0.7, 1.0, 4.3, 12.0, 19.9, 20.0, 33.3, math.inf]
 
@@ -273,3 +274,20 @@ def test_every_short_name_makes_its_kernel() -> None:
         "rq": RationalQuadratic(1.0, 2.0),
         "linear": Linear(0.25),
     }
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
+@pytest.mark.parametrize("dimension", [1, 4, 9])
+def test_a_kernel_near_points_is_the_kernel_to_the_last_bit(nu: float, dimension: int) -> None:
+    """However many rows come at once: a law must not depend on who else asks."""
+    generator = np.random.default_rng(dimension)
+    kernel: Kernel = Linear(variance=0.3, bias=0.5)
+    for lengthscale in (0.4, 1.0, 2.7):
+        kernel = kernel + Matern(nu=nu, lengthscale=lengthscale)
+    for count in (1, 2, 30):
+        points = generator.standard_normal((count, dimension))
+        rows, near = generator.standard_normal((40, dimension)), Near(kernel, points)
+        expected = kernel(rows, points)
+        for size in (1, 3, 40):
+            found = [near(rows[start : start + size]) for start in range(0, 40, size)]
+            assert (np.concatenate(found) == expected).all()

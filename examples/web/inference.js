@@ -4,7 +4,7 @@ import { Directions } from "../../clients/js/src/directions.js";
 import { nearest } from "../../clients/js/src/sphere.js";
 
 /** How likely a device with this datum reports this number, given its token: docs/wire.md. */
-function likelihood(bundle, directions, number, context, action, reward) {
+export function likelihood(bundle, directions, number, context, action, reward) {
   const { sphere, normLimit } = bundle;
   const vector = encode(bundle, context, action, reward);
   const norm = Math.hypot(...vector);

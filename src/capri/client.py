@@ -10,10 +10,10 @@ import json
 import secrets
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import local
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from capri.epoch.decide import Decision, RewardStatus, VisitStatus
 from capri.errors import CapriError, ConfigurationError, HorizonError, StorageError
 
+Found = TypeVar("Found")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 # Answers after which the same request may be sent again.
 _AGAIN = (429, 502, 503, 504)
@@ -31,9 +32,16 @@ _LONGEST_PAUSE = 5.0
 class ServiceError(CapriError, RuntimeError):
     """A service refused a request; ``status`` is that of HTTP, ``field`` what it was about."""
 
-    def __init__(self, status: int, problem: str, field: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        problem: str,
+        field: str = "",
+        outcomes: Sequence[Decision | RewardStatus | None] = (),
+    ) -> None:
+        """``outcomes``: of a list, what became of the others; None where one was refused."""
         super().__init__(f"{field}: {problem}" if field else problem)
-        self.status, self.field = status, field
+        self.status, self.field, self.outcomes = status, field, tuple(outcomes)
 
 
 class Client:
@@ -114,12 +122,12 @@ class Client:
         chosen: Sequence[str | None] | None = None,
         chosen_propensities: Sequence[float | None] | None = None,
     ) -> list[Decision]:
-        """Decide for many; an item that is refused raises, after the others were served."""
+        """Decide for many. Where an item is refused the error has what the others got."""
         nothing = [None] * len(contexts)
         given = (users, keys, actions, chosen, chosen_propensities)
         columns = [nothing if each is None else each for each in given]
         visits = [_visit(*visit) for visit in zip(contexts, *columns, strict=True)]
-        return [_decision(item) for item in self._post("/v1/decisions:batch", visits)]
+        return _each(self._post("/v1/decisions:batch", visits), _decision)
 
     def update(
         self, decision: Decision | str, reward: float | None, *, key: str | None = None
@@ -134,12 +142,12 @@ class Client:
         *,
         keys: Sequence[str] | None = None,
     ) -> list[RewardStatus]:
-        """Bring many rewards, each judged by itself."""
+        """Bring many rewards, each judged by itself. Errors are those of ``act_many``."""
         items = [
             _reward(decision, reward, None if keys is None else keys[place])
             for place, (decision, reward) in enumerate(zip(decisions, rewards, strict=True))
         ]
-        return [_status(item) for item in self._post("/v1/rewards", items)]
+        return _each(self._post("/v1/rewards", items), _status)
 
     # -- figures ----------------------------------------------------------------------------------
 
@@ -170,7 +178,7 @@ class Client:
     # -- the wire ---------------------------------------------------------------------------------
 
     def _post(self, path: str, body: Any) -> Any:
-        return self._ask("POST", path, json.dumps(body).encode())
+        return self._ask("POST", path, json.dumps(body, default=_plain).encode())
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         headers = {"Accept": "application/json", "User-Agent": "capri"}
@@ -270,6 +278,22 @@ def _decision(item: dict[str, Any]) -> Decision:
 def _status(item: dict[str, Any]) -> RewardStatus:
     _raise_refused(item)
     return _REWARDS[item["status"]]
+
+
+def _each(items: Sequence[dict[str, Any]], read: Callable[[dict[str, Any]], Found]) -> list[Found]:
+    """What every item became; the first refusal, with the others, where there is one."""
+    refused = next((item["error"] for item in items if "error" in item), None)
+    if refused is None:
+        return [read(item) for item in items]
+    outcomes: list[Any] = [None if "error" in item else read(item) for item in items]
+    raise ServiceError(422, refused["problem"], refused.get("field", ""), outcomes)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of NumPy, as Python has them; anything else is not for JSON."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise ConfigurationError(f"a request holds a {type(value).__name__}, which JSON has no form of")
 
 
 def _raise_refused(item: dict[str, Any]) -> None:

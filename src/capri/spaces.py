@@ -258,9 +258,8 @@ class ContextPool(Contexts):
 
 def _row_bytes(rows: FloatArray) -> list[bytes]:
     """The bytes of each row: equal for equal rows, as none holds NaN or -0.0."""
-    whole_row = np.dtype((np.void, rows.shape[1] * rows.itemsize))
-    keys: list[bytes] = np.ascontiguousarray(rows).view(whole_row)[:, 0].tolist()
-    return keys
+    content, width = rows.tobytes(), rows.shape[1] * rows.itemsize
+    return [content[start : start + width] for start in range(0, len(content), width)]
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,10 @@ class Driver(ABC):
     def close(self) -> None:
         """Leave nobody behind."""
 
+    def check(self) -> None:
+        """Whatever else must not have happened."""
+        assert "Traceback" not in self.said(), self.said()
+
 
 class LibraryDriver(Driver):
     """Workers that have the library in them, behind pipes."""

@@ -192,8 +192,9 @@ class HttpDriver(Driver):
         return told
 
     def said(self) -> str:
-        """The end of the service's log."""
-        return self.log.read_text(errors="replace")[-3000:]
+        """The service's log; from where a failure shows, if one does."""
+        said = self.log.read_text(errors="replace")
+        return said[max(0, said.find("Traceback")) :] if "Traceback" in said else said[-3000:]
 
 
 def _act(client: capri.Client, call: dict[str, Any]) -> Any:

@@ -155,6 +155,7 @@ class Simulation:
             self._at(float(self._rng.exponential(EVERY[kind])), kind, None)
 
     def _hear(self, patience: float) -> None:
+        self._mind_server()
         for each in self._driver.answers(patience):
             if each.dead:
                 self._on_death(each.worker, each.point)
@@ -390,9 +391,13 @@ class Simulation:
             self._driver.fill(worker, full=False)
         elif self._server.running:
             self._server.fill(full=False)
-        else:
-            self.events["server stopped for a full disk"] += 1
-            self._server.start()
+
+    def _mind_server(self) -> None:
+        """Start a server that has given up for want of room, when there is some."""
+        if self._server is None or SERVER in self._full or self._server.running:
+            return
+        self.events["server stopped for a full disk"] += 1
+        self._server.start()
 
     def _on_crash(self, _: Any) -> None:
         if self._server is not None:

@@ -1,28 +1,31 @@
 """Kill workers, services and the server until it is enough, then look for what must never be seen.
 
     python tests/faults/run_faults.py [--kills 1000] [--seed 0] [--only sqlite | postgres]
-                                      [--results FOLDER] [--parts N]
+                                      [--results FOLDER] [--minutes M]
 
 About half of the kills fall on runs without a budget, whose releases can be recounted to the last
 bit, the others on private runs, which have a ledger. A third come at any moment (fault_harness.py),
 the others are part of simulated bad days, many at named points (fault_simulation.py): of processes
 with the library in them, and of services behind HTTP (fault_http.py). The list of what is looked
-for stands in fault_verdict.py. With --results a suite that was interrupted goes on where it was.
+for stands in fault_verdict.py. Both stores are at it side by side. With --results a suite that was
+interrupted goes on where it was.
 """
 
 import argparse
 import json
 import os
+import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from itertools import product
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +184,7 @@ def one_day(
         stack.callback(driver.close)
         day = Simulation(driver, seed, server, partial(planned_ahead, url), made=made)
         verdict = Verdict(setting, day.run(kills))
+        driver.check()
         verdict.check()
         verdict.check_forgotten(numbers_kept(setting, file), file)
     check_nobody_is_left(before)
@@ -236,15 +240,18 @@ class Part:
         }
 
 
+_DAYS = (
+    Part("bad day, exact", 0.07, private=False, workers=0),
+    Part("bad day, exact, timed", 0.075, private=False, timed=True, workers=0),
+    Part("bad day, private", 0.07, private=True, workers=0),
+    Part("bad day, private, timed", 0.075, private=True, timed=True, workers=0),
+)
 PARTS = (
     Part("at any moment, exact", 0.18, private=False, seed=0),
-    Part("at any moment, private and sealed", 0.17, private=True, seed=1),
-    Part("bad day, exact", 0.15, private=False, workers=0, seed=2),
-    Part("bad day, exact, by the clock", 0.15, private=False, timed=True, workers=0, seed=3),
-    Part("bad day, private", 0.14, private=True, workers=0, seed=4),
-    Part("bad day, private, by the clock", 0.15, private=True, timed=True, workers=0, seed=5),
-    Part("bad day of a service, exact", 0.03, private=False, workers=1, seed=6),
-    Part("bad day of a service with two workers, private", 0.03, private=True, workers=2, seed=7),
+    Part("at any moment, private", 0.17, private=True, seed=1),
+    *(replace(day, seed=2 + number) for number, day in enumerate(2 * _DAYS)),
+    Part("bad day of a service, exact", 0.035, private=False, workers=1, seed=10),
+    Part("bad day of two workers, private", 0.035, private=True, workers=2, seed=11),
 )
 COLUMNS = ("store", "what", "kills", "crashes", "decisions", "answers", "changes", "releases")
 LONG = 1000  # kills on a store from which on every point and every event must have been met
@@ -287,35 +294,62 @@ def conclude(store: str, results: list[dict[str, Any]], *, long: bool) -> None:
     assert not (long and missed), f"points and events that were never met: {missed}"
 
 
+def play(store: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Parts of a store that nobody has done or is at, while there is time; all that are done."""
+    for number, part in enumerate(PARTS):
+        kept = options.results / f"{store}-{number}-{options.kills}-{options.seed}.json"
+        claim = kept.with_suffix(".taken")
+        if time.monotonic() > options.until or kept.exists() or claim.exists():
+            continue
+        claim.touch()
+        try:
+            kept.write_text(json.dumps(part.play(store, options.kills, options.seed)))
+            print(told(json.loads(kept.read_text())), flush=True)
+        finally:
+            claim.unlink()
+    done = options.results.glob(f"{store}-*-{options.kills}-{options.seed}.json")
+    return [json.loads(each.read_text()) for each in done]
+
+
+def play_side_by_side(options: argparse.Namespace) -> None:
+    """A process for each store: most of the time somebody waits for somebody."""
+    names = ("kills", "seed", "results", "minutes")
+    passed_on = [f"--{name}={getattr(options, name)}" for name in names]
+    command = [sys.executable, __file__, "--rows", *passed_on]
+    running = [subprocess.Popen([*command, f"--only={store}"]) for store in STORES]
+    try:
+        ended = [process.wait() for process in running]
+    finally:
+        for process in running:
+            process.terminate()
+    if any(ended):
+        sys.exit("a run has failed: see above")
+
+
 def main() -> None:
-    """Print a line for each run; the first impossible outcome ends it with an error."""
+    """Print a line for each run; an impossible outcome ends it with an error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=LONG, help="on each store")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=STORES)
     parser.add_argument("--results", type=Path, help="a folder that keeps parts that are done")
-    parser.add_argument("--parts", type=int, help="end after so many parts, to go on later")
+    parser.add_argument("--minutes", type=float, default=inf, help="begin no part after so many")
+    parser.add_argument("--rows", action="store_true", help="lines of the table alone")
     options = parser.parse_args()
-    print(f"| {' | '.join((*COLUMNS, 'seconds'))} |\n{'| --- ' * (len(COLUMNS) + 1)}|")
-    stores = STORES if options.only is None else (options.only,)
-    results: dict[str, list[dict[str, Any]]] = {store: [] for store in stores}
-    left = options.parts
-    for store, (number, part) in product(stores, enumerate(PARTS)):
-        kept = options.results and (
-            options.results / f"{store}-{number}-{options.kills}-{options.seed}.json"
-        )
-        if kept and kept.exists():
-            result = json.loads(kept.read_text())
-        elif left == 0:
-            return
-        else:
-            result = part.play(store, options.kills, options.seed)
-            left = None if left is None else left - 1
-            if kept:
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_text(json.dumps(result))
-        results[store].append(result)
-        print(told(result), flush=True)
+    options.until = time.monotonic() + 60 * options.minutes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # and leave nobody behind
+    if not options.rows:
+        print(f"| {' | '.join((*COLUMNS, 'seconds'))} |\n{'| --- ' * (len(COLUMNS) + 1)}|")
+    with tempfile.TemporaryDirectory() as folder:
+        options.results = options.results or Path(folder)
+        options.results.mkdir(parents=True, exist_ok=True)
+        stores = STORES if options.only is None else (options.only,)
+        if options.only is None:
+            play_side_by_side(options)
+            options.until = -inf  # all is done that there was time for
+        results = {store: play(store, options) for store in stores}
+    if options.rows or any(len(found) < len(PARTS) for found in results.values()):
+        return
     for store in stores:
         conclude(store, results[store], long=options.kills >= LONG)
     total = sum(each["kills"] for found in results.values() for each in found)

@@ -74,7 +74,11 @@ def test_specification_names_what_there_is() -> None:
     cells = positive_cells().tolist()
     first, last = (", ".join(map(str, some)) for some in (cells[:5], cells[-3:]))
     assert f"begins {first} and ends {last}" in page
-    words = [DIGEST, "wire format, version 2", *(f"| `{name}` |" for name in vectors.OPERATIONS)]
+    words = [
+        DIGEST,
+        "wire format, versions 2 and 3",
+        *(f"| `{name}` |" for name in vectors.OPERATIONS),
+    ]
     words += [
         f"| `{reason}` |" for reason in findall("``([a-z-]+)``", BundleError.__doc__ or "")[1:]
     ]

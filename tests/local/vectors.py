@@ -575,6 +575,9 @@ def open_cases(chooser: random.Random) -> Iterator[Case]:
                        {"format": "capri-schema", "version": 1,
                         "columns": [{"kind": "boolean", "name": "a", "missing": "own"}]}]),
         (("span",), [{}, None, {"context": {"type": "RBF"}, "action": {"type": "RBF"}}]),
+        (("shuffle",), [None, [], {}, "abc", 3, [1, 1e-6, 10], [1.5, 0, 1], [1, 1e-6, 60],
+                        [1, 1e-6, 61], [1, 1e-6, 0], [1, 1e-6, 1.5], [1e4, 0, 1], [1, 2, 1],
+                        [-1, 0, 1], ["1", 0, 1], [True, 0, 1], [1, 1e-6, 1, 1]]),
         (("unknown",), [1]),
     ):  # fmt: skip
         for value in values:

@@ -2,11 +2,15 @@
 
 import http.client
 import json
+import random
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -136,6 +140,45 @@ def test_the_envelope_alone_is_refused_and_never_quoted(
     assert (found, json.loads(said)["error"]["field"]) == (status, field)
     assert told["access-control-allow-origin"] == "*"
     assert b"secret" not in said
+
+
+def test_strange_bodies_change_nothing(devices: Running) -> None:
+    """500 mutations of sound ones: no failure, no state, and no word of theirs comes back."""
+    draw = random.Random(5)
+    _, _, bundle = ask(devices, "GET", "/v1/bundle")
+    sound = reports(bundle, 2, first=900)
+    forms = [
+        (b"".join(sound), "application/octet-stream"),
+        (json.dumps({"report": sound[0].hex(), "zq7": "zq7"}).encode(), "application/json"),
+        (json.dumps([{"report": each.hex()} for each in sound]).encode(), "application/json"),
+    ]
+    before = devices.get("/v1/policy")["progress"]
+    connection = http.client.HTTPConnection("127.0.0.1", devices.port, timeout=30)
+    for _ in range(500):
+        text, kind = draw.choice(forms)
+        body = bytearray(text)
+        for _ in range(draw.choice((1, 1, 3))):
+            place = draw.randrange(len(body))
+            match draw.randrange(4):
+                case 0:
+                    body[place] ^= 1 << draw.randrange(8)
+                case 1:
+                    del body[place : place + draw.randrange(1, 9)]
+                case 2:
+                    body[place:place] = draw.choice((b"[", b'"', b"\\u0000", b"\xff", b"zq7", b"}"))
+                case _:
+                    body[place:] = body[: draw.randrange(len(body))]
+            body = body or bytearray(b"x")
+        # What is left whole would count.
+        if any(each in body or each.hex().encode() in body.lower() for each in sound):
+            continue
+        connection.request("POST", "/v1/reports", bytes(body), {"Content-Type": kind})
+        answer = connection.getresponse()
+        said = answer.read()
+        assert answer.status in (200, 400, 413, 422), (answer.status, bytes(body))
+        assert b"zq7" not in said
+    connection.close()
+    assert devices.get("/v1/policy")["progress"] == before
 
 
 def test_other_sites_may_ask_for_these_two_alone(devices: Running) -> None:
@@ -359,3 +402,40 @@ def test_options_that_do_not_fit(tmp_path: Path, more: list[str], words: str) ->
     told = CliRunner().invoke(app, asked)
     assert told.exit_code != 0
     assert words in told.output + str(told.exception)
+
+
+@pytest.mark.slow
+def test_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
+    """40 kills at any moment, within readings, too. What was answered counts, once.
+
+    Impossible: an answered report that is not in the file afterwards, a token that counted twice,
+    more reports in the file than were answered and those of the one call that was under way.
+    """
+    write(tmp_path)
+    draw, answered, last = random.Random(3), set[str](), 0
+    for seed in range(40):
+        program = Path(__file__).with_name("collecting.py")
+        process = subprocess.Popen(
+            [sys.executable, str(program), str(tmp_path), str(seed)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        word, known = process.stdout.readline().split()
+        assert word == "ready"
+        assert len(answered) <= int(known) <= len(answered) + last
+        last = int(known) - len(answered)  # counted by calls that were never answered
+        timer = Timer(draw.random() * 1.5, process.kill)
+        timer.start()
+        for line in process.stdout:
+            if line.endswith("\n"):
+                tokens = line.split()[1:]
+                assert answered.isdisjoint(tokens)
+                answered.update(tokens)
+        process.wait()
+        process.stdout.close()
+        last += 10  # at most so many in a call
+    kept = Collector(load_settings(tmp_path / "policy.toml").arguments, tmp_path / "kept.db")
+    assert len(answered) <= kept.aggregator.reports <= len(answered) + last
+    assert len(kept.aggregator.epochs) > 5
+    kept.close()

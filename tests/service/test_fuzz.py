@@ -24,7 +24,7 @@ WORD = "Zq7canary"
 ALLOWED = {200, 400, 401, 403, 404, 405, 408, 409, 411, 413, 415, 421, 422, 429}
 
 
-SEEN: dict[str, set[str]] = {}
+SEEN: dict[str, tuple[set[str], set[str]]] = {}
 
 
 class Wire:
@@ -33,7 +33,7 @@ class Wire:
     def __init__(self, shop: Running) -> None:
         self.shop = shop
         # Of all requests to this service: keys bring decisions of earlier tests back.
-        self.ids = SEEN.setdefault(shop.url, set())
+        self.ids, self.rewarded = SEEN.setdefault(shop.url, (set(), set()))
         self.sent = 0
         self._connection = http.client.HTTPConnection("127.0.0.1", shop.port, timeout=20)
 
@@ -52,6 +52,10 @@ class Wire:
             return 0
         assert response.status in ALLOWED, (response.status, method, path, body, said)
         self._check(response.status, said, method)
+        if response.status == 200 and path.startswith("/v1/rewards"):
+            sent, told = json.loads(body), json.loads(said)
+            both = zip(sent, told, strict=True) if isinstance(sent, list) else [(sent, told)]
+            self.rewarded |= {item["id"] for item, each in both if each["status"] == "accepted"}
         return response.status
 
     def _check(self, status: int, said: bytes, method: str) -> None:
@@ -72,6 +76,13 @@ class Wire:
         """Note the decision that the key of all visits brings back."""
         (made,) = self.shop.post("/v1/decisions:batch", [{"context": {}, "key": WORD, **more}])
         self.ids.add(made["id"])
+
+    def check_rewards(self) -> None:
+        """A reward that was accepted counts, and one that was refused does not."""
+        for each in sorted(self.ids)[-200:]:
+            status = self.shop.post("/v1/rewards", {"id": each, "reward": 0.5})["status"]
+            assert status != ("accepted" if each in self.rewarded else "duplicate"), each
+            self.rewarded.add(each)
 
     def close(self) -> None:
         self._connection.close()
@@ -122,12 +133,16 @@ SOUND: list[tuple[str, Any]] = [
 
 
 def strange(
-    draw: random.Random, key: str, more: dict[str, Any]
+    draw: random.Random, key: str, more: dict[str, Any], ids: list[str]
 ) -> tuple[str, str, bytes, dict[str, str]]:
     """One request: a sound one, mutated in its value, its bytes, its headers or its way."""
     path, value = draw.choice(SOUND)
     if path == "/v1/decisions":
         value = value | more
+        if draw.random() < 0.5:  # a visit of its own, not the one that is known
+            value = value | {"key": f"{WORD}{draw.getrandbits(40)}", "actions": ["mail", "call"]}
+    elif value is REWARD and draw.random() < 0.7:
+        value = REWARD | {"id": draw.choice(ids)}
     if value is not None and draw.random() < 0.8:
         value = mutated(draw, value)
     body = b"" if value is None else json.dumps(value).encode()
@@ -158,11 +173,15 @@ def mutate(wire: Wire, seed: int, count: int, **more: Any) -> None:
     key = add_key(shop.folder / "policy.keys", f"fuzz{seed}", ["decide", "reward", "read"])
     wire.learn(**more)
     before, known = shop.decided(), set(wire.ids)  # also waits until the key is known
+    changed = shop.get("/v1/operations")
     draw = random.Random(seed)
-    statuses = [wire.send(*strange(draw, key, more)) for _ in range(count)]
+    statuses = [wire.send(*strange(draw, key, more, sorted(wire.ids)[-50:])) for _ in range(count)]
     assert statuses.count(200) > count / 10
     assert sum(300 < status < 500 for status in statuses) > count / 10
     assert shop.decided() - before == len(wire.ids - known)
+    assert shop.get("/v1/operations") == changed
+    if not more:
+        wire.check_rewards()
     assert WORD not in "".join(shop.said)
 
 

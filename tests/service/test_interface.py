@@ -3,6 +3,9 @@
 import http.client
 import json
 
+import numpy as np
+import pytest
+
 import capri
 from service_process import SOMEBODY, Running
 
@@ -64,12 +67,15 @@ def test_whatever_is_in_a_context_is_served_and_takes_a_slot(shop: Running) -> N
         b'{"age": 41, "plan": "gold"}', b'{"age": 41, "plan": "pro", "name": "Ann"}',
         b'{"age": NaN, "plan": "pro"}', b'{"age": ' + b"9" * 5000 + b', "plan": "pro"}',
         b'{"age": -0.0, "plan": ["pro"]}', b'{"age": true, "plan": 3}',
+        b'{"age": ' + b"[" * 40 + b"]" * 40 + b', "plan": "pro"}',
+        b'{"age": ' + b"9" * 390 + b', "plan": "pro"}',
     ]  # fmt: skip
     made = [shop.post("/v1/decisions", b'{"context": %s}' % context) for context in contexts]
     marks = [item.get("marks", []) for item in made]
     assert marks[:4] == [["no record"]] * 3 + [["absent column"]]
     assert marks[4] == ["unreadable value"]
     assert marks[6:8] == [["unknown level"], ["unknown column"]]
+    assert marks[-2:] == [["unreadable value"]] * 2
     assert all(item["status"] in ("served", "invalid") for item in made)
     # All in one list, beside one that is sound: nobody's value moves another's outcome.
     everybody = [*contexts, b'{"age": 1, "plan": "pro"}']
@@ -116,6 +122,12 @@ def test_client_speaks_the_types_of_the_library(shop: Running) -> None:
         assert [str(each.status) for each in many] == ["served", "served", "served"]
         told = client.update_many(many, [0.0, None, float("nan")])
         assert [str(each) for each in told] == ["accepted", "invalid", "invalid"]
+        with pytest.raises(capri.client.ServiceError, match="key") as refused:
+            client.act_many([{"age": np.int64(41)}, SOMEBODY], keys=["x" * 999, "kept"])
+        assert refused.value.outcomes == (None, client.act(SOMEBODY, key="kept"))
+        assert client.act({}, actions=None).action_index < 3
+        (unset,) = shop.post("/v1/decisions:batch", [{"context": SOMEBODY, "actions": None}])
+        assert unset["status"] == "served"
         assert client.policy()["name"] == "shop"
         assert client.epochs() == []
 

@@ -121,6 +121,8 @@ def test_a_file_of_keys_that_is_gone_is_told_once(
     monkeypatch.setattr(logging.getLogger("capri"), "propagate", True)
     with caplog.at_level(logging.WARNING):
         assert all(ring.holder(key.encode()) is not None for _ in range(3))
+        file.write_bytes("# schlüssel".encode("latin-1"))
+        assert all(ring.holder(key.encode()) is not None for _ in range(3))
     assert [record.getMessage() for record in caplog.records] == [
         "keys stay as they were: FileNotFoundError"
     ]
@@ -141,11 +143,18 @@ def test_envelopes_that_are_refused(
     assert refused(shop, "/v1/decisions", headers=headers) == (status, field)
 
 
+def test_who_looks_after_machines_asks_by_address(shop: Running) -> None:
+    for path in ("/healthz", "/readyz"):
+        line = f"GET {path} HTTP/1.1\nHost: 10.0.0.5:8017\nConnection: close\n"
+        assert b" 200 " in spoken(shop, line)
+
+
 def test_sizes_and_depths_are_limited(shop: Running) -> None:
     big = b'{"context": "' + b"x" * (1 << 20) + b'"}'
     assert shop.ask("POST", "/v1/decisions", big)[0] in (0, 413)  # hung up on, or told
-    deep = b'{"context": ' + b"[" * 40 + b"]" * 40 + b"}"
-    assert shop.ask("POST", "/v1/decisions", deep)[0] == 400
+    nested = b"[" * 100_000 + b"]" * 100_000
+    assert shop.ask("POST", "/v1/decisions", nested)[0] == 422
+    assert shop.ask("POST", "/v1/admin/close", nested)[0] == 400
     assert shop.ask("POST", "/v1/decisions:batch", [{}] * 1001)[0] == 413
     assert shop.ask("POST", "/v1/decisions", b"{")[0] == 400
     assert shop.ask("POST", "/v1/decisions", b'"\xff"')[0] == 400
@@ -209,6 +218,20 @@ def test_logs_hold_the_kind_of_a_failure_alone(capfd: pytest.CaptureFixture[str]
     assert said.count("it failed (ValueError)") == 2
     assert "UserWarning" in said
     assert "ann" not in said
+
+
+def test_a_store_that_is_away_is_told_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from capri.service.door import refusal_of
+
+    monkeypatch.setattr("capri.service.door._noted", {})
+    monkeypatch.setattr(logging.getLogger("capri"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        assert {refusal_of(capri.StorageError("of ann"))[0] for _ in range(100)} == {503}
+    assert [record.getMessage() for record in caplog.records] == [
+        "the store does not serve (StorageError)"
+    ]
 
 
 def test_no_other_site_may_read(shop: Running) -> None:

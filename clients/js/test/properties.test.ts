@@ -241,3 +241,24 @@ describe("a client", () => {
     expect(await made()).toBe(await made());
   });
 });
+
+describe("limits", () => {
+  test.each(["limits", "limits-products", "limits-inverse-gap", "limits-tests"])("%s are kept whoever comes", async (name) => {
+    const device = await LocalClient.open(base64(stored[name]), { epsilon });
+    const anything = fc.oneof(fc.double({ min: 0, max: 1, noNaN: true }), fc.double());
+    fc.assert(
+      fc.property(anything, (x) => {
+        const law = device.probabilities([x]);
+        const offered = x <= 0.5; // the rule of the fourth action; a context that is no number meets none
+        expect(law.reduce((sum, each) => sum + each, 0)).toBeCloseTo(1, 9);
+        expect(law[0]).toBeGreaterThanOrEqual(0.05);
+        expect(law[1]).toBeLessThanOrEqual(0.3);
+        expect(law[2]).toBeLessThanOrEqual(0.35);
+        if (offered && Math.abs(x) <= 1e100) expect(law[3]).toBeGreaterThanOrEqual(0.1);
+        else expect(law[3]).toBe(0);
+        const { actionIndex, propensity } = device.act([x]);
+        expect(propensity).toBe(law[actionIndex]);
+      }),
+    );
+  });
+});

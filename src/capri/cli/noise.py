@@ -24,6 +24,9 @@ def noise(
     shuffled: Annotated[
         str | None, option("Sizes of batches whose reports are mixed: what each delivers.", "LIST")
     ] = None,
+    central: Annotated[
+        bool, flag("--central", "With --shuffled: epsilons are central; what may a device spend?")
+    ] = False,
     markdown: Annotated[bool, flag("--markdown", "Print a Markdown table instead.")] = False,
     json: Json = None,
 ) -> None:
@@ -35,13 +38,19 @@ def noise(
     only. All per unit of the contribution bound. With --local: what one report
     of a device adds, by the sphere and by the Gaussian randomizer. With
     --shuffled: the epsilon of so many mixed reports of devices, each of them of
-    the given local epsilon.
+    the given local epsilon; with --central as well, the largest local epsilon
+    whose batch keeps the given one: the plan of an epoch of the shuffle model.
     """
     from capri.cli.outcome import check_json, console, put_json
 
     check_json(json)
     epsilons = numbers("epsilon", epsilon)
-    if shuffled is not None:
+    if central and shuffled is None:
+        raise ConfigurationError("--central is about mixed reports: give --shuffled")
+    if shuffled is not None and central:
+        rows = planned_rows(epsilons, whole_numbers("shuffled", shuffled), delta, dimension)
+        view = _PLANNED
+    elif shuffled is not None:
         rows = shuffled_rows(epsilons, whole_numbers("shuffled", shuffled), delta, dimension)
         view = _SHUFFLED
     elif local:
@@ -163,6 +172,29 @@ def shuffled_rows(
     ]
 
 
+def planned_rows(
+    epsilons: list[float], sizes: list[int], delta: float, dimension: int
+) -> list[Row]:
+    """What a report may spend in a batch that keeps a central epsilon, and the noise it adds."""
+    from capri.privacy.shuffle import local_epsilon
+    from capri.privacy.sphere import sphere
+
+    rows = []
+    for epsilon in epsilons:
+        for reports in sizes:
+            spent = local_epsilon(epsilon, reports, delta, dimension)
+            rows.append(
+                {
+                    "epsilon": epsilon,
+                    "reports": reports,
+                    "local_epsilon": spent,
+                    "variance": sphere(spent, dimension).deviation ** 2,
+                    "variance_unmixed": sphere(epsilon, dimension).deviation ** 2,
+                }
+            )
+    return rows
+
+
 @dataclass(frozen=True, kw_only=True)
 class _View:
     """A table: for each column what documents and the shell call it, and its number's format."""
@@ -227,6 +259,23 @@ _SHUFFLED = _View(
     less="sphere",
     title="Epsilon of a batch of mixed reports, {dimension} coordinates, at delta{sign}{delta:g}",
     caption="Against whoever sees the mixed batch alone; against all others the local epsilon.",
+)
+
+
+_PLANNED = _View(
+    columns=(
+        ("central epsilon", "central", "{epsilon:g}"),
+        ("reports", "reports", "{reports:,}"),
+        ("local epsilon", "local", "{local_epsilon:.3g}"),
+        ("variance of a report", "variance", "{variance:.3g}"),
+        ("unmixed", "unmixed", "{variance_unmixed:.3g}"),
+        ("unmixed / mixed", "ratio", "{ratio:.1f}"),
+    ),
+    more="variance_unmixed",
+    less="variance",
+    title="Largest local epsilon of a batch of mixed reports, {dimension} coordinates, at "
+    "delta{sign}{delta:g}",
+    caption="Variance per coordinate of one report, and of one that is not mixed.",
 )
 
 

@@ -346,7 +346,7 @@ class Chooser:
         if valid is not None:
             place[~valid] = -1
         table = None if available is not None else self._table
-        if table is None or place.max(initial=-1) < 0:  # nobody is in the table
+        if table is None or np.maximum.reduce(place, initial=-1) < 0:  # nobody is in the table
             if len(rows) * count <= CHUNK_PAIRS:
                 return place, *self._drawn(rows, valid, uniform, available)
             inside = np.zeros(len(rows), dtype=np.bool_)
@@ -388,12 +388,15 @@ class Chooser:
         """The law, or the default one where a context is none or the law at it overflows."""
         own = () if available is None else (available,)
         law = self._probabilities(rows, *own)
-        sound = np.abs(law.sum(axis=1) - 1) < _ROUNDING
+        off = np.add.reduce(law, axis=1)
+        off -= 1
+        sound = np.abs(off, out=off) < _ROUNDING
         if valid is not None:
             sound &= valid
-        odd = ~sound
-        default = self._default(available, len(rows))
-        law[odd] = default[odd]
+        if self._problem.bounds is None and available is None:
+            law[~sound] = 1 / law.shape[1]
+        else:
+            law[~sound] = self._default(available, len(rows))[~sound]
         return law
 
     def _default(self, available: BoolArray | None, visits: int) -> FloatArray:

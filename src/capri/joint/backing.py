@@ -205,6 +205,10 @@ class Backing:
         self._planner.check()
         return self._desk.reward(numbers, values, digests)
 
+    def check(self) -> None:
+        """Raise where nothing is released or planned any more: decisions would be refused."""
+        self._planner.check()
+
     def look(self) -> None:
         """Read what is public now, and keys that were rotated; nothing heavier."""
         self._keeper.look()

@@ -11,7 +11,7 @@ joined the epoch it writes to: nothing is ever written to an epoch that another 
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -32,6 +32,7 @@ from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
+from capri.joint.settle import stored_part
 from capri.joint.slots import FullError, SlotBook, Slots
 from capri.privacy.randomness import Streams
 from capri.store.records import VOID, Played, is_counted, owned, reward_blobs
@@ -255,7 +256,10 @@ class Desk:
             rows, place, actions = rows[kept], place[kept], actions[kept]
             propensity, status = propensity[kept], status[kept]
         played = Played(status, place, actions, propensity, problem.actions.chosen(rows, actions))
-        kept_rows = played if mode.active else _apart(played, served.weights)
+        if mode.active:
+            kept_rows = replace(played, numbers=stored_part(problem.actions, rows, played.numbers))
+        else:
+            kept_rows = _apart(played, served.weights)
         blobs = owned(kept_rows.blobs(), users)
         return _Drawn(slots.law, slots.epoch.number, played, kept, blobs)
 

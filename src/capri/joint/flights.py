@@ -81,6 +81,11 @@ class Flights(Operated):
         else:
             self.plan()
 
+    def check(self) -> None:
+        """Raise where nothing is released and planned any more, and decisions are refused."""
+        if self._backing is not None:
+            self._backing.check()
+
     def plan(self) -> EpochPlan:
         """The public plan of the epoch under way; opens one where there is none, closes none."""
         self._check_process()

@@ -19,6 +19,7 @@ from capri.epoch.shadow import ShadowSum
 from capri.privacy.gate import Gate, SumMechanism
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
+from capri.spaces import Actions, FixedActions
 from capri.store.blobs import packed
 from capri.store.records import DEFAULT, SHADOW, VOID, Played, read_rewards
 
@@ -89,10 +90,27 @@ def settled_sum(
         shadow.add(played.propensity[chosen], values[chosen])
         for place, segment in enumerate(segments):
             mine = np.flatnonzero((which == place) & (played.status == 0))
+            pairs = _pairs(problem, played.numbers[mine], played.action[mine])
             total += encoder.total(
-                segment, played.numbers[mine], played.place[mine], played.action[mine], values[mine]
+                segment, pairs, played.place[mine], played.action[mine], values[mine]
             )
     return SettledSum(plan, problem.model, total, tuple(counts.tolist()), shadow)
+
+
+def stored_part(actions: Actions, contexts: FloatArray, pairs: FloatArray) -> FloatArray:
+    """What is stored of pairs: the context alone where the number of the action tells the rest.
+
+    Names as indicators make a row of every action as long as there are actions: megabytes that are
+    written with every list, and overwritten when the epoch is released.
+    """
+    return contexts if isinstance(actions, FixedActions) else pairs
+
+
+def _pairs(problem: Problem, numbers: FloatArray, action: IntArray) -> FloatArray:
+    """The pairs of some decisions; a store that is older holds all of each."""
+    if not isinstance(problem.actions, FixedActions) or len(action) == 0:
+        return numbers
+    return problem.actions.chosen(numbers[:, : problem.contexts.dimension], action)
 
 
 def _combined(

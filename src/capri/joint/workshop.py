@@ -19,7 +19,7 @@ from contextlib import suppress
 from math import inf
 from pathlib import Path
 from select import select
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import IO, Any
 
 from capri.epoch.course import Course
@@ -28,7 +28,8 @@ from capri.errors import StorageError
 from capri.joint.draft import Draft, Task, drafted
 from capri.privacy.randomness import Streams
 
-# Seconds of computing in this process after which another one is worth its start.
+# Seconds of computing in this process after which another one is worth its start. Of its own
+# computing: on a busy machine everything takes long, and one more process does not help.
 LONG = 0.1
 _LENGTH = 8
 Parts = list[bytes | bytearray | memoryview]
@@ -67,9 +68,9 @@ class Workshop:
                 return _at_home(found, task.renewed or course.learner.problem, streams)
             if self._stopped:
                 raise StorageError("the policy was closed while it planned")
-        started = perf_counter()
+        started = thread_time()
         draft = drafted(course, task, played)
-        self._patience = perf_counter() - started
+        self._patience = thread_time() - started
         if self._patience > LONG and not self.apart and not streams.simulated:
             self.apart = True
             self._started()

@@ -32,8 +32,10 @@ class Near:
         linear, *others = _terms(kernel)
         smooth = [term for term in others if _is_plain(term)]
         orders = {term.nu for term in smooth}
-        if not isinstance(linear, Linear) or len(smooth) < len(others) or len(orders) != 1:
+        plain = isinstance(linear, Linear) and len(smooth) == len(others) and len(orders) == 1
+        if not plain or len(points) < 2:  # a sum down to one number is made in another order
             return
+        assert isinstance(linear, Linear)
         self._linear, self._order = linear, int(orders.pop() - 0.5)
         self._columns = np.ascontiguousarray(points.T)[:, None]
         self._lengths = np.array([term.lengthscale for term in smooth])
@@ -47,17 +49,12 @@ class Near:
         if len(rows) > self._most:
             return self._kernel(rows, self._points)
         by_column = rows.T
-        products: FloatArray = by_column[:, :, None] * self._columns
-        found: FloatArray = products[0]
-        for product in products[1:]:
-            found += product
+        found: FloatArray = np.add.reduce(by_column[:, :, None] * self._columns, axis=0)
         found *= self._linear.variance
         found += self._linear.bias
         squares = (by_column[:, :, None] / self._lengths)[:, :, :, None] - self._scaled
         squares *= squares
-        distance = squares[0]
-        for square in squares[1:]:
-            distance += square
+        distance = np.add.reduce(squares, axis=0)  # column after column, as the kernel does it
         np.sqrt(distance, out=distance)
         matern.half_integer(distance, self._order)
         for place in range(len(self._lengths)):

@@ -27,7 +27,7 @@ from capri.learners.messages import Design
 from capri.learners.reading import cuts_off_too_much, measured_square
 from capri.learners.squares import Squares
 from capri.learners.stored import StoredLearner
-from capri.learners.tails import pooled, restored_square, too_heavy
+from capri.learners.tails import noise_of, pooled, restored_square, too_heavy
 from capri.privacy.promise import PrivacyModel
 
 # A basis that leaves out so many times what it may never fits, whether the function changes or not.
@@ -102,6 +102,12 @@ class ChangingLearner(StoredLearner):
         belief = faded(before, keep).observe(design.observation, released)
         crowds = faded(crowds, keep).observe([(..., design.observation, released)])
         return belief, crowds, squares, drift
+
+    def _noise_of(self, squares: Squares, state: Posterior) -> tuple[float, float] | None:
+        """The variance of the reward noise as measured, and the precision of it."""
+        if self._problem.budget is None or self._problem.model is not PrivacyModel.LOCAL:
+            return squares.noise(state)
+        return noise_of(squares, state, self._problem.reward_bound)
 
     def _said(
         self, news: News, design: Design, released: FloatArray, **known: Any

@@ -51,7 +51,6 @@ from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.start import inferred
 from capri.learners.support import Stage, predicted
-from capri.learners.tails import noise_of
 from capri.learners.tally import message_for, moments_of, projection_for
 from capri.learners.whereabouts import Reach
 from capri.privacy.grid import make_grid
@@ -374,12 +373,6 @@ class PracticalLearner(ChangingLearner):
             mismatch=comers.mismatch if self._problem.sends_products else None,
             notices=notices if strangers is None else (*notices, strangers),
         )
-
-    def _noise_of(self, squares: Squares, state: Posterior) -> tuple[float, float] | None:
-        """The variance of the reward noise as measured, and the precision of it."""
-        if self._problem.budget is None or self._problem.model is not PrivacyModel.LOCAL:
-            return squares.noise(state)
-        return noise_of(squares, state, self._problem.reward_bound)
 
     def _read(
         self, release: Release, belief: Belief, generator: np.random.Generator

@@ -58,6 +58,10 @@ class StoredLearner(Catalogue):
         arrays |= rehearsal | belief | conduct | stage_arrays(self._stage)
         arrays |= apart("crowds", self._crowds)[1]
         values["squares"], squares = apart("squares", self._squares)
+        if not self._squares.cut_weight:  # said where tails are pooled, as before they were
+            values["squares"] = {
+                name: each for name, each in values["squares"].items() if name[:3] != "cut"
+            }
         arrays |= squares
         values["flights"], flights = flights_state(self._flights)
         arrays |= flights

@@ -267,14 +267,16 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
 
 
 def _mixing(claim: Any, length: int) -> Mixing | None:
-    if claim is None:
+    """The claim, or None where it cannot be read: clients in other languages ignore it, too."""
+    try:
+        epsilon, delta, reports = claim
+        return Mixing(
+            _number(epsilon, "a central epsilon", 0, 1e3),
+            _number(delta, "a central delta", 0, 1),
+            _whole(reports, "the reports of a batch", length),
+        )
+    except (TypeError, ValueError, BundleError):
         return None
-    epsilon, delta, reports = claim
-    return Mixing(
-        _number(epsilon, "a central epsilon", 0, 1e3),
-        _number(delta, "a central delta", 0, 1),
-        _whole(reports, "the reports of a batch", length),
-    )
 
 
 # What a law or a test is described by.

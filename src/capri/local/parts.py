@@ -228,10 +228,11 @@ def _once(first: Words, second: Words, payload: IntArray) -> BoolArray:
     first, second = first[:, 0], second[:, 0]
     once = np.ones(len(first), dtype=np.bool_)
     ordered = np.sort(first)
-    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if not len(twice):
         return once
-    places = np.flatnonzero(np.isin(first, twice))
+    nearest = twice[np.minimum(np.searchsorted(twice, first), len(twice) - 1)]
+    places = np.flatnonzero(nearest == first)
     order = places[np.lexsort((*payload[places].T[::-1], second[places], first[places]))]
     again = (first[order[1:]] == first[order[:-1]]) & (second[order[1:]] == second[order[:-1]])
     once[order[1:][again]] = False

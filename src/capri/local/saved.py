@@ -59,7 +59,7 @@ class SavedAggregator(PublicFace):
         return self._accepted
 
     @property
-    def epoch(self) -> tuple[int, int, int]:
+    def under_way(self) -> tuple[int, int, int]:
         """Number of the newest bundle, reports since, and how many of them end its epoch."""
         with self._lock:
             return self._opened, self._received, self._due

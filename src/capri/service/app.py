@@ -101,7 +101,7 @@ def application(
     for path in ("/v1/bundle", "/v1/reports"):
         doors[path] = Door(guard, elsewhere(_HERE), None, reads_body=path == "/v1/reports")
     get("/metrics", metrics_of(facts), READ)
-    get("/healthz", healthy, None)
-    get("/readyz", readiness(facts), None)
+    doors["/healthz"] = Door(guard, healthy, None, anywhere=True)
+    doors["/readyz"] = Door(guard, readiness(facts), None, anywhere=True)
     doors |= page_doors(guard)
     return Service(doors, Starlette(lifespan=lifespan, exception_handlers={HTTPException: unknown}))

@@ -1,7 +1,7 @@
 """The policy at work: many visits or rewards in one call, each with an outcome of its own.
 
-Runs in the threads of lanes. What is asked of the policy here was checked before; should one item
-fail all the same, the others are done by themselves.
+Runs in the threads of lanes. What is asked of the policy here was checked before; where one item
+meets a public boundary, the others are done by themselves.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Clerk:
         if any(visit.actions is not UNSET for visit in visits):
             found["available"] = [
                 None
-                if visit.actions is UNSET
+                if visit.actions is UNSET or visit.actions is None  # as many write "not given"
                 else visit.actions if isinstance(visit.actions, list) else []
                 for visit in visits
             ]  # fmt: skip

@@ -5,6 +5,7 @@ cell that its column cannot hold gets a row all the same; what was wrong is told
 as marks, which name kinds and never values.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from math import isfinite, nan
@@ -24,6 +25,7 @@ UNKNOWN_LEVEL = "unknown level"
 UNKNOWN_COLUMN = "unknown column"
 MARKS = (NO_RECORD, ABSENT, UNREADABLE, UNKNOWN_LEVEL, UNKNOWN_COLUMN)
 Marks = tuple[str, ...]
+_LARGEST = sys.float_info.max
 _FEW = 6  # below it a row at a time is faster
 
 
@@ -135,6 +137,6 @@ def _check(column: Column) -> Callable[[Any], str | None]:
     def number(cell: Any) -> str | None:
         if type(cell) is float:
             return None if isfinite(cell) else UNREADABLE
-        return None if type(cell) is int else UNREADABLE
+        return None if type(cell) is int and abs(cell) <= _LARGEST else UNREADABLE
 
     return number

@@ -66,8 +66,9 @@ class DeviceDesk:
         """End after what waits."""
         self._lane.stop()
 
-    async def bundle(self, _: Call) -> Answer:
+    async def bundle(self, call: Call) -> Answer:
         """``GET /v1/bundle``: the same bytes for everybody."""
+        self._guard.admit(call.holder, 1)
         data = await asyncio.to_thread(self._collector.bundle)
         digest = (b"etag", b'"' + data[-32:].hex().encode() + b'"')
         return Answer(data, kind=BINARY, more=(digest,))
@@ -153,6 +154,12 @@ class DeviceFacts(Facts):
         super().__init__(cast(Capri, _Follower(collector)), name)
         self._collector = collector
 
+    @property
+    def _state(self) -> object:
+        """What changes with a reading, and with a new catalogue."""
+        aggregator = self._collector.aggregator
+        return len(aggregator.epochs), id(aggregator.actions)
+
     def check(self) -> None:
         """Raise where the file does not serve."""
         self._collector.check()
@@ -161,7 +168,7 @@ class DeviceFacts(Facts):
         """Reports and epochs."""
         self._collector.look()
         aggregator = self._collector.aggregator
-        epoch, taken, length = aggregator.epoch
+        epoch, taken, length = aggregator.under_way
         under_way = {"epoch": epoch, "length": length, "taken": taken, "open": True}
         return {
             "decided": aggregator.reports,
@@ -243,8 +250,8 @@ def device_application(
         "/v1/admin/close": Door(guard, admin.close, ADMIN, reads_body=True),
         "/v1/admin/catalogue": Door(guard, admin.catalogue, ADMIN, reads_body=True),
         "/metrics": Door(guard, metrics_of(facts), READ),
-        "/healthz": Door(guard, healthy, None),
-        "/readyz": Door(guard, readiness(facts), None),
+        "/healthz": Door(guard, healthy, None, anywhere=True),
+        "/readyz": Door(guard, readiness(facts), None, anywhere=True),
     }
     for what in _FIGURES:
         doors[f"/v1/{what}"] = Door(guard, read(getattr(facts, what)), READ)

@@ -131,8 +131,13 @@ class Door:
         *,
         reads_body: bool = False,
         items: int = 1,
+        anywhere: bool = False,
     ) -> None:
-        """``items``: what a request counts as; 0 where the handler counts what is in it."""
+        """``items``: what a request counts as; 0 where the handler counts what is in it.
+
+        ``anywhere``: by whatever name it is asked for, as those do who look after machines.
+        """
+        self._anywhere = anywhere
         self._guard, self._handler, self._role = guard, handler, role
         self._items = items if role is not None else 0
         self._reads_body = reads_body
@@ -148,8 +153,9 @@ class Door:
         try:
             headers: Headers = dict(scope["headers"])
             if len(headers) < len(scope["headers"]):
-                _check_once(scope["headers"])
-            self._guard.check_host(headers)
+                check_once(scope["headers"])
+            if not self._anywhere:
+                self._guard.check_host(headers)
             holder = self._guard.holder(headers, self._role)
             if self._items:
                 self._guard.admit(holder, self._items)
@@ -190,7 +196,8 @@ class Door:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _check_once(given: Iterable[tuple[bytes, bytes]]) -> None:
+def check_once(given: Iterable[tuple[bytes, bytes]]) -> None:
+    """Refuse a header that came twice and means one thing."""
     names = [name for name, _ in given]
     for name in _ONCE:
         if names.count(name) > 1:
@@ -214,15 +221,26 @@ def answer_to(problem: BaseException) -> Answer:
 def refusal_of(problem: BaseException) -> tuple[int, str]:
     """The status and the words for what the library raised."""
     if isinstance(problem, StorageError | BudgetError):
-        _log.warning("the store does not serve (%s)", type(problem).__name__)
+        _note(logging.WARNING, f"the store does not serve ({type(problem).__name__})")
         return 503, "the store cannot be reached or does not go on: nothing acknowledged is lost"
     if isinstance(problem, HorizonError):
         return 409, str(problem)
     if isinstance(problem, ConfigurationError | DataError):
         return 422, str(problem)
     if not isinstance(problem, CapriError):
-        _log.error("a request failed unexpectedly (%s)", type(problem).__name__)
+        _note(logging.ERROR, f"a request failed unexpectedly ({type(problem).__name__})")
     return 500, "something failed here: the log of the service names its kind"
+
+
+_noted: dict[str, float] = {}
+
+
+def _note(level: int, text: str) -> None:
+    """A line of the log, at most one a second of each: a store that is away fails many requests."""
+    now = time.monotonic()
+    if now - _noted.get(text, -1.0) >= 1.0:
+        _noted[text] = now
+        _log.log(level, "%s", text)
 
 
 async def reply(answer: Answer, send: Send, *, close: bool = False) -> None:

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from capri.service.messages import LONGEST_ID, LONGEST_KEY, RefusalError, RewardItem, Visit
 
@@ -63,7 +64,7 @@ _DECODERS: dict[type, tuple[Any, Any]] = {
 
 def read_one(body: bytes, kind: type[Item], deepest: int) -> Item:
     """One item."""
-    check_depth(body, deepest)
+    body = shallow(body, deepest)
     try:
         item = _DECODERS[kind][0].decode(body)
     except _UNREAD:
@@ -74,7 +75,7 @@ def read_one(body: bytes, kind: type[Item], deepest: int) -> Item:
 
 def read_many(body: bytes, kind: type[Item], deepest: int, most: int) -> list[Item | RefusalError]:
     """A list of items, each judged by itself."""
-    check_depth(body, deepest)
+    body = shallow(body, deepest)
     usual = True
     try:
         items = _DECODERS[kind][1].decode(body)
@@ -152,30 +153,48 @@ _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _STRINGS = re.compile(rb'"[^"]*"')
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
+_STEPS = np.zeros(256, dtype=np.int8)
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 
 
 def check_depth(body: bytes, deepest: int) -> None:
-    """Refuse what is nested deeper than that, before anything recurses into it.
+    """Refuse a public body that is nested deeper than that, before anything recurses into it.
 
     >>> check_depth(b'{"context": {"name": "[[["}}', 2)
     >>> check_depth(b"[[[]]]", 2)
     Traceback (most recent call last):
     capri.service.messages.RefusalError: must not be nested deeper than 2 levels
     """
+    if shallow(body, deepest) is not body:
+        raise RefusalError(400, f"must not be nested deeper than {deepest} levels", "body")
+
+
+def shallow(body: bytes, deepest: int) -> bytes:
+    """The body with a 0 for whatever is nested deeper than that, before anything recurses into it.
+
+    So deep only private values are, which may not refuse their user, nor others of the same list:
+    what holds the 0 is no number, text or set, and is served and marked as such.
+
+    >>> shallow(b'[{"context": {"age": [[1], 2]}}, {"context": {"age": 3}}]', 4)
+    b'[{"context": {"age": [0, 2]}}, {"context": {"age": 3}}]'
+    """
     if body.count(b"[") + body.count(b"{") <= deepest:
-        return
-    if b"\\" in body:
-        body = _ESCAPED.sub(b"", body)
-    letters = left = _STRINGS.sub(b"", body.translate(_ALIKE, _OTHERS))
+        return body
+    plain = _ESCAPED.sub(b"..", body) if b"\\" in body else body
+    left = _STRINGS.sub(b"", plain.translate(_ALIKE, _OTHERS))
     for _ in range(deepest):  # every turn takes the innermost level away
         left = left.replace(b"[]", b"")
         if not left:
-            return
-    depth = 0
-    for letter in letters:
-        depth += 1 if letter in b"[" else -1
-        if depth > deepest:
-            raise RefusalError(400, f"must not be nested deeper than {deepest} levels", "body")
+            return body
+    letters = np.frombuffer(plain, dtype=np.uint8)
+    outside = np.cumsum(letters == ord('"')) % 2 == 0
+    after = np.cumsum(_STEPS[letters] * outside, dtype=np.int64)
+    before = np.concatenate(([0], after[:-1]))
+    if after.max() <= deepest:
+        return body  # not even JSON: the parser says so
+    cut = np.frombuffer(body, dtype=np.uint8).copy()
+    cut[(before == deepest) & (after > deepest)] = ord("0")
+    return cut[before <= deepest].tobytes()
 
 
 def needed(fields: Sequence[str], item: Any) -> None:

@@ -45,8 +45,9 @@ class Facts:
         return self._once("progress", brief, lambda: self._policy.progress.to_dict())
 
     def check(self) -> None:
-        """Raise where the store does not answer."""
+        """Raise where the store does not answer, or decisions are refused for another reason."""
         self.progress()
+        self._policy.check()
 
     def forget(self) -> None:
         """Compute everything anew: an operator has changed something."""

@@ -120,7 +120,7 @@ class KeyRing:
             if self._stamp(self._file) != self._state:
                 self._read(self._file)
             self._told = False
-        except (OSError, ConfigurationError) as problem:
+        except (OSError, ValueError) as problem:  # bytes that are no text, too
             if not self._told:  # once, not with every look
                 _log.warning("keys stay as they were: %s", type(problem).__name__)
             self._told = True

@@ -19,6 +19,7 @@ from capri.service.door import (
     Scope,
     Send,
     answer_to,
+    check_once,
     reply,
 )
 from capri.service.keys import Holder
@@ -51,6 +52,8 @@ class OpenDoor(Door):
         unread = True
         try:
             headers: Headers = dict(scope["headers"])
+            if len(headers) < len(scope["headers"]):
+                check_once(scope["headers"])
             self._guard.check_host(headers, foreign=True)
             if scope["method"] == "OPTIONS":
                 await reply(Answer(b"", 204, more=self._allowed), send)

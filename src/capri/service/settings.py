@@ -30,6 +30,7 @@ from capri.toml import Given, Source, is_whole
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
+_SHALLOWEST = 4
 _TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions",
         "anchor")  # fmt: skip
 _TABLES = ("context", "budget", "reward", "users", "epoch", "limits", "options", "service")
@@ -400,8 +401,10 @@ def _service(given: Given) -> tuple[tuple[str, ...], Limits]:
     found: dict[str, Any] = {}
     for key, default in Limits.defaults().items():
         if inner.has(key):
-            check: Callable[[float], bool] = is_whole(1)
-            allowed = "a whole number of 1 or more"
+            # So deep the values of a list of visits are: what is cut off lies within one.
+            least = _SHALLOWEST if key == "deepest" else 1
+            check: Callable[[float], bool] = is_whole(least)
+            allowed = f"a whole number of {least} or more"
             if isinstance(default, float):
                 check, allowed = (lambda value: 0 < value < np.inf), "a positive number"
             found[key] = type(default)(inner.number(key, None, check, allowed))

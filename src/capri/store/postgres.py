@@ -66,16 +66,25 @@ def _marks(sql: str) -> str:
 class PostgresTransaction(Transaction):
     """Statements on one connection, between BEGIN and COMMIT."""
 
-    def __init__(self, connection: Connection[Row]) -> None:
+    def __init__(self, connection: Connection[Row], *, begun: bool = True) -> None:
+        """Not ``begun``: BEGIN travels with the first statement, or just before it."""
         self._cursor = connection.cursor(binary=True)
         self._plain = connection.cursor()
+        self.begun = begun
+
+    def _begin(self) -> None:
+        if not self.begun:
+            self._plain.execute("BEGIN")
+            self.begun = True
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """All rows that a statement gives."""
+        self._begin()
         return self._cursor.execute(_marks(sql), values).fetchall()
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> int:
         """How many rows a statement changed."""
+        self._begin()
         return self._cursor.execute(_marks(sql), values or None).rowcount
 
     def insert(self, table: str, rows: Sequence[Row]) -> None:
@@ -115,7 +124,9 @@ class PostgresTransaction(Transaction):
         joined = [
             f"SELECT pg_advisory_xact_lock_shared({_LOCKS}, {int(epoch)})" for epoch in epochs
         ]
-        cursor = self._plain.execute("; ".join([*joined, COUNTER]))
+        first = [] if self.begun else ["BEGIN"]
+        self.begun = True
+        cursor = self._plain.execute("; ".join([*first, *joined, COUNTER]))
         while cursor.nextset():
             pass
         issued, generation = cursor.fetchall()[0]
@@ -296,10 +307,11 @@ class PostgresDatabase(Database):
         self._turn += 1
         asked = False
         try:
-            writer.execute("BEGIN")
-            run_jobs(jobs, PostgresTransaction(writer))
+            transaction = PostgresTransaction(writer, begun=False)
+            run_jobs(jobs, transaction)
             asked = True
-            writer.execute(_COMMIT.format(self._turn, self._name))
+            if transaction.begun:
+                writer.execute(_COMMIT.format(self._turn, self._name))
         except psycopg.OperationalError:
             if not (asked and writer.broken):
                 self._roll_back(writer)

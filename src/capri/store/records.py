@@ -1,7 +1,8 @@
 """What users did, as bytes for the secret columns.
 
-decision    status (1) | pool place (8) | action (8) | propensity (8) | pair (8 each) [| owner (17)]
-keyed       the same, with the row of the action in place of the pair
+decision    status (1) | pool place (8) | action (8) | propensity (8) | context (8 each)
+            [| owner (17)]; where contexts bring their actions, the pair in place of the context
+keyed       the same, with the row of the action in place of the context
 reward      value (8) | when it came, to order those of one decision (8)
 
 The owner is the digest of the user, where users have ids: what they did can be found and deleted
@@ -30,7 +31,7 @@ class Played:
     place: IntArray
     action: IntArray
     propensity: FloatArray
-    numbers: FloatArray  # the pair, or the action's row
+    numbers: FloatArray  # the context, the pair, or the action's row
 
     def __len__(self) -> int:
         return len(self.status)

@@ -72,6 +72,8 @@ def certify_devices(
     """
     pure = randomizer is Randomizer.SPHERE
     kept = Budget(budget.epsilon, 0.0 if pure else budget.delta)
+    if shuffle is not None:  # what a report promises by itself
+        kept = Budget(shuffle.most)
     multiplier = None if pure else noise_multiplier(budget, _COORDINATES) / 2
     assumptions = (
         (
