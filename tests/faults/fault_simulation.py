@@ -28,6 +28,7 @@ from postgres_server import PostgresServer
 
 OUTSTANDING = 6  # requests that may be under way at once
 PATIENCE = 40.0  # virtual seconds after which a client asks again
+STUCK = 2.0  # real seconds without any answer after which somebody makes room on the disk
 SILENCE = 90.0  # real seconds without any answer: the store hangs
 TRIES = 6
 SERVER = -1  # in the place of a worker
@@ -115,8 +116,9 @@ class Simulation:
         while self.outcome.kills < kills:
             if len(self._sent) < OUTSTANDING:
                 self._next_event()
-            elif SERVER in self._full:
-                self._on_room(SERVER)  # all wait for it
+            elif SERVER in self._full or time.monotonic() - heard > STUCK:
+                for full in list(self._full):  # all wait for it
+                    self._on_room(full)
             before = len(self._sent)
             self._hear(0.0 if len(self._sent) < OUTSTANDING else 1.0)
             if len(self._sent) < before or not self._sent:
