@@ -25,7 +25,7 @@ PROGRAM = "/opt/capri/bin/capri"
 
 def here(command: str, folder: Path) -> str:
     """A command of the unit with the folders of a test for those of a machine."""
-    for place in ("/etc/capri", "/var/lib/capri-anchor", "/var/lib/capri"):
+    for place in ("/etc/capri", "/mnt/capri-anchor", "/var/lib/capri"):
         command = re.sub(rf"{place}(?=[/ ])", str(folder / Path(place).name), command)
     return command.replace(PROGRAM, f"{sys.executable} -m capri")
 
@@ -41,6 +41,10 @@ def test_the_unit_serves_and_looks_over(folder: Path) -> None:
         for line in (DEPLOY / "capri.service").read_text().splitlines()
         if "=" in line and not line.startswith("#")
     )
+    # The anchor is where a restore of the store does not reach, and is waited for.
+    (anchor,) = set(re.findall(r"--anchor (\S+?)/anchor\.json", str(unit)))
+    assert unit["RequiresMountsFor"] == anchor
+    assert Path(unit["WorkingDirectory"]).parts[1] != Path(anchor).parts[1]
     sealed = {"CAPRI_STORE_KEY": secrets.token_hex(32)}
 
     def looked_over() -> str:

@@ -1,150 +1,30 @@
-"""Anchors, copies, rotation, deletion and the doctor: each on files, most on a server, too."""
+"""Copies, rotation, deletion and the doctor: each on files, most on a server, too."""
 
-import json
 import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import capri
-from capri import Capri, ConfigurationError, ContextPool, RewardStatus, StorageError
+from capri import Capri, ConfigurationError, RewardStatus, StorageError
 from capri.cli import app
-from capri.store import lineage
 from capri.store.address import open_database
 from capri.store.copies import copy_store
+from operated_stores import SETTINGS, command, forget_what_was_seen, play
 from stored_policies import building
 
 pytestmark = pytest.mark.usefixtures("unforced")
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
-SETTINGS: dict[str, Any] = {
-    "kernel": capri.kernels.Matern(nu=2.5, lengthscale=0.5),
-    "actions": ["red", "green"],
-    "contexts": ContextPool(np.linspace(0, 1, 3)[:, None]),
-    "budget": capri.Budget(epsilon=1.0, delta=1e-5),
-    "first_epoch": 10,
-    "growth": 1.02,
-    "exploration": "inverse-gap",
-    "widths": "paper",
-    "reward_wait": 4,
-    "contributions_per_user": 3,
-    "key_retention": timedelta(days=1),
-}
 
 
 @pytest.fixture
 def build(url: str) -> Iterator[Callable[..., Capri]]:
     yield from building(SETTINGS | {"store": url})
-
-
-def command(*words: str, code: int = 0, **environment: str) -> str:
-    done = CliRunner().invoke(app, list(words), env=environment)
-    assert done.exit_code == code, (done.output, done.exception)
-    return done.output
-
-
-def play(policy: Capri, visits: int, name: str = "visit") -> list[capri.Decision]:
-    made = []
-    for place in range(visits):
-        made.append(policy.act([0.5], user=f"{name} {place}", key=f"{name} {place}"))
-        policy.update(made[-1].id, 0.5)
-    return made
-
-
-def forget_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on another machine."""
-    monkeypatch.setattr(lineage, "_SEEN", {})
-
-
-# -- the anchor -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["file", "sqlite", "postgres"])
-def test_an_older_copy_is_refused_by_a_machine_that_has_seen_nothing(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    anchor = {"file": f"{tmp_path}/anchor.json", "sqlite": f"sqlite:///{tmp_path}/anchor.db"}.get(
-        kind
-    ) or str(request.getfixturevalue("postgres_url"))
-    file, copy = tmp_path / "store.db", tmp_path / "copy.db"
-    policy = Capri(**SETTINGS, store=f"sqlite:///{file}", anchor=anchor)
-    play(policy, 3)
-    command("backup", f"sqlite:///{file}", str(copy))
-    play(policy, 10, "later")
-    policy.close_epoch(early=True)
-    assert policy.certificate().digests["store"]["anchored"]
-    assert any("an anchor outside of it lets" in each for each in policy.certificate().assumptions)
-    policy.close()
-    for name in os.listdir(tmp_path):
-        if name.startswith("store.db"):
-            (tmp_path / name).unlink()
-    shutil.copyfile(copy, file)
-    forget_what_was_seen(monkeypatch)
-    with pytest.raises(StorageError, match="is an older copy"):
-        Capri.open(f"sqlite:///{file}", anchor=anchor)
-    with pytest.raises(StorageError, match="is an older copy"):
-        Capri(**SETTINGS, store=f"sqlite:///{file}", anchor=anchor)
-    assert "older copy" in command("doctor", f"sqlite:///{file}", "--anchor", anchor, code=2)
-    # Without the anchor nobody notices, and the certificate says so.
-    forget_what_was_seen(monkeypatch)
-    with Capri.open(f"sqlite:///{file}") as unwarned:
-        certificate = unwarned.certificate()
-        assert not certificate.digests["store"]["anchored"]
-        assert any("There is no anchor" in each for each in certificate.assumptions)
-        assert "without an anchor" in certificate.to_text()
-
-
-def test_an_anchor_that_is_damaged_or_the_store_itself_is_refused(tmp_path: Path) -> None:
-    url, anchor = f"sqlite:///{tmp_path}/store.db", tmp_path / "anchor.json"
-    with pytest.raises(ConfigurationError, match="outside of the store"):
-        Capri(**SETTINGS, store=url, anchor=url)
-    with Capri(**SETTINGS, store=url, anchor=str(anchor)) as policy:
-        play(policy, 1)
-    assert json.loads(anchor.read_text())
-    anchor.write_text("{")
-    with pytest.raises(StorageError, match=r"anchor.*damaged"):
-        Capri.open(url, anchor=str(anchor))
-    with pytest.raises(ConfigurationError, match="with a store only"):
-        Capri(**SETTINGS, anchor=str(anchor))
-
-
-def test_nothing_is_released_while_the_anchor_is_away(tmp_path: Path) -> None:
-    url, anchor = f"sqlite:///{tmp_path}/store.db", tmp_path / "anchor.json"
-    with Capri(**SETTINGS, store=url, anchor=str(anchor)) as policy:
-        play(policy, 3)
-        whole = anchor.read_text()
-        anchor.write_text("")
-        with pytest.raises(StorageError, match="anchor"):
-            policy.close_epoch(early=True)
-        anchor.write_text(whole)
-        assert not policy.ledger.events
-        policy.close_epoch(early=True)
-        assert len(policy.ledger.events) == 1
-
-
-def test_two_copies_that_go_on_side_by_side_are_told_by_the_anchor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = (f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two"))
-    anchor = f"{tmp_path}/anchor.json"
-    with Capri(**SETTINGS, store=one, anchor=anchor) as policy:
-        play(policy, 3)
-    command("backup", one, f"{tmp_path}/two.db")
-    with Capri.open(one, anchor=anchor) as policy:
-        policy.set_mode("shadow")
-    forget_what_was_seen(monkeypatch)
-    with Capri.open(two) as policy:  # without the anchor
-        policy.set_mode("default", action="red")
-        policy.set_mode("active")
-    forget_what_was_seen(monkeypatch)
-    with pytest.raises(StorageError, match="went another way"):
-        Capri.open(two, anchor=anchor)
 
 
 def test_the_mode_is_one_command_and_one_line(url: str) -> None:

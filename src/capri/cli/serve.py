@@ -27,6 +27,10 @@ def serve(
             "A file or a database outside of the store that knows how far it has come.", "PLACE"
         ),
     ] = None,
+    new_anchor: Annotated[
+        bool,
+        flag("--new-anchor", "Begin an anchor for a store with a past. Once, never in a unit."),
+    ] = False,
     insecure_local: Annotated[
         bool, flag("--insecure-local", "Without keys, for trying out on this machine alone.")
     ] = False,
@@ -66,7 +70,7 @@ def serve(
         anchor or os.environ.get("CAPRI_ANCHOR"),
         None if site is None else Path(site),
     )
-    run(start, host=host, port=port, workers=workers, forecast=forecast)
+    run(start, host=host, port=port, workers=workers, forecast=forecast, new_anchor=new_anchor)
 
 
 def init(

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from capri.store.shelf import Shelf
+    from capri.store.transaction import Database
 
 UNWELL = 1
 KEY_VARIABLE = "CAPRI_STORE_KEY"  # capri.store.seal has it, which the help does not load
@@ -24,6 +25,9 @@ KeyFile = Annotated[
 ]
 AnchorPlace = Annotated[
     str | None, typer.Option("--anchor", help="A file or a database outside of the store.")
+]
+Wait = Annotated[
+    float, typer.Option(min=0.0, help="Seconds to wait for who reads, before giving up.")
 ]
 store = typer.Typer(help="Stores of policies.", no_args_is_help=True)
 
@@ -51,20 +55,35 @@ def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
 def opened(url: str, key_file: Path | None, anchor: str | None = None) -> "Iterator[Shelf]":
     """A store without its policy, closed at the end."""
     from capri.store.address import open_database
+
+    with _shelved(open_database(url, create=False), url, key_file, anchor) as shelf:
+        shelf.open()
+        yield shelf
+
+
+@contextmanager
+def looked_at(url: str, key_file: Path | None, anchor: str | None = None) -> "Iterator[Shelf]":
+    """A store that is read and nothing else: it is neither migrated nor noted anywhere."""
+    from capri.store.address import look_into
+
+    with _shelved(look_into(url), url, key_file, anchor) as shelf:
+        shelf.look()
+        yield shelf
+
+
+@contextmanager
+def _shelved(
+    database: "Database", url: str, key_file: Path | None, anchor: str | None
+) -> "Iterator[Shelf]":
     from capri.store.anchor import open_anchor
     from capri.store.shelf import Shelf
     from capri.store.transaction import empty_store
 
-    held = open_anchor(anchor, url)
-    database = open_database(url, create=False)
-    try:
-        shelf = Shelf(database, read_key(key_file), held)
+    with closing(database):
+        shelf = Shelf(database, read_key(key_file), open_anchor(anchor, url))
         if shelf.configuration() is None:
             raise empty_store(repr(database))
-        shelf.open()
         yield shelf
-    finally:
-        database.close()
 
 
 def backup(
@@ -86,13 +105,11 @@ def backup(
 
 def _copied(source: str, target: str) -> str:
     """Copy a store into an empty one; how far it had come, in words."""
-    from contextlib import closing
-
-    from capri.store.address import open_database
+    from capri.store.address import look_into, open_database
     from capri.store.copies import copy_store
 
     with (
-        closing(open_database(source, create=False)) as ours,
+        closing(look_into(source)) as ours,
         closing(open_database(target)) as theirs,
     ):
         seen = copy_store(ours, theirs)
@@ -113,14 +130,18 @@ def restore(
 def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = None) -> None:
     """Look a store over: history, ledger, forgetting, limits, settings.
 
-    Changes nothing and shows no value of a user. Ends with exit code 1 where
-    something is wrong.
+    Changes nothing, neither store nor anchor, and shows no value of a user.
+    Ends with exit code 1 where something is wrong, an older copy among it.
     """
+    from capri.errors import StorageError
     from capri.notebook import text_table
-    from capri.store.doctor import BAD, Doctor
+    from capri.store.doctor import BAD, Doctor, Finding
 
-    with opened(url, store_key_file, anchor) as shelf:
-        findings = Doctor(shelf).findings()
+    try:
+        with looked_at(url, store_key_file, anchor) as shelf:
+            findings = Doctor(shelf).findings()
+    except StorageError as problem:
+        findings = [Finding("store", BAD, str(problem))]
     typer.echo(
         text_table([{"what": f.name, "state": f.state, "finding": f.said} for f in findings])
     )
@@ -132,23 +153,73 @@ def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = N
 def forget(
     url: Address,
     user: Annotated[str, typer.Option(help="The id of the user, as it was given to the policy.")],
-    number: Annotated[bool, typer.Option("--number", help="The id is a whole number.")] = False,
+    number: Annotated[
+        bool | None,
+        typer.Option("--number/--text", help="Only as a number, or only as a text; else as both."),
+    ] = None,
     store_key_file: KeyFile = None,
+    wait: Wait = 30.0,
 ) -> None:
     """Delete what a store keeps of one user, as far as that can be.
 
     Decisions of epochs under way keep their slot and count for nothing. What
-    was released stays, and so does how often a digest took part.
+    was released stays, and so does how often a digest took part. Ends with
+    exit code 1 where the store has never seen the user, and while somebody
+    who reads keeps deleted values from being overwritten.
     """
     from dataclasses import asdict
 
     from capri.privacy.users import user_digest
-    from capri.store.forgetting import forget_user
+    from capri.store.forgetting import forget_user, has_seen
 
     with opened(url, store_key_file) as shelf:
-        done = forget_user(shelf, user_digest(int(user) if number else user, shelf.salt))
+        digests = [user_digest(each, shelf.salt) for each in _meant(user, number)]
+        done = forget_user(shelf, digests)
+        known = done.anything or has_seen(shelf, digests)
+        clean = shelf.database.forget_soon(wait)
     for name, count in asdict(done).items():
         typer.echo(f"{name.replace('_', ' ')}: {count}")
+    if not known:
+        typer.echo("this store has never seen such a user: check the id", err=True)
+    _end(clean)
+    if not known:
+        raise typer.Exit(UNWELL)
+
+
+def _meant(user: str, number: bool | None) -> list[str | int]:
+    """The ids that a word may stand for: JSON has numbers, a shell has none."""
+    from capri.errors import ConfigurationError
+
+    try:
+        whole = int(user)
+    except ValueError:
+        if number:
+            raise ConfigurationError("--number: the id must be a whole number") from None
+        return [user]
+    if number is None:
+        return [user, whole] if str(whole) == user else [user]
+    return [whole] if number else [user]
+
+
+def _end(clean: bool) -> None:
+    """Say so, and end as what has failed, where deleted values can still be read."""
+    if not clean:
+        typer.echo(
+            "it is done, but the old values can still be read: somebody who reads the store (a "
+            "backup, a shell) keeps them from being overwritten. End that, then: capri store clean",
+            err=True,
+        )
+        raise typer.Exit(UNWELL)
+
+
+@store.command()
+def clean(url: Address, wait: Wait = 30.0) -> None:
+    """Have what was deleted overwritten where somebody stood in the way."""
+    from capri.store.address import open_database
+
+    with closing(open_database(url, create=False)) as database:
+        _end(database.forget_soon(wait))
+    typer.echo("what was deleted is overwritten")
 
 
 @store.command("rotate-key")
@@ -156,6 +227,7 @@ def rotate_key(
     url: Address,
     new_key_file: Annotated[Path, typer.Option(help="The new store key.")],
     store_key_file: KeyFile = None,
+    wait: Wait = 30.0,
 ) -> None:
     """Seal a store under another key; one without a key gets one.
 
@@ -168,17 +240,21 @@ def rotate_key(
     assert new is not None
     with opened(url, store_key_file) as shelf:
         count = rotate_store_key(shelf, new)
+        clean = shelf.database.forget_soon(wait)
     typer.echo(f"{count} values are sealed under the new key. Copies keep the old one")
+    _end(clean)
 
 
 @store.command("rotate-ids")
-def rotate_ids(url: Address, store_key_file: KeyFile = None) -> None:
+def rotate_ids(url: Address, store_key_file: KeyFile = None, wait: Wait = 30.0) -> None:
     """Make ids of decisions by a new key; those of the last one stay known."""
     from capri.store.rotation import rotate_id_key
 
     with opened(url, store_key_file) as shelf:
         rotate_id_key(shelf)
+        clean = shelf.database.forget_soon(wait)
     typer.echo("ids are made by a new key; those of the one before are understood until the next")
+    _end(clean)
 
 
 @store.command()
@@ -201,15 +277,11 @@ def mode(
 
 @store.command()
 def operations(url: Address, store_key_file: KeyFile = None) -> None:
-    """List what operators did: modes, catalogues, keys."""
+    """List what operators did: modes, catalogues, keys, anchors."""
     from capri.epoch.modes import Operation
     from capri.store.blobs import unpacked
 
-    with opened(url, store_key_file) as shelf:
-        rows = shelf.database.read(
-            lambda transaction: transaction.rows(
-                "SELECT kind, made, record FROM operations ORDER BY generation"
-            )
-        )
+    with looked_at(url, store_key_file) as shelf:
+        rows = shelf.operations()
     for kind, made, record in rows:
         typer.echo(str(Operation(kind, made, unpacked(record)[0])))

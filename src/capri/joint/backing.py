@@ -18,7 +18,7 @@ from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.shadow import ShadowRecord
-from capri.errors import HorizonError, PrivacyLeakWarning, StorageError
+from capri.errors import ConfigurationError, HorizonError, PrivacyLeakWarning, StorageError
 from capri.joint.changes import Changes
 from capri.joint.desk import Desk, Visits
 from capri.joint.planner import Planner
@@ -40,6 +40,10 @@ from capri.store.shelf import Shelf
 
 DEFAULT_RETENTION = timedelta(days=30)
 Configuration = tuple[dict[str, Any], dict[str, Any]]
+_WITHOUT_ANCHOR = (
+    "this store has an anchor and was opened without it: an older copy would not be noticed, and "
+    "release data again. Give anchor="
+)
 
 
 class Backing:
@@ -53,6 +57,7 @@ class Backing:
         retention: float,
         after: Seen | None,
         anchor: str | None,
+        new_anchor: bool,
         configuration: Configuration,
         problem: Problem,
         course: Course,
@@ -70,7 +75,9 @@ class Backing:
         self._lock = RLock()
         held = open_anchor(anchor, url)
         self.anchored = held is not None
-        self.shelf = Shelf(open_database(url), store_key, held)
+        if new_anchor and held is None:
+            raise ConfigurationError("new_anchor says that the anchor is new: give the anchor, too")
+        self.shelf = Shelf(open_database(url), store_key, held, new_anchor=new_anchor)
         try:
             self._open(configuration, course, after)
             self._keeper = Rounds(
@@ -79,6 +86,8 @@ class Backing:
             self._keeper.clean_log()
             if store_key is None and self.shelf.database.exposure is not None:
                 warnings.warn(self.shelf.database.exposure, PrivacyLeakWarning, stacklevel=4)
+            if held is None and self.shelf.has_anchor():
+                warnings.warn(_WITHOUT_ANCHOR, PrivacyLeakWarning, stacklevel=4)
         except BaseException:
             self.shelf.database.close()
             raise
@@ -205,8 +214,21 @@ class Backing:
         self._keeper.look()
 
     def forget_user(self, digest: str) -> Forgotten:
-        """Delete what is kept of a user."""
-        return forget_user(self.shelf, digest)
+        """Delete what is kept of a user.
+
+        Where a reader elsewhere keeps it from being overwritten, the planner tries again until
+        nobody does.
+        """
+        done = forget_user(self.shelf, [digest])
+        clean = False
+        try:
+            clean = self.shelf.database.forget()
+        finally:
+            if not clean:
+                with self._keeper.lock:  # else a step that ends now may think otherwise
+                    self._keeper.unclean = True
+                self._planner.wake()
+        return done
 
     def refresh(self) -> None:
         """Read what others have published since."""

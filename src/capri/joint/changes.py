@@ -67,13 +67,9 @@ class Changes:
 
     def operations(self) -> tuple[Operation, ...]:
         """Every line of the history, in order."""
-        rows = self._shelf.database.read(
-            lambda transaction: transaction.rows(
-                "SELECT kind, made, record FROM operations ORDER BY generation"
-            )
-        )
         return tuple(
-            Operation(str(kind), float(made), unpacked(record)[0]) for kind, made, record in rows
+            Operation(str(kind), float(made), unpacked(record)[0])
+            for kind, made, record in self._shelf.operations()
         )
 
     def shadows(self) -> tuple[ShadowRecord, ...]:

@@ -114,6 +114,9 @@ class Capri(Flights):
     anchor:
         Where, outside of the store, is noted how far it has come: a file, or the address of another
         database. An older copy of the store is then refused by every process and machine.
+    new_anchor:
+        The anchor may know nothing of a store that has published something. Else it is refused: it
+        may be the wrong one, or lost. Give it once, if the store is certainly the newest copy.
     prior:
         What is known beforehand, a :class:`Prior`: public rows, a fitted model, another policy's
         releases. Believed as far as releases bear it out.
@@ -152,6 +155,7 @@ class Capri(Flights):
         after: Certificate | None = None,
         limits: Limits | None = None,
         anchor: str | None = None,
+        new_anchor: bool = False,
         prior: Prior | None = None,
         **options: Any,
     ) -> None:
@@ -232,8 +236,8 @@ class Capri(Flights):
         self._keys = KeyBook(self._retention)
         self._backing: Backing | None = None
         if store is not None:
-            self._attach(store, store_key, after, anchor)
-        elif store_key is not None or after is not None or anchor is not None:
+            self._attach(store, store_key, after, anchor, new_anchor)
+        elif store_key is not None or after is not None or anchor is not None or new_anchor:
             raise ConfigurationError("store_key, after and anchor are of use with a store only")
 
     def __repr__(self) -> str:

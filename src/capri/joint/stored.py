@@ -71,6 +71,7 @@ class Stored(Saved):
         key_retention: timedelta | None = None,
         after: Certificate | None = None,
         anchor: str | None = None,
+        new_anchor: bool = False,
         clock: Callable[[], datetime] | None = None,
     ) -> Self:
         """The policy that lives in a store. A sampler and a clock are code: give them again."""
@@ -92,6 +93,7 @@ class Stored(Saved):
             key_retention=key_retention,
             after=after,
             anchor=anchor,
+            new_anchor=new_anchor,
             clock=clock,
             prior=stored_prior(values, arrays),
             **values["options"],
@@ -103,6 +105,7 @@ class Stored(Saved):
         store_key: bytes | None,
         after: Certificate | None,
         anchor: str | None,
+        new_anchor: bool,
     ) -> None:
         """Open the store, and serve from it."""
         adopt = weakref.WeakMethod(self._adopt)
@@ -118,6 +121,7 @@ class Stored(Saved):
             retention=self._retention,
             after=None if after is None else _seen(after),
             anchor=anchor,
+            new_anchor=new_anchor,
             configuration=self._configuration(),
             problem=self._problem,
             course=self._course,

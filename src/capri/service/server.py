@@ -126,7 +126,9 @@ def _collect_seldom() -> None:
     gc.set_threshold(_COLLECTED, 20, 20)
 
 
-def open_policy(settings: Settings, store: str | None, anchor: str | None = None) -> Any:
+def open_policy(
+    settings: Settings, store: str | None, anchor: str | None = None, *, new_anchor: bool = False
+) -> Any:
     """The policy in its store, filled where it is empty; or the collector of a local one."""
     if settings.local:
         return Collector(settings.arguments, journal_path(store or settings.default_store))
@@ -137,11 +139,23 @@ def open_policy(settings: Settings, store: str | None, anchor: str | None = None
             store=store or settings.default_store,
             store_key=key_from(key.encode(), STORE_KEY) if key else None,
             anchor=anchor or settings.anchor,
+            new_anchor=new_anchor,
         )
 
 
-def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = False) -> None:
-    """Serve until told to stop."""
+def serve(
+    start: Start,
+    *,
+    host: str,
+    port: int,
+    workers: int,
+    forecast: bool = False,
+    new_anchor: bool = False,
+) -> None:
+    """Serve until told to stop.
+
+    ``new_anchor`` holds for the first opening alone: a worker that comes later finds the anchor.
+    """
     settings = load_settings(start.file)
     if start.insecure_local and host not in ("127.0.0.1", "localhost", "::1"):
         raise ConfigurationError(
@@ -149,9 +163,9 @@ def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = 
         )
     if not start.insecure_local:
         start.ring()
-    _check_model(start, settings.local, workers, forecast)
+    _check_model(start, settings.local, workers, forecast, new_anchor)
     # Filled and found sound before a worker starts; also tells of a store that is another's.
-    policy = open_policy(settings, start.store, start.anchor)
+    policy = open_policy(settings, start.store, start.anchor, new_anchor=new_anchor)
     try:
         settings.begin(policy)
     finally:
@@ -168,7 +182,7 @@ def serve(start: Start, *, host: str, port: int, workers: int, forecast: bool = 
         supervise(start.run, listening, workers)
 
 
-def _check_model(start: Start, local: bool, workers: int, forecast: bool) -> None:
+def _check_model(start: Start, local: bool, workers: int, forecast: bool, new_anchor: bool) -> None:
     """Where devices decide, one process is enough for what they report, alone with its file."""
     if start.site is not None and not local:
         raise ConfigurationError("--site is for a policy with model = 'local'")
@@ -179,7 +193,7 @@ def _check_model(start: Start, local: bool, workers: int, forecast: bool) -> Non
         )
     if forecast and local:
         raise ConfigurationError("--forecast is for model = 'joint': see capri forecast")
-    if start.anchor is not None and local:
+    if (start.anchor is not None or new_anchor) and local:
         raise ConfigurationError(
             "--anchor is for model = 'joint': an older copy of reports harms nobody's privacy"
         )

@@ -51,11 +51,9 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     anchor: str | None = None
 
-    def policy(
-        self, *, store: str | None, store_key: bytes | None = None, anchor: str | None = None
-    ) -> Capri:
-        """The policy, in its store."""
-        return Capri(**self.arguments, store=store, store_key=store_key, anchor=anchor)
+    def policy(self, **place: Any) -> Capri:
+        """The policy, in its store; its key and its anchor are told as the policy is."""
+        return Capri(**self.arguments, **place)
 
     @property
     def local(self) -> bool:
@@ -69,7 +67,7 @@ class Settings:
         change = getattr(policy, "set_mode", None)
         if change is None:
             raise ConfigurationError(f"mode {self.mode!r} is not offered: give 'active'")
-        if not getattr(policy, "operations", ()):
+        if not any(each.kind == "mode" for each in getattr(policy, "operations", ())):
             change(self.mode, action=self.default)
 
     @property

@@ -6,6 +6,10 @@ other database. It holds no more than line, generation and digest, all of which 
 anchor serves any number of stores. It is read before a store is, and written after every
 publication: a process that dies in between leaves it one publication behind, which the next one
 makes up for.
+
+An anchor that knows nothing of a store that has published something is the wrong one, an empty
+folder in the place of a share, or a lost one. It is refused, and never begun anew in silence
+(:meth:`capri.store.shelf.Shelf.note`). Reading makes neither file nor table.
 """
 
 import json
@@ -43,11 +47,20 @@ class Anchor(ABC):
 
     @abstractmethod
     def read(self, line: str) -> Seen | None:
-        """What was seen of a line; None where nothing was."""
+        """What was seen of a line; None where nothing was. Makes nothing."""
 
     @abstractmethod
     def write(self, now: Seen) -> None:
         """Note how far a line has come, unless more is known."""
+
+
+def unknown_line(anchor: Anchor, where: str) -> StorageError:
+    """For a store that has a past of which its anchor has seen nothing."""
+    return StorageError(
+        f"the anchor {anchor!r} knows nothing of {where}, which has a past: nothing was changed. "
+        "Look whether its share is mounted and its address is right. Only if you know that the "
+        "store is the newest copy, begin a new anchor: --new-anchor, or new_anchor=True, once"
+    )
 
 
 def open_anchor(where: object, store: str) -> Anchor | None:
@@ -140,21 +153,36 @@ class SqliteAnchor(Anchor):
         return f"SqliteAnchor({str(self._path)!r})"
 
     def read(self, line: str) -> Seen | None:
-        """One row."""
-        found = self._run(_READ, (line,))
-        return None if found is None else Seen(line, int(found[0]), str(found[1]))
+        """One row of a file that is there."""
+        if not self._path.exists():
+            return None
+        found = self._run(
+            "rw", lambda file: _there(file) and file.execute(_READ, (line,)).fetchone()
+        )
+        return Seen(line, int(found[0]), str(found[1])) if found else None
 
     def write(self, now: Seen) -> None:
         """One row, never back."""
-        self._run(_WRITE, (now.line, now.generation, now.digest))
 
-    def _run(self, sql: str, values: tuple[Any, ...]) -> Any:
+        def write(file: sqlite3.Connection) -> None:
+            file.execute(_CREATE)
+            file.execute(_WRITE, (now.line, now.generation, now.digest))
+
+        self._run("rwc", write)
+
+    def _run(self, mode: str, function: Callable[[sqlite3.Connection], Any]) -> Any:
+        address = f"{self._path.absolute().as_uri()}?mode={mode}"
         try:
-            with closing(sqlite3.connect(self._path, timeout=_PATIENCE)) as file, file:
-                file.execute(_CREATE)
-                return file.execute(sql, values).fetchone()
+            with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE)) as file, file:
+                return function(file)
         except sqlite3.Error:
             raise _away(repr(self)) from None
+
+
+def _there(file: sqlite3.Connection) -> bool:
+    """Whether there is a table of ours."""
+    sql = "SELECT 1 FROM sqlite_master WHERE name = 'capri_anchor'"
+    return file.execute(sql).fetchone() is not None
 
 
 class PostgresAnchor(Anchor):
@@ -169,26 +197,40 @@ class PostgresAnchor(Anchor):
         return f"PostgresAnchor({self._url.rpartition('@')[2]!r})"
 
     def read(self, line: str) -> Seen | None:
-        """One row."""
-        found = self._run(lambda server: server.execute(_marks(_READ), (line,)).fetchone())
+        """One row of a table that is there."""
+
+        def read(server: Any) -> Any:
+            if _missing(server):
+                return None
+            return server.execute(_marks(_READ), (line,)).fetchone()
+
+        found = self._run(read)
         return None if found is None else Seen(line, int(found[0]), str(found[1]))
 
     def write(self, now: Seen) -> None:
         """One row, never back."""
-        values = (now.line, now.generation, now.digest)
-        self._run(lambda server: server.execute(_marks(_WRITE), values))
+
+        def write(server: Any) -> None:
+            if _missing(server):
+                server.execute(_CREATE)
+            server.execute(_marks(_WRITE), (now.line, now.generation, now.digest))
+
+        self._run(write)
 
     def _run(self, function: Callable[[Any], Any]) -> Any:
         import psycopg
 
         try:
             with psycopg.connect(self._url, connect_timeout=int(_PATIENCE)) as server:
-                found = server.execute("SELECT to_regclass('capri_anchor') IS NULL").fetchone()
-                if found is not None and found[0]:
-                    server.execute(_CREATE)
                 return function(server)
         except psycopg.Error:
             raise _away(repr(self)) from None
+
+
+def _missing(server: Any) -> bool:
+    """Whether there is no table of ours yet."""
+    found = server.execute("SELECT to_regclass('capri_anchor') IS NULL").fetchone()
+    return bool(found[0])
 
 
 def _marks(sql: str) -> str:

@@ -1,6 +1,7 @@
 """Look a store over: what should hold of every one, and settings of its database.
 
-Everything is read at one point in time and nothing is changed. Values of users are opened, where
+Everything is read at one point in time and nothing is changed: neither the store, which may be of
+an older schema, nor its anchor, nor the small file beside it. Values of users are opened, where
 that is looked at, and never shown.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 from capri.errors import CapriError, StorageError
 from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.store.anchor import unknown_line
 from capri.store.blobs import unpacked
 from capri.store.lineage import check_newest, first_digest
 from capri.store.migrations import VERSION_TABLE, scripts
@@ -25,6 +27,8 @@ from capri.store.view import LEARNT, OPEN, RELEASED
 
 # Sealed values that are opened to see whether the key is theirs.
 _SAMPLE = 100
+# In the header of an SQLite file that keeps a write-ahead log.
+_WRITE_AHEAD = b"\2\2"
 GOOD, WARNING, BAD = "good", "warning", "bad"
 
 
@@ -38,10 +42,10 @@ class Finding:
 
 
 class Doctor:
-    """Looks at one store, which was opened."""
+    """Looks at one store, whose secrets were read (:meth:`capri.store.shelf.Shelf.look`)."""
 
     def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+        self._shelf, self._beside = shelf, shelf.beside()
 
     def findings(self) -> list[Finding]:
         """Everything that is looked at, in order."""
@@ -53,23 +57,30 @@ class Doctor:
             self._looked("forgetting", self._forgetting),
             self._looked("users", self._users),
             self._looked("values", self._values),
+            self._looked("newest", self._newest),
         ]
         return [*found, self._anchor(), *self._settings()]
 
-    def _looked(self, name: str, look: Callable[[Transaction], str]) -> Finding:
+    def _looked(self, name: str, look: Callable[[Transaction], str | Finding]) -> Finding:
         """A look that raises has found something bad; its own words are ours to show."""
         try:
-            return Finding(name, GOOD, self._shelf.database.read(look))
+            said = self._shelf.database.read(look)
         except CapriError as problem:
             return Finding(name, BAD, str(problem))
+        return said if isinstance(said, Finding) else Finding(name, GOOD, said)
 
-    def _schema(self, transaction: Transaction) -> str:
+    def _schema(self, transaction: Transaction) -> str | Finding:
         found = transaction.row(f"SELECT version FROM {VERSION_TABLE}")
         policies = transaction.rows("SELECT id FROM policy")
         kind = "sqlite" if isinstance(self._shelf.database, SqliteDatabase) else "postgres"
         known = len(scripts(kind))
-        _hold(found == (known,), f"version {found} where this release has {known}")
+        _hold(found is not None, "there is no version")
+        assert found is not None
+        _hold(0 < found[0] <= known, f"version {found[0]} where this release has {known}")
         _hold(len(policies) == 1, f"{len(policies)} policies in one store")
+        if found[0] < known:
+            said = f"version {found[0]}: who serves next brings it to {known}, see docs/deploy.md"
+            return Finding("schema", WARNING, said)
         return f"version {known}, one policy"
 
     def _history(self, transaction: Transaction) -> str:
@@ -166,19 +177,29 @@ class Doctor:
         Played.read(seal.open_many("keys", names, "secret", [row[1] for row in keys]))
         return f"{len(rows) + len(keys)} were opened, {'sealed' if seal.identifier else 'unsealed'}"
 
+    def _newest(self, transaction: Transaction) -> str:
+        """Against the small file beside it, which was read before."""
+        now, digests = self._shelf.standing(transaction)
+        check_newest(repr(self._shelf.database), now, digests.get, self._beside)
+        return f"generation {now.generation}, and nothing newer was seen beside it"
+
     def _anchor(self) -> Finding:
         anchor, shelf = self._shelf.anchor, self._shelf
         if anchor is None:
             said = "none was given: a machine that has seen nothing cannot tell an older copy"
+            if shelf.has_anchor():
+                said = "this store has one, and it was not given: nobody can tell an older copy"
             return Finding("anchor", WARNING, said)
         try:
             seen = anchor.read(shelf.line)
-            now, digests = shelf.database.read(shelf._standing)
+            now, digests = shelf.database.read(shelf.standing)
             check_newest(repr(shelf.database), now, digests.get, seen)
+            if seen is None and now.generation > 0:
+                raise unknown_line(anchor, repr(shelf.database))
         except CapriError as problem:
             return Finding("anchor", BAD, str(problem))
         if seen is None:
-            return Finding("anchor", WARNING, "it knows nothing of this store yet")
+            return Finding("anchor", WARNING, "it knows nothing of this store, which is new")
         return Finding("anchor", GOOD, f"{anchor.kind}, at generation {seen.generation}")
 
     def _settings(self) -> list[Finding]:
@@ -189,16 +210,18 @@ class Doctor:
 
     def _of_sqlite(self, database: SqliteDatabase) -> list[Finding]:
         def asked(transaction: Transaction) -> dict[str, Any]:
-            names = ("journal_mode", "synchronous", "secure_delete", "quick_check")
+            names = ("synchronous", "secure_delete", "quick_check")
             return {name: (transaction.row(f"PRAGMA {name}") or (None,))[0] for name in names}
 
         found = database.read(asked)
         mode = stat.S_IMODE(os.stat(database.path).st_mode)
+        with database.path.open("rb") as file:
+            ahead = file.read(20)[18:] == _WRITE_AHEAD
         return [
             _setting("pages", found["quick_check"] == "ok", "whole", "damaged: restore a copy"),
             _setting(
                 "durability",
-                (found["journal_mode"], found["synchronous"]) == ("wal", 2),
+                ahead and found["synchronous"] == 2,
                 "write-ahead log, synchronous = FULL",
                 "an answer may be lost with the power",
             ),

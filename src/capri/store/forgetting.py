@@ -6,8 +6,12 @@ decision moves, and the number of visits, which is public, stays. Keyed decision
 whatever epoch. Left are: sums of epochs that are closed or released (noise hides the user in them,
 and they cannot be taken back), and how often a digest took part, without which the limit of a
 lifetime would begin anew. That somebody asked is noted nowhere.
+
+What was deleted can be read in the log of an SQLite file, and in the pages of a server, until the
+database has forgotten it: whoever calls goes on with ``database.forget`` until that says so.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from capri.store.records import blank, owner_of
@@ -33,6 +37,11 @@ class Forgotten:
     too_late: int = 0
     unowned: int = 0
 
+    @property
+    def anything(self) -> bool:
+        """Whether the store had anything of the user."""
+        return bool(self.decisions or self.rewards or self.keys or self.too_late)
+
 
 @dataclass(frozen=True)
 class _Found:
@@ -43,21 +52,25 @@ class _Found:
     unowned: int
 
 
-def forget_user(shelf: Shelf, digest: str) -> Forgotten:
-    """Delete what is kept of the user with this digest.
+def has_seen(shelf: Shelf, digests: Sequence[str]) -> bool:
+    """Whether one of some digests ever took part."""
+    sql = "SELECT digest FROM users WHERE digest"
+    return bool(shelf.database.read(lambda transaction: transaction.among(sql, digests)))
+
+
+def forget_user(shelf: Shelf, digests: Collection[str]) -> Forgotten:
+    """Delete what is kept of the user with this digest, or with one of several.
 
     All values are opened to find those of the user, which holds up nobody; the transaction that
     deletes them is a short one.
     """
-    found = shelf.database.read(lambda transaction: _find(shelf, transaction, digest))
+    found = shelf.database.read(lambda transaction: _find(shelf, transaction, digests))
     if not found.decisions and not found.keys:
         return Forgotten(unowned=found.unowned)
-    done = shelf.database.write(lambda transaction: _delete(shelf, transaction, found))
-    shelf.database.forget()
-    return done
+    return shelf.database.write(lambda transaction: _delete(shelf, transaction, found))
 
 
-def _find(shelf: Shelf, transaction: Transaction, digest: str) -> _Found:
+def _find(shelf: Shelf, transaction: Transaction, digests: Collection[str]) -> _Found:
     decisions: dict[int, list[int]] = {}
     unowned = 0
     for epoch, first, last, _ in transaction.rows(_EPOCHS):
@@ -70,12 +83,12 @@ def _find(shelf: Shelf, transaction: Transaction, digest: str) -> _Found:
         for number, value in zip(made, values, strict=True):
             owner = owner_of(value)
             unowned += owner is None and value[0] == 0
-            if owner == digest:
+            if owner in digests:
                 decisions.setdefault(epoch, []).append(number)
     kept = transaction.rows("SELECT digest, secret FROM keys")
     names = [row[0] for row in kept]
     values = shelf.seal.open_many("keys", names, "secret", [row[1] for row in kept])
-    keys = [name for name, each in zip(names, values, strict=True) if owner_of(each) == digest]
+    keys = [name for name, each in zip(names, values, strict=True) if owner_of(each) in digests]
     return _Found(decisions, keys, unowned)
 
 

@@ -28,6 +28,12 @@ def _statements(text: str) -> list[str]:
     return [part.strip().removesuffix(";") for part in parts if part.strip()]
 
 
+def tables_of(kind: str, version: int) -> set[str]:
+    """The tables that a database of this version has. So far no file has dropped or changed one."""
+    statements = (statement for script in scripts(kind)[:version] for statement in script)
+    return {each.split()[2] for each in statements if each.startswith("CREATE TABLE")}
+
+
 def check_version(version: int, kind: str, name: str) -> None:
     """Refuse a database of a newer release."""
     known = len(scripts(kind))

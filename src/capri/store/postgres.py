@@ -178,10 +178,8 @@ class PostgresDatabase(Database):
         self._group = GroupCommit(self._commit)
         self._name, self._turn = f"capri-{secrets.token_hex(8)}", 0
         with self._problems():
-            self._writer = self._connect(self._name)
             try:
-                self.write(self._migrate)
-                self.write(self._sign_in)
+                self._begin()
             except BaseException:
                 self.close()
                 raise
@@ -196,6 +194,12 @@ class PostgresDatabase(Database):
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     # -- opening ----------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Bring the database to the schema of this release, and sign in."""
+        self._writer = self._connect(self._name)
+        self.write(self._migrate)
+        self.write(self._sign_in)
 
     def _connect(self, name: str = "capri") -> Connection[Row]:
         connection = psycopg.connect(
@@ -246,6 +250,10 @@ class PostgresDatabase(Database):
 
     def _migrate(self, transaction: Transaction) -> None:
         transaction.hold_policy()  # of several who find it empty, one fills it
+        migrate(transaction, "postgres", self._version(transaction), self._shown)
+
+    def _version(self, transaction: Transaction) -> int:
+        """Of the schema, 0 where there is none yet; tables of others are refused."""
         found = transaction.rows(
             "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
         )
@@ -261,7 +269,7 @@ class PostgresDatabase(Database):
         version = transaction.row(f"SELECT version FROM {VERSION_TABLE}") if known else (0,)
         if version is None:
             raise StorageError(f"{self._shown} is damaged: it has no schema version")
-        migrate(transaction, "postgres", int(version[0]), self._shown)
+        return int(version[0])
 
     def _sign_in(self, transaction: Transaction) -> None:
         """The row in which this process notes its turns; gone again with :meth:`close`."""

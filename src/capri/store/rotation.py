@@ -26,7 +26,8 @@ _UNRELEASED = (
 def rotate_store_key(shelf: Shelf, new: bytes) -> int:
     """Seal everything under another key of the owner; how many values there were.
 
-    A store without a key gets one.
+    A store without a key gets one. The values of before are deleted, and are overwritten when the
+    database has forgotten them (:meth:`~capri.store.transaction.Database.forget_soon`).
     """
     seal = Seal(checked_key(new), shelf.line)
     if seal.identifier == shelf.seal.identifier:
@@ -51,13 +52,14 @@ def rotate_store_key(shelf: Shelf, new: bytes) -> int:
         shelf.note_operation(transaction, generation, "store key", record, time.time())
         return count
 
-    count = shelf.database.write(rotate)
-    shelf.database.forget()
-    return count
+    return shelf.database.write(rotate)
 
 
 def rotate_id_key(shelf: Shelf) -> None:
-    """Make ids by a new key; those of the one before are still understood."""
+    """Make ids by a new key; those of the one before are still understood.
+
+    To be followed by forgetting, as :func:`rotate_store_key` is.
+    """
     key = secrets.token_bytes(_SECRET_BYTES)
 
     def rotate(transaction: Transaction) -> None:
@@ -69,7 +71,6 @@ def rotate_id_key(shelf: Shelf) -> None:
         shelf.note_operation(transaction, generation, "id key", {}, time.time())
 
     shelf.database.write(rotate)
-    shelf.database.forget()
 
 
 def _alone(shelf: Shelf, transaction: Transaction) -> int:

@@ -5,6 +5,7 @@ is the business of the desk (:mod:`capri.joint.desk`).
 """
 
 import secrets
+import time
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -16,7 +17,7 @@ from capri.arrays import BoolArray, IntArray
 from capri.epoch.ids import DecisionIds
 from capri.errors import StorageError
 from capri.privacy.users import UserLimit
-from capri.store.anchor import Anchor
+from capri.store.anchor import Anchor, unknown_line
 from capri.store.blobs import packed, unpacked
 from capri.store.lineage import (
     Seen,
@@ -28,9 +29,10 @@ from capri.store.lineage import (
     remember,
     write_beside,
 )
+from capri.store.migrations import VERSION_TABLE
 from capri.store.seal import Seal
 from capri.store.sqlite import SqliteDatabase
-from capri.store.transaction import Database, Transaction
+from capri.store.transaction import Database, Row, Transaction
 from capri.store.view import View, read_counter
 
 _KEYS = "SELECT digest, number, epoch, expires, secret FROM keys WHERE digest"
@@ -38,15 +40,26 @@ _EXPIRED = "SELECT digest FROM keys WHERE expires <= ? LIMIT ?"
 # Keys that are deleted at once, and keys up to which a table is written anew: some milliseconds.
 _SLICE, _REWRITTEN = 2_000, 10_000
 _SECRET_BYTES = 32
+# The kind of operation by which a store knows that it has an anchor.
+ANCHORED = "anchor"
+_KNOWS_OPERATIONS = 2  # the first schema that does
+_ANCHORED = "SELECT generation FROM operations WHERE kind = ? LIMIT 1"
 
 
 class Shelf:
     """One policy's rows in one database."""
 
     def __init__(
-        self, database: Database, store_key: bytes | None, anchor: Anchor | None = None
+        self,
+        database: Database,
+        store_key: bytes | None,
+        anchor: Anchor | None = None,
+        *,
+        new_anchor: bool = False,
     ) -> None:
+        """``new_anchor``: the anchor may know nothing of a store with a past, once."""
         self.database, self.anchor = database, anchor
+        self._new_anchor = new_anchor
         self._store_key = store_key
         self.line = ""
         self.seal = Seal(None, "")
@@ -95,6 +108,17 @@ class Shelf:
 
     def open(self, *seen: Seen | None) -> None:
         """Read the secrets, and refuse a copy older than one that was seen."""
+        self.look()
+        allowed = self._new_anchor
+        self.note(*seen, self.beside())
+        begun = allowed and not self._new_anchor  # what was allowed was needed
+        if self.anchor is not None and (begun or not self.has_anchor()):
+            self._write_anchored(self.anchor.kind, again=begun)
+            self.note()
+        self._new_anchor = False
+
+    def look(self) -> None:
+        """Read the secrets, and change nothing anywhere."""
         found = self.database.read(
             lambda transaction: transaction.row("SELECT line, secret FROM policy")
         )
@@ -102,8 +126,26 @@ class Shelf:
         self.line = str(found[0])
         self.seal = Seal(self._store_key, self.line)
         self.take_secrets(found[1])
-        beside = None if self._path is None else read_beside(self._path, self.line)
-        self.note(*seen, beside)
+
+    def beside(self) -> Seen | None:
+        """What the small file beside the store has seen."""
+        return None if self._path is None else read_beside(self._path, self.line)
+
+    def has_anchor(self) -> bool:
+        """Whether an anchor was ever begun for this store: then it is not to be gone without."""
+        return any(kind == ANCHORED for kind, _, _ in self.operations())
+
+    def _write_anchored(self, kind: str, *, again: bool) -> None:
+        """A line in the history of operations, after the anchor knows of the store."""
+
+        def anchored(transaction: Transaction) -> None:
+            transaction.hold_policy()
+            generation = self.lock_counter(transaction)[1]
+            if again or transaction.row(_ANCHORED, (ANCHORED,)) is None:
+                record = {"kind": kind}
+                self.note_operation(transaction, generation, ANCHORED, record, time.time())
+
+        self.database.write(anchored)
 
     def take_secrets(self, stored: bytes) -> None:
         """Open what guards users, where it is another than before: keys may be rotated.
@@ -129,11 +171,21 @@ class Shelf:
         return self.database.path if isinstance(self.database, SqliteDatabase) else None
 
     def note(self, *seen: Seen | None) -> Seen:
-        """Remember how far this store has come, after checking that it is the newest seen."""
+        """Remember how far this store has come, after checking that it is the newest seen.
+
+        An anchor that knows nothing of a store with a past is refused, also by a process that has
+        written it before: somebody has taken it away.
+        """
         known = recalled(self.line)
         anchored = None if self.anchor is None else self.anchor.read(self.line)
-        now, digests = self.database.read(self._standing)
+        now, digests = self.database.read(self.standing)
         check_newest(repr(self.database), now, digests.get, known, anchored, *seen)
+        if self.anchor is not None and anchored is None and now.generation > 0:
+            if self.anchor.read(self.line) is not None:  # another process has just begun it
+                return self.note(*seen)
+            if not self._new_anchor:
+                raise unknown_line(self.anchor, repr(self.database))
+            self._new_anchor = False  # said once, for this one
         remember(now)
         if self.anchor is not None and now != anchored:
             self.anchor.write(now)
@@ -150,7 +202,8 @@ class Shelf:
             where, before = repr(self.database), Seen(self.line, seen.generation, seen.digest)
             check_newest(where, Seen(self.line, generation, ""), lambda _: digest, before)
 
-    def _standing(self, transaction: Transaction) -> tuple[Seen, dict[int, str]]:
+    def standing(self, transaction: Transaction) -> tuple[Seen, dict[int, str]]:
+        """How far the store has come, and its digest at every generation."""
         rows = transaction.rows("SELECT generation, digest FROM history ORDER BY generation")
         generation = read_counter(transaction)[1]
         if not rows or rows[-1][0] != generation:
@@ -183,6 +236,17 @@ class Shelf:
         blob = packed(record)
         transaction.insert("operations", [(generation + 1, made, kind, blob)])
         self.publish(transaction, generation, kind.encode() + b" " + blob)
+
+    def operations(self) -> list[Row]:
+        """Kind, time and record of what operators did, in order."""
+
+        def read(transaction: Transaction) -> list[Row]:
+            (version,) = transaction.row(f"SELECT version FROM {VERSION_TABLE}") or (0,)
+            if version < _KNOWS_OPERATIONS:  # it is merely looked at
+                return []
+            return transaction.rows("SELECT kind, made, record FROM operations ORDER BY generation")
+
+        return self.database.read(read)
 
     def write_streams(self, transaction: Transaction, state: bytes) -> None:
         """Where a simulation's generators stand, with what they drew."""

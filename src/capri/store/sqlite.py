@@ -148,37 +148,49 @@ class SqliteDatabase(Database):
         super().__init__()
         self._reading = Lock()
         self._group = GroupCommit(self._commit)
+        self._reader: sqlite3.Connection
         with self._problems():
-            if create:
-                _create_for_owner(path)
-            elif not path.exists():
-                raise empty_store(str(path))
-            self._writer = self._connect()
-            self._reader = self._connect()
-            self._cleaner = self._connect()
-            try:
-                # Before anything is changed: reading leaves a stranger's file as it was.
-                if self._version(SqliteTransaction(self._writer)) == 0 and not create:
-                    raise empty_store(str(path))
-                self._write_ahead()
-                self.write(self._migrate)
-            except BaseException:
-                self.close()
-                raise
+            self._begin(create=create)
 
     def __repr__(self) -> str:
         return f"SqliteDatabase({str(self.path)!r})"
 
     # -- opening ----------------------------------------------------------------------------------
 
+    def _begin(self, *, create: bool) -> None:
+        """Open the file and bring it to the schema of this release."""
+        if create:
+            _create_for_owner(self.path)
+        elif not self.path.exists():
+            raise empty_store(str(self.path))
+        self._writer = self._connect()
+        self._reader = self._connect()
+        self._cleaner = self._connect()
+        try:
+            # Before anything is changed: reading leaves a stranger's file as it was.
+            if self._version(SqliteTransaction(self._writer)) == 0 and not create:
+                raise empty_store(str(self.path))
+            self._write_ahead()
+            self.write(self._migrate)
+        except BaseException:
+            self.close()
+            raise
+
     def _connect(self) -> sqlite3.Connection:
         # Statements begin and end transactions themselves; a lock of ours keeps threads apart.
         connection = sqlite3.connect(
-            self.path, timeout=self._patience, isolation_level=None, check_same_thread=False
+            self._address(),
+            timeout=self._patience,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
         )
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}")
         return connection
+
+    def _address(self) -> str:
+        return self.path.absolute().as_uri()
 
     def _write_ahead(self) -> None:
         """Change to the write-ahead log. SQLite does not wait for others here, so we do."""
@@ -267,8 +279,11 @@ class SqliteDatabase(Database):
         with self._reading:
             if not self._closed:
                 self._closed = True
-                for connection in (self._cleaner, self._reader, self._writer):
+                for connection in self._connections():
                     connection.close()
+
+    def _connections(self) -> tuple[sqlite3.Connection, ...]:
+        return self._cleaner, self._reader, self._writer
 
     def _check_open(self) -> None:
         if self._closed:

@@ -8,6 +8,7 @@ before the commit.
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from capri.errors import BudgetError, StorageError
@@ -15,6 +16,7 @@ from capri.errors import BudgetError, StorageError
 Row = tuple[Any, ...]
 Result = TypeVar("Result")
 
+_NAP = 0.1
 COUNTER = "SELECT issued, generation FROM counter WHERE id = 1"
 
 
@@ -127,7 +129,19 @@ class Database(ABC):
 
     @abstractmethod
     def forget(self) -> bool:
-        """Make deleted rows unreadable where one can; False if others stood in the way."""
+        """Make deleted rows unreadable where one can; False if others stood in the way.
+
+        False means that they can still be read: whoever asks tries again, or says so.
+        """
+
+    def forget_soon(self, patience: float) -> bool:
+        """The same, tried again for some seconds."""
+        give_up = monotonic() + patience
+        while not self.forget():
+            if monotonic() > give_up:
+                return False
+            sleep(_NAP)
+        return True
 
     @abstractmethod
     def close(self) -> None:
