@@ -72,7 +72,7 @@ def test_premise_defects_are_found(plant: str, found: str, monkeypatch: pytest.M
     monkeypatch.setitem(EVERY, "arm", 12)
     with pytest.raises(AssertionError, match=found):
         one_day(
-            *("sqlite",), private=False, timed=False, kills=2, seed=8, plant=plant,
+            *("sqlite",), private=False, timed=False, kills=5, seed=8, plant=plant,
             first_epoch=30, made=True,
         )  # fmt: skip
 
