@@ -37,7 +37,6 @@ from capri.service.settings import load_settings  # noqa: E402
 
 BATCH = 100
 CALLERS = 4
-RESTARTS = 10
 # Rewards count for longer than they take: what was leased and never filled counts as decisions.
 DELAY, WAIT = 1000, 2000
 NAME = "service_day"
@@ -187,7 +186,7 @@ class Day:
             return self._waiting.popleft()[1:]
 
 
-def lived(visitors: Visitors, file: Path, url: str, rate: float) -> dict[str, Any]:
+def lived(visitors: Visitors, file: Path, url: str, rate: float, restarts: int) -> dict[str, Any]:
     """Regret over HTTP, with restarts; and what became of the rewards."""
     from service_process import Running
 
@@ -201,13 +200,12 @@ def lived(visitors: Visitors, file: Path, url: str, rate: float) -> dict[str, An
         day = Day(visitors, running.url, key, rate)
         began = time.monotonic()
         day.start()
-        step = len(visitors.contexts) // (RESTARTS + 1)
-        restarts = 0
+        step, done = len(visitors.contexts) // (restarts + 1), 0
         while not day.over:
-            if restarts < RESTARTS and day.decided >= (restarts + 1) * step:
+            if done < restarts and day.decided >= (done + 1) * step:
                 running.kill()
                 running.start()
-                restarts += 1
+                done += 1
             time.sleep(0.01)
         took = time.monotonic() - began
         if day.problems:
@@ -215,8 +213,9 @@ def lived(visitors: Visitors, file: Path, url: str, rate: float) -> dict[str, An
         epochs = len(running.get("/v1/epochs"))
     finally:
         running.stop()
-    assert restarts == RESTARTS
+    assert done == restarts
     return {
+        "restarts": restarts,
         "tenths": visitors.regret(day.actions),
         "statuses": dict(day.statuses),
         "epochs": epochs,
@@ -227,14 +226,14 @@ def lived(visitors: Visitors, file: Path, url: str, rate: float) -> dict[str, An
 # -- functions ------------------------------------------------------------------------------------
 
 
-def one(seed: int, rounds: int, rate: float, repeats: int) -> dict[str, Any]:
+def one(seed: int, rounds: int, rate: float, repeats: int, restarts: int) -> dict[str, Any]:
     """One function: the service once, one process several times."""
     from postgres_server import PostgresServer
 
     visitors = Visitors(seed, rounds)
     with PostgresServer() as server, server.database() as url, tempfile.TemporaryDirectory() as at:
         file = visitors.write(Path(at))
-        found = lived(visitors, file, url, rate)
+        found = lived(visitors, file, url, rate, restarts)
         alone = [undisturbed(visitors, file) for _ in range(repeats)]
     return {
         "seed": seed,
@@ -252,8 +251,8 @@ def keep(path: Path, found: dict[str, Any]) -> None:
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = json.loads(path.read_text())["runs"] if path.exists() else []
-        same = [(run["rounds"], run["rate"]) == (found["rounds"], found["rate"]) for run in kept]
-        runs = [run for run, is_same in zip(kept, same, strict=True) if is_same]
+        alike = ("rounds", "rate", "restarts")
+        runs = [run for run in kept if all(run[name] == found[name] for name in alike)]
         runs = [run for run in runs if run["seed"] != found["seed"]] + [found]
         save_json(NAME, {"about": about(), "runs": sorted(runs, key=lambda run: run["seed"])})
 
@@ -265,10 +264,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100_000)
     parser.add_argument("--rate", type=float, default=300.0, help="decisions a second at most")
     parser.add_argument("--repeats", type=int, default=5, help="runs in one process")
+    parser.add_argument("--restarts", type=int, default=10)
     options = parser.parse_args()
     path = RESULTS / f"{NAME}.json"
     for seed in range(options.seed, options.seed + options.functions):
-        found = one(seed, options.rounds, options.rate, options.repeats)
+        found = one(seed, options.rounds, options.rate, options.repeats, options.restarts)
         print(json.dumps(found), flush=True)
         keep(path, {**found, "rounds": options.rounds, "rate": options.rate})
     ratios = [run["ratio"] for run in json.loads(path.read_text())["runs"]]
