@@ -1,14 +1,16 @@
 """A day in the life of the service: does it learn as well as one process that nobody disturbs?
 
-    python benchmarks/service_day.py [--functions 10] [--seed 7200] [--rate 300]
+    python benchmarks/service_day.py [--functions 10] [--seed 7200] [--rate 2000]
 
 1e5 decisions over HTTP in lists of 100, two workers on Postgres, each reward 1,000 decisions after
 its own. Ten times everything that serves is killed (SIGKILL, in the middle of requests) and started
 again; callers repeat what was not answered, with the same keys. Beside it the same policy file in
 one process without restarts or a store: the same function, visitors and noise of rewards, several
-runs, since a private run cannot be repeated and its own noise moves its regret. Learning takes a
-moment, in which users play an old law: at ``--rate`` decisions a second a day takes minutes, and
-such moments weigh more than on a day of 24 hours.
+runs, since a private run cannot be repeated and its own noise moves its regret.
+
+The day is told in time lapse. Learning takes a moment, in which users play an old law: with a
+decision a second that is nothing, with hundreds a second much of the regret. So callers pause at
+the public slots at which something is due, until it is done; ``--hurry`` leaves the pauses out.
 
 Printed for each function: regret of both relative to uniform play, and their ratio.
 """
@@ -37,7 +39,6 @@ from capri.service.settings import load_settings  # noqa: E402
 
 BATCH = 100
 CALLERS = 4
-RESTARTS = 10
 # Rewards count for longer than they take: what was leased and never filled counts as decisions.
 DELAY, WAIT = 1000, 2000
 NAME = "service_day"
@@ -124,8 +125,9 @@ def undisturbed(visitors: Visitors, file: Path) -> list[float]:
 class Day:
     """Callers who keep asking, whatever happens to the service."""
 
-    def __init__(self, visitors: Visitors, url: str, key: str, rate: float) -> None:
+    def __init__(self, visitors: Visitors, url: str, key: str, rate: float, *, hurry: bool) -> None:
         self._visitors, self._rate = visitors, rate
+        self._allowed = len(visitors.contexts) if hurry else BATCH
         self._client = Client(url, key, timeout=15.0, retries=40)
         self.actions = np.full(len(visitors.contexts), -1)
         self.decided, self._taken, self._next = 0, 0, 0.0
@@ -157,8 +159,25 @@ class Day:
         finally:
             self._client.close()
 
+    def pause(self) -> None:
+        """Let callers go on to the next slot at which something is due, if nothing is now."""
+        progress = self._client.policy()["progress"]
+        with self._lock:
+            known, taken = self.decided, self._taken
+        if known < taken:  # some are on their way
+            return
+        issued, under_way = progress["decided"], progress["under_way"]
+        due = [each["closes"] for each in under_way if each["closes"] is not None]
+        due += [issued - each["taken"] + each["length"] for each in under_way if each["open"]]
+        numbers = [each["epoch"] for each in under_way]
+        between = numbers and min(numbers) > progress["released"] + 1  # closed, and not learnt from
+        if due and min(due) >= issued and not between:
+            self._allowed = known + min(due) - issued + BATCH
+
     def _part(self) -> slice | None:
         """The next visitors, not faster than the rate."""
+        while self._taken >= self._allowed and self._taken < len(self.actions):
+            time.sleep(0.01)
         with self._lock:
             if self._taken >= len(self.actions):
                 return None
@@ -187,7 +206,9 @@ class Day:
             return self._waiting.popleft()[1:]
 
 
-def lived(visitors: Visitors, file: Path, url: str, rate: float) -> dict[str, Any]:
+def lived(
+    visitors: Visitors, file: Path, url: str, rate: float, restarts: int, hurry: bool
+) -> dict[str, Any]:
     """Regret over HTTP, with restarts; and what became of the rewards."""
     from service_process import Running
 
@@ -198,25 +219,28 @@ def lived(visitors: Visitors, file: Path, url: str, rate: float) -> dict[str, An
     )
     running.start()
     try:
-        day = Day(visitors, running.url, key, rate)
+        day = Day(visitors, running.url, key, rate, hurry=hurry)
         began = time.monotonic()
         day.start()
-        step = len(visitors.contexts) // (RESTARTS + 1)
-        restarts = 0
+        step, done = len(visitors.contexts) // (restarts + 1), 0
         while not day.over:
-            if restarts < RESTARTS and day.decided >= (restarts + 1) * step:
+            if done < restarts and day.decided >= (done + 1) * step:
                 running.kill()
                 running.start()
-                restarts += 1
-            time.sleep(0.01)
+                done += 1
+            if not hurry:
+                day.pause()
+            time.sleep(0.05)
         took = time.monotonic() - began
         if day.problems:
             raise day.problems[0]
         epochs = len(running.get("/v1/epochs"))
     finally:
         running.stop()
-    assert restarts == RESTARTS
+    assert done == restarts
     return {
+        "restarts": restarts,
+        "hurry": hurry,
         "tenths": visitors.regret(day.actions),
         "statuses": dict(day.statuses),
         "epochs": epochs,
@@ -227,14 +251,16 @@ def lived(visitors: Visitors, file: Path, url: str, rate: float) -> dict[str, An
 # -- functions ------------------------------------------------------------------------------------
 
 
-def one(seed: int, rounds: int, rate: float, repeats: int) -> dict[str, Any]:
+def one(
+    seed: int, rounds: int, rate: float, repeats: int, restarts: int, hurry: bool
+) -> dict[str, Any]:
     """One function: the service once, one process several times."""
     from postgres_server import PostgresServer
 
     visitors = Visitors(seed, rounds)
     with PostgresServer() as server, server.database() as url, tempfile.TemporaryDirectory() as at:
         file = visitors.write(Path(at))
-        found = lived(visitors, file, url, rate)
+        found = lived(visitors, file, url, rate, restarts, hurry)
         alone = [undisturbed(visitors, file) for _ in range(repeats)]
     return {
         "seed": seed,
@@ -252,8 +278,8 @@ def keep(path: Path, found: dict[str, Any]) -> None:
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = json.loads(path.read_text())["runs"] if path.exists() else []
-        same = [(run["rounds"], run["rate"]) == (found["rounds"], found["rate"]) for run in kept]
-        runs = [run for run, is_same in zip(kept, same, strict=True) if is_same]
+        alike = ("rounds", "rate", "restarts", "hurry")
+        runs = [run for run in kept if all(run[name] == found[name] for name in alike)]
         runs = [run for run in runs if run["seed"] != found["seed"]] + [found]
         save_json(NAME, {"about": about(), "runs": sorted(runs, key=lambda run: run["seed"])})
 
@@ -263,12 +289,15 @@ def main() -> None:
     parser.add_argument("--functions", type=int, default=10)
     parser.add_argument("--seed", type=int, default=7200, help="of the first function")
     parser.add_argument("--rounds", type=int, default=100_000)
-    parser.add_argument("--rate", type=float, default=300.0, help="decisions a second at most")
+    parser.add_argument("--rate", type=float, default=2000.0, help="decisions a second at most")
     parser.add_argument("--repeats", type=int, default=5, help="runs in one process")
+    parser.add_argument("--restarts", type=int, default=10)
+    parser.add_argument("--hurry", action="store_true")
     options = parser.parse_args()
     path = RESULTS / f"{NAME}.json"
     for seed in range(options.seed, options.seed + options.functions):
-        found = one(seed, options.rounds, options.rate, options.repeats)
+        how = (options.rate, options.repeats, options.restarts, options.hurry)
+        found = one(seed, options.rounds, *how)
         print(json.dumps(found), flush=True)
         keep(path, {**found, "rounds": options.rounds, "rate": options.rate})
     ratios = [run["ratio"] for run in json.loads(path.read_text())["runs"]]

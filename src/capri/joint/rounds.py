@@ -1,7 +1,5 @@
 """When each step of a stored policy is due: before a decision, in the background, or on demand."""
 
-from time import monotonic
-
 from capri.errors import HorizonError
 from capri.joint.keeper import Keeper
 from capri.store.transaction import Transaction
@@ -9,15 +7,10 @@ from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow
 
 # The next epoch is planned when this share of the one under way is still to come.
 _AHEAD = 8
-# Seconds over which the pace is taken, and how many times longer than the last a plan may take.
-_PACED, _SPARE = 0.2, 2.0
 
 
 class Rounds(Keeper):
     """Takes the steps that are due, in their order."""
-
-    _pace = 0.0
-    _seen = (0, 0.0)  # slots, and when
 
     def ready(self) -> None:
         """All that is due before the next decision, in the order of a policy in memory.
@@ -60,7 +53,6 @@ class Rounds(Keeper):
             if self.played != len(self._course.records) and not given_up:
                 self.turn()
                 newest = self.ground.newest or newest
-            self._keep_pace()
             margin = self.margin(newest) if ahead else 0
             if self.is_over(newest, newest.first):  # else by the clock
                 self.open_next(self.issued)
@@ -70,21 +62,9 @@ class Rounds(Keeper):
                 end = newest.first + newest.length
                 self.open_next(max(end, self.effect(newest, self.issued)))
 
-    def _keep_pace(self) -> None:
-        """How many slots go by in a second."""
-        now = monotonic()
-        issued, since = self._seen
-        if now - since >= _PACED:
-            self._pace, self._seen = (self.issued - issued) / (now - since), (self.issued, now)
-
     def margin(self, epoch: EpochRow) -> int:
-        """Slots before the end of an epoch at which the next one is planned.
-
-        A share of it or, where that goes by faster than a plan is made, as many as that takes: an
-        epoch that waits for the next one is too long. Both are public, pace and time.
-        """
-        needed = int(_SPARE * self._pace * self.workshop.took)
-        return min(max(epoch.length // _AHEAD, needed), epoch.length // 2)
+        """Slots before the end of an epoch at which the next one is planned."""
+        return epoch.length // _AHEAD
 
     def _is_due(self, epoch: EpochRow, *, before: bool) -> bool:
         """Whether an epoch has waited long enough; ``before`` the slot after it is handed out."""

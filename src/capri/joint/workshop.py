@@ -47,7 +47,6 @@ class Workshop:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
-        self.took = 0.0  # seconds that the last draft was waited for
         self.apart = False  # whether drafts are worth a process
         self._portable = True  # whether the other process can read the problem: it may hold code
         self._answers = False  # whether it has said that it is there
@@ -55,13 +54,6 @@ class Workshop:
 
     def make(self, course: Course, task: Task, played: int, streams: Streams) -> Draft:
         """A draft from a branch of the course."""
-        started = perf_counter()
-        try:
-            return self._made(course, task, played, streams)
-        finally:
-            self.took = perf_counter() - started
-
-    def _made(self, course: Course, task: Task, played: int, streams: Streams) -> Draft:
         if self.apart and self._portable and not streams.simulated:
             found = self._made_apart(course, task, played)
             if found is not None:
