@@ -9,7 +9,7 @@ NODE := $(VENV)/.node
 DATA_ONLY := lifelines obp
 
 .PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
-.PHONY: bench-store bench-service bench-day serve web arena ablation
+.PHONY: bench-store bench-service bench-aggregate bench-day serve web arena ablation
 .PHONY: vectors tree example-report real screenshot
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -89,6 +89,9 @@ bench-store: $(READY)  ## the durable store: speed against bare SQL, locks, memo
 
 bench-service: $(READY)  ## the service: speed against a bare endpoint, two workers, a closing epoch
 	$(BIN)/python benchmarks/service.py
+
+bench-aggregate: $(READY)  ## reports from files: time, memory and disk up to 1e8, one worker and two
+	$(BIN)/python benchmarks/aggregate.py
 
 bench-day: $(READY)  ## a day in the life of the service: its regret, restarts and all, to that of one process
 	$(BIN)/python benchmarks/service_day.py

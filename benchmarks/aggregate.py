@@ -1,6 +1,6 @@
 """Adding up an epoch's reports from files: time, memory and disk, with one worker and two.
 
-    python benchmarks/aggregate.py [--reports 1e6,1e7,1e8] [--workers 1,2] [--folder DIR] [--keep]
+    python benchmarks/aggregate.py [--reports 1e6,1e7,1e8] [--workers 1,2] [--folder DIR]
 
 Reports are synthetic and streamed to 20 files (32 bytes each); every file but the first ends with
 500 reports that stand in other files already, and all of them must be found. Every measurement is
@@ -79,7 +79,7 @@ def make(folder: Path, count: int) -> None:
             known = np.concatenate([known, rows[:PLANTED]])
 
 
-def measure(folder: Path, workers: int) -> dict[str, Any]:
+def measure(folder: Path, workers: int, piece: int | None) -> dict[str, Any]:
     """One aggregation in this process and so many workers."""
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
@@ -95,7 +95,7 @@ def measure(folder: Path, workers: int) -> dict[str, Any]:
             disk = max(disk, sum(each.stat().st_size for each in scratch.rglob("*.spill")))
 
         began = time.perf_counter()
-        made = aggregate(data, files, scratch=scratch, run=watched)
+        made = aggregate(data, files, scratch=scratch, run=watched, piece=piece)
         seconds = time.perf_counter() - began
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
@@ -108,7 +108,7 @@ def measure(folder: Path, workers: int) -> dict[str, Any]:
     }
 
 
-def compare(counts: list[int], workers: list[int], folder: Path, *, keep: bool) -> None:
+def compare(counts: list[int], workers: list[int], folder: Path, piece: int, *, keep: bool) -> None:
     """A row for each number of reports and workers."""
     print(f"{kind_of(bundle()).gathering.plan.dimension} coordinates")
     print("| reports | workers | s | processor s | worker MB | driver MB | disk GB | replays |")
@@ -120,7 +120,7 @@ def compare(counts: list[int], workers: list[int], folder: Path, *, keep: bool) 
             make(here, count)
         found = []
         for number in workers:
-            command = [sys.executable, __file__, "--one", str(here), str(number)]
+            command = [sys.executable, __file__, "--one", str(here), str(number), str(piece)]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             found.append(one := json.loads(done.stdout))
             told = one["sum"]
@@ -146,10 +146,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--make", action="store_true", help="only write the files")
-    parser.add_argument("--one", nargs=2)
+    parser.add_argument("--piece", type=int, default=0, help="reports that a worker holds")
+    parser.add_argument("--one", nargs=3)
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps(measure(Path(asked.one[0]), int(asked.one[1]))))
+        folder, workers, piece = asked.one
+        print(json.dumps(measure(Path(folder), int(workers), int(piece) or None)))
         return
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="capri-benchmark-"))
     counts = [int(float(each)) for each in asked.reports.split(",")]
@@ -158,7 +160,8 @@ def main() -> None:
             (folder / str(count)).mkdir(parents=True)
             make(folder / str(count), count)
     else:
-        compare(counts, [int(each) for each in asked.workers.split(",")], folder, keep=asked.keep)
+        workers = [int(each) for each in asked.workers.split(",")]
+        compare(counts, workers, folder, asked.piece, keep=asked.keep)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ import capri
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 FUNCTIONS = 20
+# Seeds of the functions: nothing was chosen on them.
+FIRST = 440
 FILE = common.RESULTS / "calibration.json"
 
 
@@ -116,7 +118,7 @@ def main() -> None:
     rows = json.loads(FILE.read_text()) if FILE.exists() else []
     if not chosen.picture:
         rows = [row for row in rows if row["kind"] not in chosen.kinds]
-        for seed in range(FUNCTIONS):
+        for seed in range(FIRST, FIRST + FUNCTIONS):
             for kind in chosen.kinds:
                 rows.append(one(kind, seed))
                 FILE.write_text(json.dumps(rows, indent=0) + "\n")

@@ -142,11 +142,11 @@ def clipped(generator: np.random.Generator) -> World:
 
 
 def truncated(generator: np.random.Generator) -> World:
-    """A rank of 25, too small for the function of three variables; 50,000 rows."""
+    """A rank of 12, too small for the function of three variables; 50,000 rows."""
     f = random_function(generator, 3, lengthscale=0.5)
     X = generator.random((50_000, 3))
     y = _noisy(generator, f(X), 0.3)
-    settings = {**UNIT, "rank": 25}
+    settings = {**UNIT, "rank": 12}
     return World(X, y, generator.random((1000, 3)), around(generator, 3), f, settings)
 
 
@@ -178,7 +178,7 @@ WORLDS: dict[str, Callable[[np.random.Generator], World]] = {
     "corner": corner,
     "skewed targets": skewed,
     "clipped targets": clipped,
-    "rank 25": truncated,
+    "rank 12": truncated,
     "few rows": few,
     "eight columns": many_columns,
 }

@@ -7,8 +7,9 @@ Error: root-mean-square on held-out rows over the spread of their targets, so 1 
 reaches without privacy. Bounds are those of each set, rounded outwards, and the same for everybody.
 Tables ship inside packages (scikit-learn, statsmodels, lifelines, river) and are read from disk.
 
-Promises: replace one row, (epsilon, 1e-5), for ours, AdaSSP, noisy gradients and objective
-perturbation; diffprivlib promises pure epsilon.
+Promises: replace one row, (epsilon, 1e-5), for ours, AdaSSP, noisy gradients and TukeyEM; add or
+remove a row for objective perturbation and random projections; targets only for cloaking;
+diffprivlib promises pure epsilon (and noises the squares of columns by their lower bound alone).
 """
 
 import common  # isort: skip - sets one BLAS thread
@@ -27,6 +28,7 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_diabetes
 from sklearn.kernel_approximation import RBFSampler
+from sklearn.metrics.pairwise import rbf_kernel
 from statsmodels import datasets
 
 import capri
@@ -36,6 +38,8 @@ from capri.privacy.calibration import analytic_multiplier
 DELTA = 1e-5
 EPSILONS = (0.1, 1.0, 10.0)
 SPLITS = 5
+# Seeds of the splits: nothing was chosen on them.
+FIRST = 10
 FILE = common.RESULTS / "ridge_rivals.json"
 
 
@@ -144,10 +148,100 @@ def objective(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     """Objective perturbation on 30 random features (Kifer, Smith & Thakurta 2012)."""
     generator = np.random.default_rng(seed)
     A, B = _features(X, test, 30, seed)
+    return B @ _perturbed(A, y, epsilon, generator)
+
+
+def tukey(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
+    """TukeyEM (Amin, Joseph, Ribero & Vassilvitskii 2022), half of epsilon for each of its parts.
+
+    Least squares on ``m`` disjoint parts of the rows; a test that boxes of approximate Tukey depth
+    are stable (propose, test, release), then a point of them by the exponential mechanism. Where
+    the test fails nothing is released: the middle of the bounds is predicted. Replacing a row
+    replaces one of the models.
+    """
+    generator = np.random.default_rng(seed)
+    A = np.column_stack([np.ones(len(X)), 2 * X - 1])
+    B = np.column_stack([np.ones(len(test)), 2 * test - 1])
+    count = min(1000, len(A) // (A.shape[1] + 1))
+    parts = np.array_split(generator.permutation(len(A)), count)
+    models = np.array([np.linalg.lstsq(A[part], y[part], rcond=None)[0] for part in parts])
+    models = np.sort(models + 1e-10 * generator.random(models.shape), axis=0).T
+    half, deepest = epsilon / 2, count // 2
+    widths = (models[:, ::-1] - models)[:, :deepest]
+    volumes = np.log(np.maximum(widths, 1e-300)).sum(axis=0)  # of depth above i
+    t = deepest // 2
+
+    def safe(k: int) -> bool:
+        """Some g with V(t - k - 1) / V(t + k + g + 1) e^(-half g / 2) <= delta / (8 e^half)."""
+        if t - k - 2 < 0 or t + k + 2 >= deepest:
+            return False
+        further = volumes[t + k + 1 : deepest - 1]
+        terms = volumes[t - k - 2] - further - half / 2 * np.arange(1, len(further) + 1)
+        return bool(len(terms) and terms.min() <= np.log(DELTA / (8 * np.exp(half))))
+
+    distance = -1
+    while safe(distance + 1):
+        distance += 1
+    if distance + generator.laplace(scale=1 / half) <= np.log(1 / (2 * DELTA)) / half:
+        return np.zeros(len(test))
+    inner = models[:, t - 1 : count - t + 1]
+    depths = (inner.shape[1] + 1) // 2
+    sizes = np.log(np.maximum((inner[:, ::-1] - inner)[:, :depths], 1e-300)).sum(axis=0)
+    shells = sizes + np.log1p(-np.exp(np.append(sizes[1:], -np.inf) - sizes))
+    depth = int(np.argmax(shells + half * np.arange(depths) + generator.gumbel(size=depths)))
+    low, high = inner[:, depth], inner[:, inner.shape[1] - 1 - depth]
+    return B @ generator.uniform(low, high)  # the inner boxes are a small part of the shell
+
+
+def cloaking(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
+    """Smith, Alvarez, Zwiessele & Lawrence 2018: a Gaussian process whose targets are private.
+
+    Predictions ``C y`` at the given test rows with noise of covariance ``M``, the smallest
+    ellipsoid with ``c_i^T M^-1 c_i <= 1`` for every column of ``C`` (a D-optimal design). Rows are
+    public: only targets are protected, and at no other row may it be asked. At most 400 rows.
+    """
+    generator = np.random.default_rng(seed)
+    chosen = generator.permutation(len(X))[:400]
+    X, y = X[chosen], y[chosen]
+    gamma = 2 / X.shape[1]
+    # A ridge that grows with the noise of the gate: a prior of variance 0.1 against noise in y.
+    gram = rbf_kernel(X, X, gamma=gamma) + np.eye(len(X)) * (1 + 30 / epsilon) + 1.0
+    cloak = np.linalg.solve(gram, (rbf_kernel(test, X, gamma=gamma) + 1.0).T).T
+    left, values, right = np.linalg.svd(cloak, full_matrices=False)
+    kept = values > 1e-3 * values[0]
+    points = (values[kept, None] * right[kept]).T  # in the space that predictions move in
+    shares, rank = np.full(len(points), 1 / len(points)), int(kept.sum())
+    for _ in range(60):
+        inverse = np.linalg.inv((points * shares[:, None]).T @ points)
+        shares = shares * np.einsum("ij,jk,ik->i", points, inverse, points) / rank
+    inverse = np.linalg.inv((points * shares[:, None]).T @ points)
+    most = float(np.einsum("ij,jk,ik->i", points, inverse, points).max())
+    root = np.linalg.cholesky(most * np.linalg.inv(inverse))
+    noise = 2 / _mu(epsilon) * root @ generator.standard_normal(rank)  # a target moves by 2
+    return cloak @ y + left[:, kept] @ noise
+
+
+def random_projection(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
+    """After Lee, Park & Ahn 2025: objective perturbation on projections by random functions.
+
+    Features are paths of a Gaussian process with the kernel, ``h_1(x), ..., h_30(x)``; ridge
+    regression on them by objective perturbation, rows of norm above 1 scaled down to it. Adding or
+    removing a row; the paths are drawn by 2,000 random waves each.
+    """
+    generator = np.random.default_rng(seed)
+    sampler = RBFSampler(gamma=2 / X.shape[1], n_components=2000, random_state=seed)
+    paths = generator.standard_normal((2000, 30)) / np.sqrt(30)
+    A, B = sampler.fit_transform(X) @ paths, sampler.transform(test) @ paths
+    A, B = (each / np.maximum(1, np.linalg.norm(each, axis=1))[:, None] for each in (A, B))
+    return B @ _perturbed(A, y, epsilon, generator)
+
+
+def _perturbed(A: Any, y: Any, epsilon: float, generator: np.random.Generator) -> Any:
+    """Kifer, Smith & Thakurta 2012 for squared loss, |theta| <= 1 and |phi| <= 1."""
     scale = 2 * np.sqrt(8 * np.log(2 / DELTA) + 4 * epsilon) / epsilon
-    target = A.T @ y - scale * generator.standard_normal(30)
-    theta = np.linalg.solve(A.T @ A + (2 / epsilon + 1.0) * np.eye(30), target)
-    return B @ (theta / max(1.0, float(np.linalg.norm(theta))))
+    target = A.T @ y - scale * generator.standard_normal(A.shape[1])
+    theta = np.linalg.solve(A.T @ A + (2 / epsilon + 1.0) * np.eye(A.shape[1]), target)
+    return theta / max(1.0, float(np.linalg.norm(theta)))
 
 
 def diffprivlib(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
@@ -171,6 +265,9 @@ METHODS: dict[str, Callable[[Any, Any, Any, float, int], Any]] = {
     "AdaSSP": adassp,
     "noisy gradients on random features": noisy_gradients,
     "objective perturbation on random features": objective,
+    "TukeyEM": tukey,
+    "cloaking (targets only)": cloaking,
+    "random projections": random_projection,
     "diffprivlib LinearRegression (pure epsilon)": diffprivlib,
 }
 
@@ -229,7 +326,8 @@ def picture(rows: list[dict[str, Any]]) -> None:
         f"Error on held-out rows over the spread of targets, against epsilon; mean of {SPLITS} "
         "splits; above 2 is cut off.",
     )
-    colours = (common.BLUE, common.GREY, common.GREEN, common.PINK, common.YELLOW, common.ORANGE)
+    colours = (common.BLUE, common.GREY, common.GREEN, common.PINK, common.YELLOW, "#56B4E9",
+               "#000000", "#999933", common.ORANGE)  # fmt: skip
     for place, name in enumerate(SETS):
         axes = figure.add_subplot(2, 4, place + 1)
         prepare(axes, name, "relative error" if place % 4 == 0 else "")
@@ -254,11 +352,13 @@ def picture(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--picture", action="store_true", help="draw the stored results again")
+    parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
     chosen = parser.parse_args()
-    rows = json.loads(FILE.read_text()) if chosen.picture else []
+    rows = json.loads(FILE.read_text()) if FILE.exists() else []
     if not chosen.picture:
-        for epsilon in (1.0, 0.1, 10.0):
-            for split in range(SPLITS):
+        rows = [row for row in rows if row["epsilon"] not in chosen.epsilons]
+        for epsilon in chosen.epsilons:
+            for split in range(FIRST, FIRST + SPLITS):
                 for name in SETS:
                     rows += one(name, split, epsilon)
                     FILE.write_text(json.dumps(rows, indent=0) + "\n")

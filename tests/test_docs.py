@@ -22,6 +22,7 @@ def blocks(page: str) -> list[str]:
         "docs/forecast.md",
         "docs/schema.md",
         "docs/local.md",
+        "docs/aggregate.md",
         "docs/rivals.md",
         "docs/ridge.md",
         "docs/datasets.md",

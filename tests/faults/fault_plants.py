@@ -55,22 +55,8 @@ def double_changes() -> None:
     Changes.replace_actions = twice  # type: ignore[method-assign]
 
 
-def look_late() -> None:
-    """Decisions are made by the mode that a process read first."""
-    from capri.joint.record import PublicRecord
-
-    honest, first = PublicRecord.mode_of, []
-
-    def mode_of(record: PublicRecord, view: Any) -> Any:
-        first.append(honest(record, view))
-        return first[0]
-
-    PublicRecord.mode_of = mode_of  # type: ignore[method-assign]
-
-
 PLANTS: dict[str, Callable[[], None]] = {
     "forgetful": forget_decisions,
     "change lost": forget_changes,
     "change twice": double_changes,
-    "old mode": look_late,
 }

@@ -28,6 +28,7 @@ from postgres_server import PostgresServer
 
 OUTSTANDING = 6  # requests that may be under way at once
 PATIENCE = 40.0  # virtual seconds after which a client asks again
+FILLING = 110  # calls during which nobody closes an epoch, and then as many with closings
 STUCK = 2.0  # real seconds without any answer after which somebody makes room on the disk
 SILENCE = 90.0  # real seconds without any answer: the store hangs
 TRIES = 6
@@ -301,8 +302,15 @@ class Simulation:
         named = BASE[int(self._rng.integers(len(BASE)))]["name"]
         return {"op": op, "mode": "default", "action": named}
 
+    @property
+    def _fills(self) -> bool:
+        """Whether epochs are left alone for a while: only one that is nearly full has a next."""
+        return self._calls % (2 * FILLING) < FILLING
+
     def _on_close(self, _: Any) -> None:
         """Two workers close the epoch under way at the same time."""
+        if self._fills:
+            return
         workers = self._rng.permutation(self._driver.count)[:2].tolist()
         self._pair = {self._send(Request({"op": "close"}), worker) for worker in (workers * 2)[:2]}
 
@@ -311,28 +319,30 @@ class Simulation:
     def _on_arm(self, _: Any) -> None:
         """Let a worker die at a named point; those that were met least come first."""
         worker = int(self._rng.integers(self._driver.count))
-        if self._armed.get(worker) and self._rng.random() < 0.8:  # else it waits for another point
-            return
         fewest = min(self.killed[point] for point in self.points)
         rare = [point for point in self.points if self.killed[point] <= fewest + 1]
         skips = [point for point in rare if point.startswith("skip")]
-        if skips and self._planned_ahead():  # which is seldom
+        if skips and self._fills and self._planned_ahead():  # which is seldom
             rare = skips
+        elif self._armed.get(worker) and self._rng.random() < 0.8:
+            return  # else it waits for another point
         point = rare[int(self._rng.integers(len(rare)))]
         if point.startswith(OPENING):  # met when a process opens the store: the next one
             self._coming[worker] = [point]
             self._strike(worker)
             return
         self._armed[worker] = point
-        often = point.startswith(("decide", "reward"))
-        nth = int(self._rng.integers(1, 6 if often else 2))
+        usual = point.startswith(("decide", "reward"))
+        nth = int(self._rng.integers(1, 6 if usual else 2))
         self._driver.arm(worker, point, nth, int(self._rng.integers(1, 4)))
-        if point.startswith(CHANGES):
-            self._on_change(None)
-        elif point.startswith("end") or (
-            point.startswith(("close", "release")) and self._rng.random() < 0.3
-        ):
+        closes = point.startswith("skip") and self._planned_ahead()
+        if not self._fills:
+            often = 1.0 if point.startswith("end") else 0.3
+            closes |= point.startswith(("end", "close", "release")) and self._rng.random() < often
+        if closes:
             self._send(Request({"op": "close"}), worker)
+        elif point.startswith(CHANGES):
+            self._on_change(None)
 
     def _start(self, worker: int) -> None:
         """A process in a worker's place, which may be to die when it opens the store."""

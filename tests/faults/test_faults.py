@@ -65,16 +65,15 @@ def test_a_bad_day_of_a_service_leaves_one_true_history() -> None:
         ("forgetful", "another answer"),
         ("change lost", "history of operations"),
         ("change twice", "history of operations"),
-        ("old mode", "a mode that was over"),
     ],
 )
 def test_premise_defects_are_found(plant: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that forget what they answered, that change nothing or twice, or look late."""
+    """Workers that forget what they answered, or that change nothing or twice."""
     monkeypatch.setitem(EVERY, "change", 2)
     monkeypatch.setitem(EVERY, "arm", 12)
     with pytest.raises(AssertionError, match=found):
         one_day(
-            *("sqlite",), private=False, timed=False, kills=2, seed=8, plant=plant,
+            *("sqlite",), private=False, timed=False, kills=5, seed=8, plant=plant,
             first_epoch=30, made=True,
         )  # fmt: skip
 

@@ -133,14 +133,6 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
     normLimit,
     sphere,
   };
-  // What mixing is claimed to be worth: a device keeps to its own budget whatever this says.
-  const claim = has(header, "shuffle") ? header["shuffle"] : null;
-  if (claim !== null) {
-    need(Array.isArray(claim) && claim.length === 3, "shuffle");
-    number(claim[0], "a central epsilon", 0, 1e3);
-    number(claim[1], "a central delta", 0, 1);
-    whole(claim[2], "the reports of a batch", bundle.length);
-  }
   const whitened = matrix.shape[1]!;
   const work = "the bundle asks for more work than a device should do";
   need(actions.count * draws * (limits?.rounds ?? 1) <= MOST_WORK, work, "too-much-work");

@@ -8,15 +8,19 @@ the weights maximise
 with ``x = log t``.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from capri.arrays import FloatArray
+from capri.arrays import BoolArray, FloatArray
 
 # Deviation of each log weight from its expectation, and of all of them together.
 _SPREAD, _COMMON = 1.5, 1.5
 _STEPS = 40
+# Deviation, in logarithms, of weights above their cap.
+_SOFT = 0.5
 
 
 def best_weights(
@@ -24,15 +28,17 @@ def best_weights(
     grams: FloatArray,
     start: FloatArray,
     expected: FloatArray,
-    spread: float = _SPREAD,
+    doubt: FloatArray | None = None,
+    cap: "Cap | None" = None,
 ) -> tuple[FloatArray, float]:
     """Weights of largest evidence, and its logarithm up to a constant.
 
     The better end of two ascents, from ``start`` and from ``expected``.
 
-    ``grams`` are ``E^T S_k E``; ``spread`` is the deviation of a log weight from its expectation.
+    ``grams`` are ``E^T S_k E``; ``doubt`` is the covariance of log weights before the release, and
+    ``cap`` says how large some may be together.
     """
-    loss = _Loss(b, grams, expected, spread)
+    loss = _Loss(b, grams, expected, doubt_of(len(expected)) if doubt is None else doubt, cap)
     starts = [start] if np.array_equal(start, expected) else [start, expected]
     found = [
         minimize(loss, x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}) for x in starts
@@ -41,25 +47,44 @@ def best_weights(
     return np.asarray(best.x), -float(best.fun)
 
 
-def log_evidence(
-    b: FloatArray,
-    grams: FloatArray,
-    weights: FloatArray,
-    expected: FloatArray,
-    spread: float = _SPREAD,
-) -> float:
-    """The logarithm of the evidence of these log weights, up to the constant of the best ones."""
-    return -_Loss(b, grams, expected, spread)(weights)[0]
+def doubt_of(count: int, spread: float = _SPREAD, common: float = _COMMON) -> FloatArray:
+    """Covariance of log weights that deviate each by itself and all together."""
+    return np.asarray(spread**2 * np.eye(count) + common**2)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cap:
+    """How large some weights may be together: a function does not vary more than what it is of.
+
+    ``max(0, log(sum of capped t / most))^2 / (2 s^2)`` is added to the loss.
+    """
+
+    capped: BoolArray
+    most: float
+
+    def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """What is added, and its slope."""
+        t = np.where(self.capped, np.exp(np.clip(x, -30, 10)), 0.0)
+        beyond = float(np.log(max(float(t.sum()), 1e-300) / self.most)) / _SOFT
+        if beyond <= 0:
+            return 0.0, np.zeros(len(x))
+        return 0.5 * beyond**2, beyond / _SOFT * t / float(t.sum())
 
 
 class _Loss:
     """What the weights minimise, and its slope."""
 
     def __init__(
-        self, b: FloatArray, grams: FloatArray, expected: FloatArray, spread: float
+        self,
+        b: FloatArray,
+        grams: FloatArray,
+        expected: FloatArray,
+        doubt: FloatArray,
+        cap: Cap | None = None,
     ) -> None:
+        self._cap = cap
         self._b, self._expected, count = b, expected, len(expected)
-        self._precision = np.linalg.inv(spread**2 * np.eye(count) + _COMMON**2)
+        self._precision = np.linalg.inv(doubt)
         self._flat = grams.reshape(count, -1)
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
@@ -75,4 +100,8 @@ class _Loss:
         pull = self._precision @ away
         value = 0.5 * float(b @ a) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ pull)
         slope = self._flat @ (inverse - np.outer(a, a)).ravel()
-        return value, 0.5 * t * slope + pull
+        slope = 0.5 * t * slope + pull
+        if self._cap is None:
+            return value, slope
+        more, steeper = self._cap(x)
+        return value + more, slope + steeper

@@ -21,7 +21,7 @@ from capri.features import Basis, spectral_basis
 from capri.kernels import Categories, Columns, Constant, Kernel, Linear, Matern
 
 # Expected shares of E f^2.
-_CONSTANT, _LINEAR, _MAIN, _CATEGORIES = 0.3, 0.2, 0.3, 0.2
+_CONSTANT, _LINEAR, _MAIN, _CATEGORIES = 2.0, 0.2, 0.3, 0.2
 # Smooth functions of all columns: nu, lengthscale in halves of sqrt(columns) widths, share.
 _JOINT = ((inf, 1.0, 0.2), (2.5, 0.5, 0.15), (1.5, 0.25, 0.1))
 # A main effect bends over half the width of its column.
@@ -32,6 +32,9 @@ _MOST_COLUMNS = 12
 _SIMILARITY = 0.5
 # Public rows that candidates are compared on: so many for each coordinate, within limits.
 _ROWS_EACH, _FEWEST, _MOST = 6, 300, 1000
+# The basis is spanned by more rows than it has coordinates, up to this many: what is linear must be
+# so at all rows. The constant has this variance beside the rough kernel.
+_PIVOTS, _PIVOTS_EACH, _LEVEL = 160, 4, 4.0
 # Coordinates below this share of the expected variance are left out.
 _NEGLIGIBLE = 1e-9
 
@@ -124,8 +127,10 @@ def table_family(
     named = [*_candidates(numbers, [*categories])]
     reach = tuple((width[list(numbers)] * (sqrt(len(numbers)) / 2)).tolist())
     rough = _on(numbers, Matern(nu=2.5, lengthscale=reach), categories)
-    basis, _ = spectral_basis(rough, sample, tolerance=tolerance, max_rank=max_rank)
-    few = sample[: min(_MOST, max(_FEWEST, _ROWS_EACH * max_rank))]
+    rough = Constant(_LEVEL) + rough
+    pivots = max(max_rank, min(_PIVOTS_EACH * max_rank, _PIVOTS))
+    basis, _ = spectral_basis(rough, sample, tolerance=tolerance, max_rank=pivots)
+    few = sample[: min(_MOST, max(_FEWEST, _ROWS_EACH * pivots))]
     v = basis.coordinates(few)
     few = (few - middle) / width
     spectrum, vectors = np.linalg.eigh(v.T @ v / len(few))
@@ -140,7 +145,7 @@ def table_family(
     ]
     covariances = np.array([(each + each.T) / 2 for each in grams])
     values, axes = np.linalg.eigh(np.einsum("k,kij->ij", shares, covariances))
-    axes = axes[:, values > _NEGLIGIBLE * values[-1]][:, ::-1]
+    axes = axes[:, values > _NEGLIGIBLE * values[-1]][:, ::-1][:, :max_rank]
     family = TableFamily(
         basis=Basis(
             basis.kernel, basis.pivots, np.ascontiguousarray(basis.transform @ turn @ axes)

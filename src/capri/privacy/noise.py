@@ -33,10 +33,10 @@ class SecureNoise(NoiseSource):
     def add(self, values: IntArray, scale: float, reports: int = 1) -> IntArray:
         """Draw every report's noise by itself: a sum of discrete Gaussians is not one."""
         measurement = _discrete_gaussian(float(scale))
-        noisy = [int(value) for value in values]
-        for _ in range(reports):
-            noisy = measurement(noisy)
-        return np.array(noisy, dtype=np.int64)
+        noisy = np.array(values, dtype=np.int64)
+        for _ in range(reports):  # arrays go to OpenDP as they are, lists number by number
+            noisy = np.array(measurement(noisy), dtype=np.int64)
+        return noisy
 
 
 @lru_cache(maxsize=16)

@@ -22,7 +22,7 @@ REACH = 2.0
 _NOISES = (0.05, 0.15, 0.45)
 _SCHEDULES = ((1.0,), (0.3, 0.7), (0.04, 0.16, 0.8), (0.01, 0.03, 0.1, 0.86))
 # A first stage needs this many rows for each unit of noise on the vector, and for each coordinate.
-_ROWS_PER_NOISE, _ROWS_PER_COORDINATE = 40, 2
+_ROWS_PER_NOISE, _ROWS_PER_COORDINATE = 30, 2
 _RIDGES = 4.0 ** np.arange(-3, 9)
 _CAPS = (0.5, 0.8, 0.95, 1.0)
 _TRUNCATION = 0.005

@@ -7,6 +7,7 @@ All of this is post-processing of what left the gate. How stages are pooled is i
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ from capri.regression.support import Support
 PARTS = ("bias", "sampling", "privacy")
 # Rows predicted at once.
 _ROWS = 4096
+# Deviations of its estimate that are added to how wrong the expected law is.
+_LAW_CAUTION = 1.5
+# Mean weights of rows below this are guesses: the cap cuts most rows of the law.
+_SURE_WEIGHT = 0.3
 # Points and draws that tell how far the largest of all errors goes.
 _POINTS, _DRAWS = 500, 1000
 
@@ -32,8 +37,11 @@ def shrunk_covariance(
 
     James and Stein, shell by shell: entries ``(i, j)`` with ``2^k <= max(i, j) < 2^(k+1)`` keep
     the share ``max(0, 1 - noise / distance^2)`` of their distance from the expected value. Where
-    the expected law is right the distance is all noise and goes; where it is wrong it stays. Also
-    returned: the variance of what is still wrong with each entry.
+    the expected law is right the distance is all noise and goes; where it is wrong it stays.
+    Large entries can be wrong by more: a law that is off by the share ``kappa`` is off by
+    ``kappa sqrt(E_ii E_jj)`` in an entry, and that much of the distance is kept as well, ``kappa``
+    by the released matrix and a little more. Also returned: the variance of what is still wrong
+    with each entry.
     """
     size = len(noisy)
     if deviation == 0:
@@ -47,9 +55,20 @@ def shrunk_covariance(
         inside = shell == number
         energy = float((distance[inside] ** 2).sum())
         kept[inside] = max(0.0, 1 - float(variance[inside].sum()) / max(energy, 1e-300))
+    share = _share_wrong(distance, np.diag(expected), variance)
+    kept = np.maximum(kept, share / (share + variance))
     values, vectors = np.linalg.eigh(expected + kept * distance)
     matrix = (vectors * np.maximum(values, 0.0)) @ vectors.T
     return matrix, kept * variance
+
+
+def _share_wrong(distance: FloatArray, sizes: FloatArray, variance: FloatArray) -> FloatArray:
+    """``kappa^2 E_ii E_jj``: by moments, with the deviation of that estimate added."""
+    size = np.outer(sizes, sizes)
+    total = float((size**2).sum()) + 1e-300
+    found = max(0.0, float((size * (distance**2 - variance)).sum()) / total)
+    doubt = sqrt(2 * float((size**2 * (variance + found * size) ** 2).sum())) / total
+    return np.asarray((found + _LAW_CAUTION * doubt) * size)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,15 +83,33 @@ class Reading:
     vectors: FloatArray
     unwhiten: FloatArray  # A^-1
     baseline: FloatArray  # theta of the baseline, one column per output
+    level: FloatArray | None = None  # direction of the constant in psi, of length 1
 
     @classmethod
     def of(
-        cls, result: StageResult, *, expected: FloatArray, weight: float, baseline: FloatArray
+        cls,
+        result: StageResult,
+        *,
+        expected: FloatArray,
+        weight: float,
+        baseline: FloatArray,
+        constant: FloatArray | None = None,
     ) -> "Reading":
-        """Shrink towards ``expected``, the covariance of one row under the law."""
+        """Shrink towards ``expected``, the covariance of one row under the law.
+
+        ``constant`` are the coefficients ``theta`` of 1. With ``b = A^-1 theta`` it is
+        ``b^T M b = sum w^2``, which is known up to the cap: no noise there is worth believing.
+        """
         matrix, error = shrunk_covariance(
             result.covariance, result.plan.rows * expected, result.noise[0]
         )
+        level: FloatArray | None = None
+        if constant is not None and result.noise[0] > 0 and weight > _SURE_WEIGHT:
+            b = np.linalg.solve(result.plan.features.whitening, constant)
+            length = float(np.linalg.norm(b))
+            level = np.asarray(b / length, dtype=np.float64)
+            known = result.plan.rows * weight / length**2
+            matrix = matrix + (known - level @ matrix @ level) * np.outer(level, level)
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
         return cls(
             result=result,
@@ -83,6 +120,7 @@ class Reading:
             vectors=vectors,
             unwhiten=np.asarray(np.linalg.inv(result.plan.features.whitening), dtype=np.float64),
             baseline=baseline,
+            level=level,
         )
 
     @property
@@ -106,6 +144,15 @@ class Reading:
         variances = np.broadcast_to(self.error_variance, self.covariance.shape)
         return np.asarray(variances @ squares)
 
+    def doubt(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
+        """The same as a covariance: there is none in the direction of the constant."""
+        found = np.diag(self.uncertain(mean, covariance))
+        if self.level is None:
+            return found
+        along = found @ self.level
+        across = found - np.outer(along, self.level) - np.outer(self.level, along)
+        return np.asarray(across + (self.level @ along) * np.outer(self.level, self.level))
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimate:
@@ -124,6 +171,7 @@ class Estimate:
     noise_variance: float
     weights: FloatArray | None = None  # log weights of the candidates of the prior
     tail_variance: float = 0.0  # of what later residuals exceed their reach by
+    central: FloatArray | None = None  # covariance under the mean log weights, for planning
     misfit: float = 1.0  # residual chi-square of the releases over its expectation, at least 1
 
     @property

@@ -78,6 +78,11 @@ def tells_tails(reach: FloatArray) -> bool:
     return bool((reach < 1).all())
 
 
+def _planned(estimate: Estimate) -> FloatArray:
+    """What is not known, for planning: in a mean over weights the largest of them would decide."""
+    return estimate.covariance if estimate.central is None else estimate.central
+
+
 class Engine:
     """The public state between stages. It never sees a row: sums come in, releases go out."""
 
@@ -143,7 +148,7 @@ class Engine:
         return np.array(
             [
                 next_reach(
-                    float(np.sum(law * estimate.covariance)),
+                    float(np.sum(law * _planned(estimate))),
                     estimate.noise_variance + estimate.tail_variance,
                 )
                 for estimate in self.estimates
@@ -155,7 +160,7 @@ class Engine:
         setting = self.setting
         if self.estimates:
             worst = max(self.estimates, key=lambda estimate: float(np.trace(estimate.covariance)))
-            root, noise_variance = matrix_root(worst.covariance), worst.noise_variance
+            root, noise_variance = matrix_root(_planned(worst)), worst.noise_variance
         else:
             root = matrix_root(setting.prior.covariance(setting.prior.expected))
             noise_variance = SIGNAL
@@ -201,6 +206,13 @@ class Engine:
         assert self._shape is not None
         return expected_moments(self.law, self._shape)
 
+    def _constant(self) -> FloatArray | None:
+        """The coefficients of 1, where the basis has it."""
+        if self.setting.prior.family is None:
+            return None
+        sample = self.setting.law.sample
+        return np.asarray(np.linalg.lstsq(sample, np.ones(len(sample)), rcond=None)[0])
+
     def _realise(self) -> None:
         """The law that all releases so far speak of; from the first one, rows to find it among."""
         basis, law = self.setting.basis, self.setting.law
@@ -238,7 +250,11 @@ class Engine:
                 self._realise()
             expected, weight = self.expected()
             reading = Reading.of(
-                result, expected=expected, weight=weight, baseline=self._baseline()
+                result,
+                expected=expected,
+                weight=weight,
+                baseline=self._baseline(),
+                constant=self._constant() if result.measured else None,
             )
             self.readings.append(reading)
             self.estimates = [

@@ -42,6 +42,9 @@ _BOX_SHARE = 0.2
 _MAX_RANK, _TOLERANCE = 160, 1e-7
 # Noise leaves no more coordinates than about this many times the root of the number of rows.
 _RANK_PER_ROOT = 2.0
+# Mean square of a function, in half ranges of y, under the prior of a family: targets are seldom in
+# the middle of their bounds, so most of it is the constant.
+_MEAN_SQUARE = 0.16
 # Rows of the public sample from which the basis is built; the law takes all of them.
 _BASIS_SAMPLE = 2000
 # Parameters whose sense depends on the rows.
@@ -173,7 +176,7 @@ class Options:
             family = table_family(
                 *box, few, max_rank=wanted, tolerance=tolerance, categories=places
             )
-            prior = family_prior(family, SIGNAL)
+            prior = family_prior(family, _MEAN_SQUARE)
             return family.basis, prior, few
         kernel = checked_kernel(self.kernel, *box)
         basis, spectrum = spectral_basis(kernel, few, tolerance=tolerance, max_rank=wanted)

@@ -26,6 +26,8 @@ from capri.regression.decode import Estimate, Reading
 from capri.regression.priors import FunctionPrior
 
 _ROUNDS = 4
+# Targets are thought to vary by this much at least.
+_LEAST_SPREAD = 1e-3
 # Standard deviations of its own noise that are added to a measured variance.
 _CAUTION = 2.0
 # A tail function is expected to have this share of the mean square of all tails: most are noise.
@@ -65,9 +67,9 @@ class _Told:
             whole = root[:, None] * frame
             observed = root * keep * (reading.vectors.T @ vector) + whole @ shift
             return cls(design=whole, observed=observed, sampling=np.eye(len(root)))
-        noise = privacy + reading.uncertain(guess[0] - shift, guess[1])
         sampling = noise_variance * reading.covariance
-        total = sampling + np.diag(noise)
+        total = sampling + reading.doubt(guess[0] - shift, guess[1])
+        total[np.diag_indices_from(total)] += privacy
         if doubt is not None:
             total = total + design @ doubt @ design.T
         lower = np.linalg.cholesky(total)
@@ -97,6 +99,7 @@ def decode(
     guess = np.zeros(prior.rank), start
     weights, noise_variance = prior.expected, ceiling
     tails = [_tail(reading, output, start) for reading in readings]
+    most = _spread_of_targets(readings[0], output)
     estimate: Estimate | None = None
     for number in range(_ROUNDS + 1):
         if estimate is not None:
@@ -111,16 +114,33 @@ def decode(
         vector = sum((each.design.T @ each.observed for each in told), np.zeros(prior.rank))
         # The evidence takes longest, and hardly changes after the second round.
         if tau is None and number in (0, 1, _ROUNDS):
-            weights = prior.preferred(information, vector)
+            weights = prior.preferred(information, vector, most)
         covariance = (
             prior.covariance(weights) if tau is None else noise_variance / tau * np.eye(prior.rank)
         )
         estimate = _posterior(told, information, vector, covariance, noise_variance)
     assert estimate is not None
     if tau is None:
-        estimate = _mixed(told, information, vector, prior, weights, noise_variance)
+        chances = prior.plausible(information, vector, weights, most)
+        estimate = _mixed(told, information, vector, prior, chances, noise_variance)
         estimate = _with_misfit(estimate, told, start)
     return estimate if tails[-1] is None else replace(estimate, tail_variance=tails[-1].variance)
+
+
+def _spread_of_targets(reading: Reading, output: int) -> float | None:
+    """The most that the targets of the first stage vary: their mean square less that of the mean.
+
+    Each with a deviation of its noise on the safe side. None where the mean is not told.
+    """
+    if reading.level is None or reading.baseline.any():
+        return None
+    squares, noise = float(reading.result.squares[output]), reading.result.noise
+    # g . level = mean * |b| * sum w^2 / |b|^2, and level^T M level = sum w^2 / |b|^2.
+    size = reading.rows / max(float(reading.level @ reading.covariance @ reading.level), 1e-300)
+    mean = float(reading.level @ reading.result.vector[:, output]) * sqrt(size) / reading.rows
+    doubt = float(noise[1][output]) * sqrt(size) / reading.rows
+    total = (squares + float(noise[2][output])) / reading.rows
+    return max(total - max(abs(mean) - doubt, 0.0) ** 2, _LEAST_SPREAD)
 
 
 def _mixed(
@@ -128,32 +148,37 @@ def _mixed(
     information: FloatArray,
     vector: FloatArray,
     prior: FunctionPrior,
-    weights: FloatArray,
+    chances: Sequence[tuple[FloatArray, float]],
     noise_variance: float,
 ) -> Estimate:
-    """The posterior over all plausible weights: their spread counts as bias."""
-    chances = prior.plausible(information, vector, weights)
+    """The mean over all plausible weights; their spread, and what it is off by, count as bias.
+
+    Widths are those under the same shares of a function that is not smaller than expected.
+    """
     found = [
         (_posterior(told, information, vector, prior.covariance(each), noise_variance), chance)
         for each, chance in chances
     ]
     mean = sum((chance * each.mean for each, chance in found), np.zeros(prior.rank))
     away = np.stack([sqrt(chance) * (each.mean - mean) for each, chance in found])
-    parts = {
-        name: sum(chance * getattr(each, name) for each, chance in found)
-        for name in ("bias", "sampling", "privacy", "covariance")
-    }
-    spread = away.T @ away
-    logs = np.log(sum(chance * np.exp(each) for each, chance in chances))
+    # Means of logarithms: those of weights are what the largest of them is.
+    logs = np.asarray(sum(chance * each for each, chance in chances))
+    middle = _posterior(told, information, vector, prior.covariance(logs), noise_variance)
+    wide = _posterior(
+        told, information, vector, prior.covariance(prior.not_smaller(logs)), noise_variance
+    )
+    off = mean - wide.mean
+    spread = away.T @ away + np.outer(off, off)
     return Estimate(
         mean=mean,
-        covariance=parts["covariance"] + spread,
-        bias=parts["bias"] + spread,
-        sampling=parts["sampling"],
-        privacy=parts["privacy"],
-        prior=sum(chance * each.prior for each, chance in found),
+        covariance=wide.covariance + spread,
+        bias=wide.bias + spread,
+        sampling=wide.sampling,
+        privacy=wide.privacy,
+        prior=middle.prior,
         noise_variance=noise_variance,
         weights=logs,
+        central=middle.covariance,
     )
 
 

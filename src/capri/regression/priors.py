@@ -12,15 +12,17 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.family import TableFamily
-from capri.family.evidence import best_weights, log_evidence
+from capri.family.evidence import Cap, best_weights, doubt_of
+from capri.family.plausible import plausible_weights
 from capri.features import Basis
 
 # Directions of which a release tells less than this share of what is expected do not vote.
 _NEGLIGIBLE = 1e-3
-# Deviation of a log weight from its expectation: many rows must be able to rule roughness out.
-_SPREAD = 6.0
-# Shifts of all log weights that are weighed against each other.
-_SHIFTS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+# Deviation of a log weight from its expectation, by itself and with all others but the constant,
+# and by itself for rough functions of all columns: many rows must be able to rule them out.
+_SPREAD, _COMMON, _ROUGH = 2.0, 2.0, 6.0
+# Draws of plausible weights: many coordinates take long, and have many rows behind them.
+_DRAWS, _FEWER_DRAWS, _MANY = 32, 16, 100
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,37 +47,69 @@ class FunctionPrior:
         total[np.diag_indices(self.rank)] += 1e-9 * np.trace(total) / self.rank
         return np.asarray(total)
 
-    def preferred(self, information: FloatArray, vector: FloatArray) -> FloatArray:
-        """Log weights of largest evidence."""
+    def _cap(self, variance: float | None) -> Cap | None:
+        """A function varies no more than its targets do."""
+        if self.family is None or variance is None:
+            return None
+        capped = np.array([name != "constant" for name in self.family.names])
+        return Cap(capped=capped, most=variance)
+
+    def preferred(
+        self, information: FloatArray, vector: FloatArray, variance: float | None = None
+    ) -> FloatArray:
+        """Log weights of largest evidence; ``variance`` is the most that targets may vary."""
         e, b = self._voices(information, vector)
         if not len(b):
             return self.expected
         grams = np.array([e.T @ each @ e for each in self.covariances])
-        return best_weights(b, grams, self.expected, self.expected, _SPREAD)[0]
+        cap = self._cap(variance)
+        return best_weights(b, grams, self.expected, self.expected, self.doubt, cap)[0]
+
+    @cached_property
+    def doubt(self) -> FloatArray:
+        """Covariance of log weights before a release."""
+        found = doubt_of(len(self.expected), _SPREAD, _COMMON)
+        if self.family is not None:  # a large mean says nothing of the rest
+            constant = self.family.names.index("constant")
+            found[constant] = found[:, constant] = 0.0
+            found[constant, constant] = _SPREAD**2 + _COMMON**2
+            for place, name in enumerate(self.family.names):
+                if "times smooth" in name:
+                    found[place, place] = _ROUGH**2 + _COMMON**2
+        return found
 
     def plausible(
-        self, information: FloatArray, vector: FloatArray, best: FloatArray
+        self,
+        information: FloatArray,
+        vector: FloatArray,
+        best: FloatArray,
+        variance: float | None = None,
     ) -> list[tuple[FloatArray, float]]:
-        """Log weights around the best and the expected ones, with their posterior chances.
+        """Log weights of the posterior around the best ones, with their chances.
 
-        Few rows do not tell how large a function is, and widths must say so.
+        Few rows do not tell how large a function is, and neither estimates nor widths may believe
+        the best guess of it.
         """
         e, b = self._voices(information, vector)
         if not len(b):
             return [(self.expected, 1.0)]
         grams = np.array([e.T @ each @ e for each in self.covariances])
-        found = [best + shift for shift in _SHIFTS]
-        found += [
-            self.expected + shift for shift in _SHIFTS if not np.array_equal(best, self.expected)
-        ]
-        logs = np.array([log_evidence(b, grams, each, self.expected, _SPREAD) for each in found])
-        chances = np.exp(logs - logs.max())
-        chances /= chances.sum()
-        return [
-            (each, float(chance))
-            for each, chance in zip(found, chances, strict=True)
-            if chance > _NEGLIGIBLE
-        ]
+        count = _DRAWS if self.rank <= _MANY else _FEWER_DRAWS
+        found = plausible_weights(
+            b, grams, best, self.expected, self.doubt, count, self._cap(variance)
+        )
+        return [(each, 1 / count) for each in found]
+
+    def not_smaller(self, weights: FloatArray) -> FloatArray:
+        """The same shares of a function that is not smaller than expected, but for the constant.
+
+        Rows that tell nothing do not tell that there is nothing: widths are for such functions.
+        """
+        rest = np.ones(len(weights), dtype=np.bool_)
+        if self.family is not None:
+            rest[self.family.names.index("constant")] = False
+        total, expected = (np.logaddexp.reduce(each[rest]) for each in (weights, self.expected))
+        return np.where(rest, weights + max(0.0, float(expected - total)), weights)
 
     def _voices(self, information: FloatArray, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``E`` and ``b`` with information ``E E^T`` and vector ``E b``, up to the negligible.

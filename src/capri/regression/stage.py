@@ -6,19 +6,24 @@ with them the noise.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.features import LowRankFeatures, row_by_row
+from capri.kernels import Constant, Sum
 from capri.privacy.moments import BLOCK_ROWS, MomentGrid
 from capri.regression.tables import finite_rows
+from capri.regression.whole_product import WholeProduct
 
 # Rows further out than this many box widths are moved to the edge, in fit and in predict.
 MARGIN = 10.0
 # The largest residual there is, in scaled targets: from one end of the range to the other; and the
 # largest that a tail tells, in reaches: less noise than for the whole range.
 _WHOLE, _FARTHEST = 2.0, 4.0
+# Features may be rounded this many units of their grid before they come to it.
+_UNITS = 4.0
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -140,14 +145,32 @@ class StagePlan:
             features, target = self._encoded(
                 np.where(sensible, X, 0.0), np.where(sensible, y, self.targets.middle)
             )
-        roots = np.sqrt(weights) if weights.shape[1] else 1.0
-        return np.where(sensible, features, 0.0) * roots, np.where(sensible, target, 0.0) * roots
+        roots = np.sqrt(weights) if weights.shape[1] else np.ones_like(sensible, dtype=np.float64)
+        roots = np.where(sensible, roots, 0.0)
+        features *= roots  # what a row of other numbers gave is finite, and goes
+        return features, target * roots
+
+    @cached_property
+    def _whole(self) -> WholeProduct | None:
+        """The product in whole numbers where noise hides what it rounds."""
+        kernel = self.features.kernel_basis.kernel
+        bound = kernel.constant_diagonal
+        if bound is None or self.grid.noise_units == 0:
+            return None
+        # |k - c| <= k(x, x) - c where a constant c is part of the kernel.
+        level = kernel.left if isinstance(kernel, Sum) else None
+        centre = level.variance if isinstance(level, Constant) else 0.0
+        tolerance = _UNITS * self.clip_norm / self.grid.level
+        return WholeProduct.of(
+            self.features.to_whitened, bound - centre, centre=centre, tolerance=tolerance
+        )
 
     def _encoded(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The contributions of rows of finite numbers."""
         basis = self.features.kernel_basis
         kernel = basis.kernel(np.clip(X, *self.box), basis.pivots)
-        psi = row_by_row(kernel, self.features.to_whitened)
+        whole = self._whole
+        psi = row_by_row(kernel, self.features.to_whitened) if whole is None else whole(kernel)
         residual = self.targets.scaled(y)
         if self.baseline.any():
             residual = residual - row_by_row(kernel, self.baseline)
@@ -156,7 +179,8 @@ class StagePlan:
         target = np.clip(residual / self.reach, -1.0, 1.0)
         if self.grid.tails:
             target = self._with_tails(residual)
-        return psi * (weight / self.clip_norm), target * weight
+        psi *= weight / self.clip_norm
+        return psi, target * weight
 
     def _with_tails(self, residual: FloatArray) -> FloatArray:
         """``t`` and ``u`` of each output: ``reach cos(a) + tail sin(a) = |r|`` beyond the reach."""
