@@ -17,6 +17,7 @@ from capri.choices import successor
 from capri.epoch.problem import Problem, with_actions
 from capri.joint.record import actions_blob
 from capri.store.blobs import unpacked
+from capri.store.shelf import ANCHORED
 from fault_journal import Change, Journal, Visit
 from fault_worker import ACTIONS
 from recount import rows_of
@@ -48,6 +49,7 @@ class History:
         found = [
             Made(int(generation), str(kind), unpacked(bytes(record))[0])
             for generation, kind, record in rows
+            if kind != ANCHORED  # by who opened it first: see Verdict.check_anchor
         ]
         self._digests = [
             sha256(actions_blob(self._with(change.call["actions"]))).hexdigest()

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -35,6 +36,7 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 from fault_driver import Driver, LibraryDriver
 from fault_harness import Harness, Outcome
 from fault_http import HttpDriver, write_policy
+from fault_operators import OPERATIONS, kill_operators
 from fault_points import PLACES
 from fault_simulation import CREATING, HAPPENED, OPENING, TRANSACTIONS, Simulation
 from fault_verdict import OUTCOMES, Verdict
@@ -45,6 +47,7 @@ from stores import MEMORY
 
 STORES = ("sqlite", "postgres")
 STORE_KEY = bytes(range(32))
+ANCHOR = "anchor.json"
 SECRETS = ("decisions", "rewards")
 # A variable by which processes of a run are known.
 MARK = "CAPRI_FAULT_RUN"
@@ -111,11 +114,11 @@ def one_run(
     before = marked_processes()
     with ExitStack() as stack:
         server, file = None, None
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY)))
         if store == "postgres":
             server = stack.enter_context(PostgresServer())
             url = stack.enter_context(server.database())
         else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY)))
             file = folder / "faults.db"
             url = f"sqlite:///{file}"
         setting = Setting(
@@ -124,6 +127,7 @@ def one_run(
             store_key=STORE_KEY if sealed else None,
             first_epoch=first_epoch,
             wait=first_epoch // 2,
+            anchor=folder / ANCHOR,
         )
         outcome = Harness(setting, seed, server).run(kills)
         verdict = Verdict(setting, outcome)
@@ -131,6 +135,17 @@ def one_run(
         verdict.check_forgotten(numbers_kept(setting, file), file)
     check_nobody_is_left(before)
     return outcome, verdict
+
+
+def killed_operators(store: str, places: Sequence[str] = PLACES) -> Counter[str]:
+    """Those who operate a fresh store, killed at each place of what they do."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=MEMORY)))
+        url = f"sqlite:///{folder / 'faults.db'}"
+        if store == "postgres":
+            url = stack.enter_context(stack.enter_context(PostgresServer()).database())
+        setting = Setting(url, private=True, anchor=folder / ANCHOR)
+        return kill_operators(setting, folder, places)
 
 
 def planned_ahead(url: str) -> bool:
@@ -177,6 +192,7 @@ def one_day(
             wait=timedelta(hours=1) if timed else first_epoch // 2,
             epoch_time=timedelta(hours=5) if timed else None,
             file=write_policy(folder, first_epoch) if workers else None,
+            anchor=folder / ANCHOR,
         )
         driver: Driver = (
             HttpDriver(setting, workers, seed) if workers else LibraryDriver(setting, plant)
@@ -204,9 +220,16 @@ class Part:
     timed: bool = False
     workers: int | None = None  # of a service; 0: the library; None: killed at any moment
     seed: int = 0
+    operators: bool = False  # not workers: once at each place of what operators alone do
 
     def play(self, store: str, kills: int, seed: int) -> dict[str, Any]:
         """Plain values, for the report."""
+        if self.operators:
+            started = time.monotonic()
+            killed = killed_operators(store)
+            result = dict.fromkeys(COLUMNS, 0) | {"store": store, "what": self.what}
+            result |= {"kills": killed.total(), "seconds": round(time.monotonic() - started)}
+            return result | {"met": dict(killed), "events": {}}
         count = max(1, round(kills * self.share))
         met: dict[str, int] = {}
         events: dict[str, int] = {}
@@ -252,6 +275,7 @@ PARTS = (
     *(replace(day, seed=2 + number) for number, day in enumerate(2 * _DAYS)),
     Part("bad day of a service, exact", 0.035, private=False, workers=1, seed=10),
     Part("bad day of two workers, private", 0.035, private=True, workers=2, seed=11),
+    Part("operators", 0.0, private=True, operators=True),
 )
 COLUMNS = ("store", "what", "kills", "crashes", "decisions", "answers", "changes", "releases")
 LONG = 1000  # kills on a store from which on every point and every event must have been met
@@ -264,7 +288,7 @@ def told(result: dict[str, Any]) -> str:
 
 def points_of(store: str) -> list[str]:
     """All points of a store's transactions."""
-    names = [*TRANSACTIONS, *OPENING, *(["lease"] if store == "postgres" else [])]
+    names = [*TRANSACTIONS, *OPERATIONS, *OPENING, *(["lease"] if store == "postgres" else [])]
     if store == "sqlite":
         names.remove("sign-in")
     return [*CREATING, *(f"{name}.{place}" for name in names for place in PLACES)]

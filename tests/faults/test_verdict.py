@@ -1,5 +1,6 @@
 """The verdict on a run can fail: each impossible outcome is made up, and each is found."""
 
+import json
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -8,12 +9,13 @@ from pathlib import Path
 import pytest
 
 import capri
+import fault_verdict
 from fault_changes import SERVED, SHADOW
 from fault_harness import Outcome
 from fault_journal import Change, Journal, Sent
 from fault_verdict import Epoch, Here, Verdict
 from fault_worker import BASE, POOL, Setting, Worker
-from recount import released_in
+from recount import released_in, rows_of
 from run_faults import numbers_kept
 
 CHANGED = {
@@ -30,7 +32,10 @@ def run(
 ) -> Iterator[tuple[Verdict, capri.Capri, Path]]:
     """A run in peace: one worker, nobody killed, all of it true."""
     file = tmp_path_factory.mktemp("faults") / "faults.db"
-    setting = Setting(f"sqlite:///{file}", private=request.param, first_epoch=25, wait=10)
+    anchor = file.with_name("anchor.json")
+    setting = Setting(
+        f"sqlite:///{file}", private=request.param, first_epoch=25, wait=10, anchor=anchor
+    )
     journal = Journal()
     worker = Worker(setting, "alone", 3, Here(journal))  # type: ignore[arg-type]
     for number in range(150):
@@ -327,3 +332,38 @@ def test_an_epoch_that_keeps_its_decisions_is_found(
     assert other.epochs[epoch].state == "learnt"
     with pytest.raises(AssertionError, match="missing or released twice"):
         other.check_epochs(policy)
+
+
+@pytest.mark.parametrize("wrong", ["behind", "other", "ahead"])
+def test_an_anchor_that_says_something_else_is_found(
+    wrong: str, run: tuple[Verdict, capri.Capri, Path]
+) -> None:
+    """15."""
+    verdict, _, file = run
+    anchor = file.with_name("anchor.json")
+    whole = anchor.read_text()
+    ((line, note),) = json.loads(whole).items()
+    if wrong == "behind":
+        first = rows_of(verdict._setting.url, "SELECT digest FROM history WHERE generation = 1")
+        note = {"generation": 1, "digest": first[0][0]}
+    elif wrong == "other":
+        note["digest"] = note["digest"][::-1]
+    else:
+        note["generation"] += 1000
+    anchor.write_text(json.dumps({line: note}))
+    try:
+        with pytest.raises(AssertionError, match="last release" if wrong == "behind" else "else"):
+            verdict.check_anchor()
+    finally:
+        anchor.write_text(whole)
+    verdict.check_anchor()
+
+
+def test_an_anchor_that_was_begun_twice_is_found(
+    run: tuple[Verdict, capri.Capri, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """15."""
+    verdict, _, _ = run
+    monkeypatch.setattr(fault_verdict, "rows_of", lambda *_: [(2,)])
+    with pytest.raises(AssertionError, match="begun twice"):
+        verdict.check_anchor()

@@ -116,3 +116,21 @@ def test_keys_of_store_and_ids_are_rotated(folder: Path) -> None:
         assert (again["action"], again["epoch"]) == (made["action"], made["epoch"])
         assert shop.post("/v1/rewards", {"id": made["id"], "reward": 1}) == {"status": "duplicate"}
         assert "before" not in "".join(shop.said)
+
+
+def test_the_first_mode_is_taken_beside_an_anchor_that_is_never_begun_in_silence(
+    folder: Path,
+) -> None:
+    file, anchor = folder / "policy.toml", folder / "anchor.json"
+    top = 'mode = "shadow"\nanchor = "anchor.json"'
+    file.write_text(POLICY.format(top=top, reward="", more="", first=30))
+    settings = load_settings(file)
+    with open_policy(settings, None) as policy:
+        settings.begin(policy)
+        assert [each.kind for each in policy.operations] == ["anchor", "mode"]
+    anchor.unlink()
+    with pytest.raises(StorageError, match="knows nothing"):
+        serve(Start(file, None, None, True), host="127.0.0.1", port=0, workers=1)
+    assert not anchor.exists()
+    open_policy(settings, None, new_anchor=True).close()
+    open_policy(settings, None).close()
