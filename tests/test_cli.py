@@ -190,7 +190,10 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("forecast", "--actions", "1"), "with a single action there is nothing to forecast"),
         (("forecast", "--contexts-csv", "no.csv"), "cannot read no.csv: No such file"),
         (("forecast", "--model", "global"), "model must be one of 'joint', 'local', 'shuffle'"),
-        (("forecast", "--model", "shuffle", "--preset", "paper"), "shuffle needs preset practical"),
+        (
+            ("forecast", "--model", "shuffle", "--preset", "paper"),
+            "model shuffle needs preset prac",
+        ),
         (("noise", "--central"), "--central is about mixed reports: give --shuffled"),
         (("audit", "--trials", "5"), "an audit needs at least 100 trials, got 5"),
         (("audit", "--confidence", "1"), "confidence must lie strictly between 0 and 1, got 1.0"),

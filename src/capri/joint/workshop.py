@@ -19,7 +19,7 @@ from contextlib import suppress
 from math import inf
 from pathlib import Path
 from select import select
-from time import perf_counter, thread_time
+from time import thread_time
 from typing import IO, Any
 
 from capri.epoch.course import Course
