@@ -1,7 +1,7 @@
 """Bundles where nobody told a kernel: products of factors, read, refused and played steadily."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -358,7 +358,10 @@ def test_factors_without_limits_are_noticed() -> None:
     bundle = open_bundle(put_together(header, arrays))
     assert np.abs(wild(bundle)).max() <= 1.0001e70
     basis = products_of(bundle)
-    plain = capri.family.Factor(**vars(basis.context)), capri.family.Factor(**vars(basis.action))
+    plain = [
+        capri.family.Factor(**{field.name: getattr(side, field.name) for field in fields(side)})
+        for side in (basis.context, basis.action)
+    ]
     unlimited = replace(basis, context=plain[0], action=plain[1])
     rows = bundle.actions.pairs(np.array([[1e100]]))
     assert np.abs(unlimited.coordinates(rows)).max() > 1e80

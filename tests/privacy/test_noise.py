@@ -303,6 +303,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
         (os.path.join("joint", "stage.py"), "Stage"): "made-up users of a simulation",
         (os.path.join("learners", "guards", "watch.py"), ""): "public pairs that notices look at",
         (os.path.join("epoch", "limits.py"), "Limits"): "public sets that plans expect",
+        (os.path.join("family", "plausible.py"), ""): "draws from a released posterior",
         (os.path.join("learners", "playing.py"), "PlayingLearner"): "public contexts for prices",
         (os.path.join("learners", "start", "prior.py"), ""): "public pairs of a prior",
         (os.path.join("learners", "whereabouts.py"), "Reach"): "public rows of the law",

@@ -39,7 +39,7 @@ def test_a_new_catalogue_and_a_restart(folder: Path) -> None:
 
 
 def test_default_and_shadow(folder: Path) -> None:
-    with service(folder, top='mode = "default"\naction = "wait"', first=60) as shop:
+    with service(folder, top='mode = "default"\naction = "wait"', first=100) as shop:
         assert shop.get("/v1/policy")["mode"] == "default"
         made = shop.post("/v1/decisions", {"context": SOMEBODY})
         assert (made["action"], made["propensity"]) == ("wait", 1.0)
