@@ -26,8 +26,9 @@ from capri.privacy.ledger import ReleaseEvent
 from capri.spaces import ContextPool
 from capri.store.blobs import unpacked
 
-# Rewards of which nobody can know whether they were counted: more are not tried out.
-MOST_IN_DOUBT = 14
+# Rewards of which nobody can know whether they were counted: more are not tried out. A million
+# sums take half a minute, and so many are in doubt where all processes of a slow day end at once.
+MOST_IN_DOUBT = 20
 
 
 @dataclass(frozen=True)
