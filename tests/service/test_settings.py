@@ -200,7 +200,7 @@ call = { age = [18, inf], plan = ["pro"], member = true }
 def test_limits_are_those_of_the_library(file: Path) -> None:
     (file.parent / "sets.csv").write_text("call,mail\nyes,no\nno,yes\nyes,yes\n")
     file.write_text(GOOD + LIMITS)
-    limits = load_settings(file).policy(store=None).problem.limits
+    limits = load_settings(file, thorough=False).policy(store=None).problem.limits
     assert limits is not None
     assert limits.to_dict() == {
         "floor": [["mail", 0.1]],
@@ -210,7 +210,7 @@ def test_limits_are_those_of_the_library(file: Path) -> None:
         "availability": {"by": [["call", 0.8]]},
     }
     file.write_text(GOOD + LIMITS.replace("{ call = 0.8 }", '"sets.csv"'))
-    limits = load_settings(file).policy(store=None).problem.limits
+    limits = load_settings(file, thorough=False).policy(store=None).problem.limits
     assert limits is not None
     assert limits.to_dict()["availability"] == [[0, 1], [1, 0], [1, 1]]
 

@@ -68,6 +68,7 @@ def check(running: Running, shoppers: Shoppers) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow  # a bad day of a service, in tests/faults, is the short form of it
 def test_nothing_acknowledged_is_lost_by_kills(folder: Path) -> None:
     with service(folder, first=150, reward="wait = 100") as shop:
         shoppers = Shoppers(shop, 4)
