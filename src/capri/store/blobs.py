@@ -13,6 +13,7 @@ import numpy as np
 from capri.errors import StorageError
 from capri.files import plain
 
+_LARGE = 1 << 16  # bytes
 Values = dict[str, Any]
 Arrays = dict[str, Any]
 
@@ -30,9 +31,13 @@ def packed(values: Values, arrays: Arrays | None = None) -> bytes:
         with zipfile.ZipFile(file, "w") as folder:
             for name in sorted(arrays):
                 content = BytesIO()
-                np.lib.format.write_array(content, np.asarray(arrays[name]), allow_pickle=False)
+                array = np.asarray(arrays[name])
+                np.lib.format.write_array(content, array, allow_pickle=False)
+                # Decisions wait while a belief of megabytes is written: it is made small before.
+                how = zipfile.ZIP_DEFLATED if array.nbytes > _LARGE else zipfile.ZIP_STORED
                 # A fixed date: np.savez would write the present one.
-                folder.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getvalue())
+                entry = zipfile.ZipInfo(f"{name}.npy")
+                folder.writestr(entry, content.getvalue(), how, compresslevel=1)
     return len(text).to_bytes(8) + text + file.getvalue()
 
 
