@@ -354,10 +354,15 @@ class Simulation:
 
     def _on_death(self, worker: int, point: str) -> None:
         """Whatever it was at is in doubt; another one takes its place."""
-        assert point or worker in self._struck, f"a worker died by itself: {self._driver.said()}"
-        self._struck.discard(worker)
-        self.outcome.kills += 1
-        self.killed[point or "anywhere"] += 1
+        if point or worker in self._struck:
+            self._struck.discard(worker)
+            self.outcome.kills += 1
+            self.killed[point or "anywhere"] += 1
+        else:  # a service that finds no room to open its store says so and ends
+            said = self._driver.said()
+            starved = bool({worker, SERVER} & self._full) and "nothing was changed" in said
+            assert starved, f"a worker died by itself: {said}"
+            self._driver.fill(worker, full=False)
         self.outcome.at_release += point.startswith(("release", "close"))
         if self._driver.loses:
             for number, (_, whose) in list(self._sent.items()):
