@@ -4,12 +4,15 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from threading import Event, Thread
 from types import FrameType
 from typing import Any
+
+from capri.errors import CapriError
 
 _PERIOD = 0.2
 # A worker that ends sooner than this after its start is not started again at once.
@@ -20,7 +23,11 @@ _PARTING = 15.0
 def _work(work: Callable[[socket.socket], None], listening: socket.socket) -> None:
     """Serve, and end when the supervisor has: nobody else would end a worker that was left over."""
     Thread(target=_end_with_parent, name="capri-parent", daemon=True).start()
-    work(listening)
+    try:
+        work(listening)
+    except CapriError as problem:  # such as a store that cannot be opened: tried again soon
+        print(f"capri: {problem}", file=sys.stderr, flush=True)
+        raise SystemExit(1) from None
 
 
 def _end_with_parent() -> None:
