@@ -361,14 +361,13 @@ class Simulation:
         else:  # a service that finds no room to open its store ends, perhaps without room to say so
             starved = bool({worker, SERVER} & self._full)
             assert starved, f"a worker died by itself: {self._driver.said()}"
-            self._driver.fill(worker, full=False)
         self.outcome.at_release += point.startswith(("release", "close"))
         if self._driver.loses:
             for number, (_, whose) in list(self._sent.items()):
                 if whose == worker:
                     del self._sent[number]
                     self._pair.discard(number)
-        self._full.discard(worker)
+        self._on_room(worker)  # of a service only one process may be gone, and the rest starves
         self._start(worker)
 
     def _strike(self, worker: int) -> None:
