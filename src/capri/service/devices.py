@@ -14,9 +14,9 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
-from capri.errors import ConfigurationError
 from capri.joint.policy import Capri
 from capri.privacy.promise import PrivacyModel
+from capri.service.admin import DEEPEST, replace_actions
 from capri.service.answers import (
     Service,
     elsewhere,
@@ -34,9 +34,8 @@ from capri.service.facts import Facts
 from capri.service.keys import ADMIN, READ, KeyRing
 from capri.service.lane import Lane
 from capri.service.limits import Limits
-from capri.service.messages import Catalogue, Close, RefusalError, Report, Reported, encode
+from capri.service.messages import Close, RefusalError, Report, Reported, encode
 from capri.service.open_door import BINARY, OpenDoor
-from capri.service.settings import actions_from
 from capri.service.site import site_doors
 
 _FIGURES = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger")
@@ -48,7 +47,6 @@ _NOT_HERE = {
     "POST": ("/v1/decisions", "/v1/decisions:batch", "/v1/rewards", "/v1/admin/mode"),
     "GET": ("/v1/shadow", "/v1/forecast", "/v1/operations", "/v1/live"),
 }
-_DEEPEST = 16
 _REPORT = f"must be an object with the field report: {2 * REPORT_SIZE} hexadecimal digits"
 _report = msgspec.json.Decoder(Report)
 _reports = msgspec.json.Decoder(list[msgspec.Raw])
@@ -106,7 +104,7 @@ def _apart(body: bytes, most: int) -> tuple[list[bytes | RefusalError], bool]:
 
 def _read(body: bytes, most: int) -> tuple[list[bytes | RefusalError], bool]:
     """A report as JSON, or a list of them."""
-    check_depth(body, _DEEPEST)
+    check_depth(body, DEEPEST)
     if not body.lstrip(b" \t\r\n").startswith(b"["):
         return [_one(body)], False
     try:
@@ -201,20 +199,13 @@ class DeviceAdmin:
 
     async def close(self, call: Call) -> Answer:
         """``POST /v1/admin/close``: read what has come in, and hand out a new bundle."""
-        given = read_as(call.body, Close, _DEEPEST)
+        given = read_as(call.body, Close, DEEPEST)
         releases = await asyncio.to_thread(self._collector.close_epoch, early=given.early)
         return Answer(encode({"status": "closed", "releases": releases}))
 
     async def catalogue(self, call: Call) -> Answer:
         """``POST /v1/admin/catalogue``: other actions, from the next bundle on."""
-        given = read_as(call.body, Catalogue, _DEEPEST)
-        try:
-            actions = actions_from(given.actions, Path())
-            await asyncio.to_thread(self._collector.replace_actions, actions)
-        except ConfigurationError as problem:
-            raise RefusalError(422, str(problem), "actions") from None
-        self._facts.forget()
-        return Answer(encode({"status": "accepted", "effective": "from the next epoch on"}))
+        return await replace_actions(call, self._collector, self._facts)
 
 
 def device_application(
