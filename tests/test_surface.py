@@ -56,6 +56,7 @@ PUBLIC = {
     "PrivacyLeakWarning",
     "PrivacyModel",
     "PrivateKernelClassifier",
+    "PrivateKernelQuantiles",
     "PrivateKernelRidge",
     "PublicScaler",
     "Promise",

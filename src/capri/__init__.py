@@ -79,6 +79,7 @@ if typing.TYPE_CHECKING:
     from capri.privacy.promise import Promise as Promise
     from capri.regression import ErrorWidth as ErrorWidth
     from capri.regression import PrivateKernelClassifier as PrivateKernelClassifier
+    from capri.regression import PrivateKernelQuantiles as PrivateKernelQuantiles
     from capri.regression import PrivateKernelRidge as PrivateKernelRidge
     from capri.regression import PublicScaler as PublicScaler
     from capri.regression.devices import ReportPlan as ReportPlan
@@ -148,6 +149,7 @@ _NAMES = {
     "capri.regression": (
         "ErrorWidth",
         "PrivateKernelClassifier",
+        "PrivateKernelQuantiles",
         "PrivateKernelRidge",
         "PublicScaler",
     ),

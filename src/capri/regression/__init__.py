@@ -3,6 +3,13 @@
 from capri.regression.classifier import PrivateKernelClassifier
 from capri.regression.decode import ErrorWidth
 from capri.regression.estimator import PrivateKernelRidge
+from capri.regression.quantiles import PrivateKernelQuantiles
 from capri.regression.scaler import PublicScaler
 
-__all__ = ["ErrorWidth", "PrivateKernelClassifier", "PrivateKernelRidge", "PublicScaler"]
+__all__ = [
+    "ErrorWidth",
+    "PrivateKernelClassifier",
+    "PrivateKernelQuantiles",
+    "PrivateKernelRidge",
+    "PublicScaler",
+]

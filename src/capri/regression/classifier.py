@@ -11,7 +11,6 @@ the mean of a probability that is known up to a Gaussian error. It moves towards
 little is known and never says 0 or 1 for sure.
 """
 
-import warnings
 from math import erf, pi, sqrt
 from typing import Any, Self
 
@@ -21,15 +20,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import FloatArray
-from capri.errors import ConfigurationError, DataError
+from capri.errors import ConfigurationError
 from capri.privacy.certificate import Certificate, Declaration
-from capri.regression.estimator import PrivateKernelRidge
+from capri.regression.by_ridge import ByRidge, one_per_row
 from capri.regression.options import warn_of_leak
+from capri.regression.parameters import ClassifierParameters
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
 
-class PrivateKernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateKernelClassifier(
+    ClassifierParameters,
+    ByRidge,
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Kernel classification with differential privacy: one-vs-rest, one release.
 
     Parameters are those of :class:`PrivateKernelRidge` without ``y_bounds``, and
@@ -46,36 +51,9 @@ class PrivateKernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     (1, 2)
     """
 
-    def __init__(
-        self,
-        classes: Any = None,
-        *,
-        kernel: Any = "auto",
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        tau: Any = "auto",
-        X_bounds: Any = None,
-        public_X: Any = None,
-        rank: Any = "auto",
-        calibration: str = "analytic",
-        random_state: Any = None,
-        weight_bound: float = 1.0,
-    ) -> None:
-        self.classes = classes
-        self.kernel = kernel
-        self.epsilon = epsilon
-        self.delta = delta
-        self.tau = tau
-        self.X_bounds = X_bounds
-        self.public_X = public_X
-        self.rank = rank
-        self.calibration = calibration
-        self.random_state = random_state
-        self.weight_bound = weight_bound
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit on an array or a data frame, with one class per row."""
-        labels = _labels(y)
+        labels = one_per_row(y, "class", _cells)
         if self.classes is None:
             check_classification_targets(labels)
             classes = np.unique(labels)
@@ -91,22 +69,15 @@ class PrivateKernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ConfigurationError("classes must be at least one, each once")
         # Two classes need one target: the other is what is left.
         wanted = classes[1:] if len(classes) == 2 else classes
-        ridge = PrivateKernelRidge(
-            y_bounds=(np.zeros(len(wanted)), np.ones(len(wanted))), **self._settings()
+        ridge = self._ridge(
+            getattr(self, "ridge_", None),
+            y_bounds=(np.zeros(len(wanted)), np.ones(len(wanted))),
         )
         ridge.fit(X, _indicators(labels, classes)[:, -len(wanted) :], sample_weight)
         self.ridge_, self.classes_ = ridge, classes
-        self.n_features_in_ = ridge.n_features_in_
-        self.__dict__.pop("feature_names_in_", None)
-        if hasattr(ridge, "feature_names_in_"):
-            self.feature_names_in_ = ridge.feature_names_in_
+        self._know_columns_of(ridge)
         self._from_data = self.classes is None
         return self
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            name: each for name, each in self.get_params(deep=False).items() if name != "classes"
-        }
 
     def predict_proba(self, X: Any) -> FloatArray:
         """The probability of each class; NaN for a row that is not made of numbers."""
@@ -143,30 +114,10 @@ class PrivateKernelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             )
         return self.ridge_.certificate(declaration=declaration, audit=audit)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # noise at default epsilon hides toy data
-        tags.input_tags.allow_nan = True  # a refusal would tell of the row
-        return tags
 
-
-def _labels(y: Any) -> Any:
-    """One class per row, as objects: None for a missing one."""
-    if y is None:
-        raise DataError("requires y to be passed, but the target y is None")
-    values = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
-    if values.ndim == 2 and values.shape[1] == 1:
-        from sklearn.exceptions import DataConversionWarning
-
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected",
-            DataConversionWarning,
-            stacklevel=3,
-        )
-        values = values[:, 0]
-    if values.ndim != 1:
-        raise DataError(f"y must be one class per row, got shape {values.shape}")
-    return values
+def _cells(y: Any) -> Any:
+    """Classes as they are; of a column with a mask as objects, None for a missing one."""
+    return np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
 
 
 def _indicators(labels: Any, classes: Any) -> FloatArray:

@@ -26,6 +26,7 @@ from capri.regression.devices import ReportPlan, read_reports
 from capri.regression.digests import fit_digests
 from capri.regression.engine import Engine
 from capri.regression.options import Options, checked, warn_of_leak
+from capri.regression.parameters import RidgeParameters
 from capri.regression.refits import earlier_events
 from capri.regression.sources import (
     Source,
@@ -63,6 +64,7 @@ class _Open:
 
 
 class PrivateKernelRidge(
+    RidgeParameters,
     ShownWithStages,
     MultiOutputMixin,  # type: ignore[misc]
     RegressorMixin,  # type: ignore[misc]
@@ -113,41 +115,11 @@ class PrivateKernelRidge(
     (1,)
     """
 
-    weight_bound = 1.0  # of estimators that were pickled before they had one
     _open: _Open | None = None
     _engine: Engine
     _awaited: tuple[Engine, bytes, int] | None = None
     _private: bool
     _one_dimensional: bool
-
-    def __init__(
-        self,
-        kernel: Any = "auto",
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        tau: Any = "auto",
-        y_bounds: Any = None,
-        X_bounds: Any = None,
-        public_X: Any = None,
-        rank: Any = "auto",
-        calibration: str = "analytic",
-        random_state: Any = None,
-        stream_rows: int = 100_000,
-        weight_bound: float = 1.0,
-    ) -> None:
-        self.kernel = kernel
-        self.epsilon = epsilon
-        self.delta = delta
-        self.tau = tau
-        self.y_bounds = y_bounds
-        self.X_bounds = X_bounds
-        self.public_X = public_X
-        self.rank = rank
-        self.calibration = calibration
-        self.random_state = random_state
-        self.stream_rows = stream_rows
-        self.weight_bound = weight_bound
 
     # -- fitting ----------------------------------------------------------------------------------
 

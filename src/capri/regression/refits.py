@@ -1,5 +1,7 @@
-"""What fits of one estimator have spent together."""
+"""What fits of one estimator have spent together: on the same rows, and on different ones."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
@@ -36,3 +38,19 @@ def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
 def _costliest(ledger: Ledger) -> tuple[ReleaseEvent, ...]:
     """What a fit cost those whom it cost most."""
     return tuple(sorted(ledger.events, key=lambda event: -event.mu)[:1])
+
+
+def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
+    """The releases of fits on different rows under one budget, numbered through.
+
+    Nobody is in two of them, so they are to each other what stages are. None where there is no
+    budget.
+    """
+    whole: Ledger | None = None
+    for part in parts:
+        if part is None:
+            return None
+        whole = whole or Ledger(part.budget)
+        for event in part.events:
+            whole.record(replace(event, epoch=len(whole.events) + 1))
+    return whole
