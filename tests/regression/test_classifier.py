@@ -67,6 +67,8 @@ def test_classes_are_public_or_cost_the_certificate() -> None:
         guessed.fit(X, y)
     with pytest.raises(ConfigurationError, match="classes were taken from the data"):
         guessed.certificate()
+    with pytest.warns(PrivacyLeakWarning, match="fit 2 of one estimator"):
+        told.fit(X, y)
 
 
 def test_no_label_is_refused() -> None:

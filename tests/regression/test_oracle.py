@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
-from capri import PrivateKernelRidge
+from capri import PrivateKernelClassifier, PrivateKernelQuantiles, PrivateKernelRidge
 from capri.privacy import gate
 from capri.privacy.noise import NoiseSource
 from capri.regression import estimator
@@ -219,3 +220,31 @@ def test_the_oracle_hears_a_dropped_row(fitting: Callable[..., Any], tmp_path: P
     left = seen(fitting, X, y, tmp_path / "tame")
     right = seen(fitting, wild_X[keep], wild_y[keep], tmp_path / "wild")
     assert left != right
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        PrivateKernelQuantiles(epsilon=4.0, X_bounds=(0, 1), y_bounds=(-1, 1), random_state=3),
+        PrivateKernelClassifier((0.5, -3.0), epsilon=4.0, X_bounds=(0, 1), random_state=3),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_is_made_of_ridges_is_the_same_for_any_data(model: Any) -> None:
+    """Quantiles and classes: what they predict, what they said, and what they spent."""
+    test = np.linspace(-1, 2, 40).reshape(20, 2)
+
+    def public(X: np.ndarray, y: np.ndarray) -> tuple[object, ...]:
+        fitted = clone(model)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            fitted.fit(X, y[:, 0])
+            shown = fitted.predict(test)
+        ridges = [each for each in vars(fitted).values() if isinstance(each, PrivateKernelRidge)]
+        means = [each.model_.estimates[-1].mean.tobytes() for each in ridges]
+        events = [event for each in ridges for event in each.ledger_.events]
+        words = sorted(str(each.message) for each in said)
+        return shown.tobytes(), means, events, words, sorted(vars(fitted))
+
+    tame, wild = worlds(1)
+    assert public(*tame) == public(*wild)

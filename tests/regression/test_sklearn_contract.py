@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from capri import PrivateKernelClassifier, PrivateKernelRidge
+from capri import PrivateKernelClassifier, PrivateKernelQuantiles, PrivateKernelRidge
 
 WEIGHTS = {
     "check_all_zero_sample_weights_error": "demands that weights of 0 are refused: weights are "
@@ -25,6 +25,7 @@ TARGETS = {
     [
         (PrivateKernelRidge(), WEIGHTS | TARGETS),
         pytest.param(PrivateKernelClassifier(), WEIGHTS, marks=pytest.mark.slow),
+        pytest.param(PrivateKernelQuantiles(0.5), WEIGHTS | TARGETS, marks=pytest.mark.slow),
     ],
 )
 def test_check_estimator_passes_but_for_what_privacy_forbids(

@@ -1,28 +1,17 @@
 """Quantiles by regression: where targets are, then how they spread there; every row told once.
 
 Rows are dealt into two parts by a public permutation. The first fits a mean ``m(x)`` and the size
-``s`` of residuals, as any ridge does. Of the second, ``u = (y - m(x)) / s`` is cut into ``K``
-classes at fixed edges, and the release is that of a ridge with the targets ``t_j = H_j,class``,
-the columns but the first of a Hadamard matrix. Then
-
-    P(class c | x) = (1 + sum_j H_cj E[t_j | x]) / K,
-
-and sums of it are the distribution function at the edges. Every target is 1 or -1, the most that
-the gate lets it be, so with ``k = K - 1`` targets of noise ``sigma sqrt(k)`` each, ``F`` at edge
-``i`` has the noise ``sigma sqrt(k i (K - i)) / K``: in the middle that of cumulative indicators,
-``sigma sqrt(k) / 2``, and less at the ends, where most quantiles are asked for. Indicators of the
-classes would have ``sqrt(K) / 2`` times as much or more.
-
-Nobody is in both parts, so each spends the full budget, like stages of one fit. What the first
-part got wrong the second sees and mends: an error of ``m`` shifts its residuals.
+of residuals, as any ridge does. Of the second, residuals ``y - m(x)`` are cut into classes, and a
+ridge with one target for each class but one tells how probable they are at ``x``. Nobody is in both
+parts, so each spends the full budget, like stages of one fit. What the first part got wrong the
+second sees and mends: an error of ``m`` shifts its residuals.
 """
 
 from math import sqrt
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import hadamard
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import d2_pinball_score
 from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
@@ -38,6 +27,7 @@ from capri.regression.digests import fit_digests
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.parameters import QuantileParameters
 from capri.regression.refits import one_account
+from capri.regression.residual_classes import Distributions, ResidualClasses
 from capri.regression.tables import as_targets
 
 # Share of the rows that fit the mean.
@@ -46,12 +36,6 @@ _FIRST = 0.7
 _CLASSES, _MORE_CLASSES, _MANY = 4, 8, 1e5
 # Edges are those of classes of equal probability under a Gaussian this much wider than residuals.
 _STRETCH = 1.6
-# Probabilities closer to 0 or 1 than this are not told apart from it.
-_LEAST = 0.002
-# Added to the change of normal scores between two edges: a distribution has a density.
-_STEEPER = 1e-3
-# The score that stands for certainty.
-_FAR = 8.0
 
 
 class PrivateKernelQuantiles(
@@ -65,7 +49,7 @@ class PrivateKernelQuantiles(
     Parameters are those of :class:`PrivateKernelRidge`, with one target, and
 
     quantiles : float or sequence of floats
-        Those that ``predict`` gives, each between 0 and 1. A choice of words, not of the fit: all
+        Those that ``predict`` gives, each between 0 and 1. The fit does not depend on them: any
         others can be had of the same release.
 
     >>> import numpy as np
@@ -77,25 +61,27 @@ class PrivateKernelQuantiles(
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit on an array or a data frame, with one number per row."""
-        _checked_quantiles(self.quantiles)
+        _checked(self.quantiles)
         targets = one_per_row(y, "number", as_targets)
         check_consistent_length(X, targets, sample_weight)
-        simulated = None if self.random_state is None else check_random_state(self.random_state)
-        first, second = (
-            (_safe_indexing(X, part), targets[part], _cut(sample_weight, part))
+        # One generator for both: equal seeds would give both parts the same noise.
+        random = None if self.random_state is None else check_random_state(self.random_state)
+        first, (X, targets, weights) = (
+            [
+                None if each is None else _safe_indexing(each, part)
+                for each in (X, targets, sample_weight)
+            ]
             for part in _parts(len(targets))
         )
-        ridge = self._ridge(
-            getattr(self, "ridge_", None), y_bounds=self.y_bounds, random_state=simulated
-        ).fit(*first)
-        classes = _CLASSES if len(targets) * self.epsilon < _MANY else _MORE_CLASSES
-        edges = _STRETCH * _size_of_residuals(ridge) * ndtri(np.arange(1, classes) / classes)
-        X, targets, weights = second
-        codes = _codes(targets - ridge.predict(X), edges)
-        ones = np.ones(classes - 1)
-        spread = self._ridge(None, y_bounds=(-ones, ones), random_state=simulated)
-        spread.fit(X, codes, weights)
-        self.ridge_, self.spread_, self.edges_ = ridge, spread, edges
+        before = getattr(self, "ridge_", None)
+        ridge = self._ridge(before, y_bounds=self.y_bounds, random_state=random).fit(*first)
+        count = _CLASSES if len(y) * self.epsilon < _MANY else _MORE_CLASSES
+        scores = ndtri(np.arange(1, count) / count)
+        classes = ResidualClasses(edges=_STRETCH * _size_of_residuals(ridge) * scores)
+        ones = np.ones(count - 1)
+        spread = self._ridge(None, y_bounds=(-ones, ones), random_state=random)
+        spread.fit(X, classes.codes(targets - ridge.predict(X)), weights)
+        self.ridge_, self.spread_, self.residual_classes_ = ridge, spread, classes
         self._know_columns_of(ridge)
         return self
 
@@ -104,77 +90,52 @@ class PrivateKernelQuantiles(
 
         They never cross. NaN for a row that is not made of numbers.
         """
-        found = self._quantiles(X, _checked_quantiles(self.quantiles))
+        found = self._quantiles(X, _checked(self.quantiles))
         return found[:, 0] if np.ndim(self.quantiles) == 0 else found
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Lower and upper end of where a new target at each row is with this probability.
 
-        From quantile ``(1 - level) / 2`` to ``(1 + level) / 2``. It is as good as the estimate of
-        these: for what the mean may be, see :meth:`PrivateKernelRidge.predict_interval`.
+        From quantile ``(1 - level) / 2`` to ``(1 + level) / 2``, as far as these are known. For
+        what the mean may be, see :meth:`PrivateKernelRidge.predict_interval`.
         """
         level = between("level", level, 0.0, 1.0, open_ends=True)
         found = self._quantiles(X, np.array([0.5 - level / 2, 0.5 + level / 2]))
         return found[:, 0], found[:, 1]
 
     def predict_cdf(self, X: Any, values: Any) -> FloatArray:
-        """The probability that a target is at most each of these public values: one column each."""
-        mean, scores, edges = self._distribution(X)
-        at = np.atleast_1d(np.asarray(values, dtype=np.float64)) - mean
+        """The probability that a target is at most each of these values: one column each."""
+        mean, residuals = self._distributions(X)
+        asked = np.atleast_1d(np.asarray(values, dtype=np.float64))
         bounds = self.ridge_.model_.targets
-        chances = ndtr(_between(at, edges, scores))
-        chances = np.where(
-            at + mean < bounds.low, 0.0, np.where(at + mean >= bounds.high, 1.0, chances)
-        )
-        return np.where(np.isnan(mean), np.nan, chances)
+        chances = np.where(asked < bounds.low, 0.0, residuals.chances(asked - mean))
+        return np.where(np.isnan(mean), np.nan, np.where(asked < bounds.high, chances, 1.0))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The mean over quantiles of ``1 - loss / loss of the constant``, with the pinball loss.
+        """``1 - loss / loss of the best constant`` in pinball loss, the mean over quantiles.
 
         On rows that are not public it is not private.
         """
-        found = self.predict(X).reshape(len(y), -1)
+        asked, found = _checked(self.quantiles), self.predict(X)
         return float(
             np.mean(
                 [
                     d2_pinball_score(y, each, alpha=alpha, sample_weight=sample_weight)
-                    for each, alpha in zip(found.T, _checked_quantiles(self.quantiles), strict=True)
+                    for alpha, each in zip(asked, found.reshape(-1, len(asked)).T, strict=True)
                 ]
             )
         )
 
     def _quantiles(self, X: Any, quantiles: FloatArray) -> FloatArray:
-        mean, scores, edges = self._distribution(X)
-        at = np.broadcast_to(ndtri(quantiles), (len(mean), len(quantiles)))
+        mean, residuals = self._distributions(X)
         bounds = self.ridge_.model_.targets
-        return np.clip(mean + _between(at, scores, edges), bounds.low, bounds.high)
+        return np.clip(mean + residuals.quantiles(quantiles), bounds.low, bounds.high)
 
-    def _distribution(self, X: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The mean at each row, and normal scores ``z`` with ``P(y <= mean + edge) = ndtr(z)``.
-
-        Scores are linear in the edge between edges, which is exact for Gaussian targets, and go
-        on beyond the last as from the middle to it. Sorted probabilities are nearer to those of any
-        distribution than unsorted ones.
-        """
+    def _distributions(self, X: Any) -> tuple[FloatArray, Distributions]:
+        """The mean at each row, and the law of what is added to it."""
         check_is_fitted(self, "spread_")
-        mean = self.ridge_.predict(X)[:, None]
-        edges = self.edges_
-        signs = hadamard(len(edges) + 1, dtype=np.float64)[:, 1:]
-        chances = (1 + self.spread_.predict(X) @ signs.T) / len(signs)
-        below = np.sort(np.cumsum(chances, axis=1)[:, :-1], axis=1)
-        scores = ndtri(np.clip(below, _LEAST, 1 - _LEAST)) + _STEEPER * np.arange(len(edges))
-        middle = len(edges) // 2
-        ends = np.array([edges[0], edges[-1]])
-        outer = scores[:, [0, -1]]
-        slopes = (ends - edges[middle]) / (outer - scores[:, [middle]])
-        far = np.array([-_FAR, _FAR])
-        beyond = ends + slopes * (far - outer)
-        edges = np.tile(edges, (len(mean), 1))
-        return (
-            mean,
-            np.column_stack([np.full(len(mean), -_FAR), scores, np.full(len(mean), _FAR)]),
-            np.column_stack([beyond[:, 0], edges, beyond[:, 1]]),
-        )
+        residuals = self.residual_classes_.distributions(self.spread_.predict(X))
+        return self.ridge_.predict(X)[:, None], residuals
 
     def certificate(
         self, *, declaration: Declaration | None = None, audit: Any = None
@@ -182,7 +143,7 @@ class PrivateKernelQuantiles(
         """The guarantee of the fit, both parts together: no row is in both."""
         check_is_fitted(self, "spread_")
         ridges = self.ridge_, self.spread_
-        parts = [fit_digests(each._engine) for each in ridges]
+        digests = [fit_digests(each._engine) for each in ridges]
         return certify_fit(
             one_account([each.ledger_ for each in ridges]),
             private=all(each._private for each in ridges),
@@ -190,20 +151,18 @@ class PrivateKernelQuantiles(
             declaration=declaration,
             audit=audit,
             digests={
-                "configuration": digest_of(
-                    {"parts": [each["configuration"] for each in parts]}, {}
-                ),
-                "plans": [plan for each in parts for plan in each["plans"]],
+                "configuration": digest_of({"parts": [d["configuration"] for d in digests]}, {}),
+                "plans": [plan for each in digests for plan in each["plans"]],
             },
             earlier_fits=len(self.ridge_.past_events_),
         )
 
 
-def _checked_quantiles(quantiles: Any) -> FloatArray:
+def _checked(quantiles: Any) -> FloatArray:
     """One or several numbers between 0 and 1."""
     listed = [quantiles] if np.ndim(quantiles) == 0 else list(quantiles)
     if not listed:
-        raise ConfigurationError("quantiles must be at least one, got none")
+        raise ConfigurationError("quantiles must be at least one number between 0 and 1, got none")
     return np.array([between("quantiles", each, 0.0, 1.0, open_ends=True) for each in listed])
 
 
@@ -216,30 +175,8 @@ def _parts(rows: int) -> tuple[IntArray, IntArray]:
     return np.sort(order[:first]), np.sort(order[first:])
 
 
-def _cut(weights: Any, part: IntArray) -> Any:
-    return None if weights is None else _safe_indexing(weights, part)
-
-
 def _size_of_residuals(ridge: PrivateKernelRidge) -> float:
     """The standard deviation of the residual of a further row, as far as releases tell."""
-    model = ridge.model_
-    estimate = model.estimates[0]
-    error = float(np.sum(ridge._engine.law.covariance * estimate.covariance))
-    variance = estimate.noise_variance + estimate.tail_variance + error
-    return float(model.targets.half[0]) * sqrt(variance)
-
-
-def _codes(residuals: FloatArray, edges: FloatArray) -> FloatArray:
-    """The row of the Hadamard matrix of each residual's class; NaN where there is none."""
-    signs = hadamard(len(edges) + 1, dtype=np.float64)[:, 1:]
-    codes = signs[np.searchsorted(edges, residuals)]
-    return np.where(np.isfinite(residuals)[:, None], codes, np.nan)
-
-
-def _between(at: FloatArray, knots: FloatArray, values: FloatArray) -> FloatArray:
-    """Linear interpolation, row by row: each row has increasing knots of its own."""
-    last = knots.shape[1] - 1
-    right = np.clip((knots[:, :, None] <= at[:, None, :]).sum(axis=1), 1, last)
-    low, high = (np.take_along_axis(knots, each, axis=1) for each in (right - 1, right))
-    start, end = (np.take_along_axis(values, each, axis=1) for each in (right - 1, right))
-    return np.asarray(start + np.clip((at - low) / (high - low), 0, 1) * (end - start))
+    half, estimate = ridge.model_.targets.half[0], ridge.model_.estimates[0]
+    error = np.sum(ridge._engine.law.covariance * estimate.covariance)
+    return float(half) * sqrt(estimate.noise_variance + estimate.tail_variance + error)
