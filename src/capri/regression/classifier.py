@@ -92,7 +92,8 @@ class PrivateKernelClassifier(
 
     def predict(self, X: Any) -> Any:
         """The most probable class."""
-        return self.classes_[np.nan_to_num(self.predict_proba(X)).argmax(axis=1)]
+        chances = np.nan_to_num(self.predict_proba(X))
+        return self.classes_[chances.argmax(axis=1)]
 
     def _means(self, X: Any) -> tuple[FloatArray, FloatArray]:
         check_is_fitted(self, "ridge_")

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import d2_pinball_score
-from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import FloatArray, IntArray
@@ -28,12 +28,12 @@ from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.parameters import QuantileParameters
 from capri.regression.refits import one_account
 from capri.regression.residual_classes import Distributions, ResidualClasses
-from capri.regression.tables import as_targets
+from capri.regression.tables import as_targets, rows_at
 
 # Share of the rows that fit the mean.
 _FIRST = 0.7
-# Classes of residuals: more where rows times epsilon are at least the second number.
-_CLASSES, _MORE_CLASSES, _MANY = 4, 8, 1e5
+# Classes of residuals.
+_CLASSES = 8
 # Edges are those of classes of equal probability under a Gaussian this much wider than residuals.
 _STRETCH = 1.6
 
@@ -66,21 +66,22 @@ class PrivateKernelQuantiles(
         check_consistent_length(X, targets, sample_weight)
         # One generator for both: equal seeds would give both parts the same noise.
         random = None if self.random_state is None else check_random_state(self.random_state)
-        first, (X, targets, weights) = (
-            [
-                None if each is None else _safe_indexing(each, part)
-                for each in (X, targets, sample_weight)
-            ]
-            for part in _parts(len(targets))
-        )
+        first, second = _parts(len(targets))
         before = getattr(self, "ridge_", None)
-        ridge = self._ridge(before, y_bounds=self.y_bounds, random_state=random).fit(*first)
-        count = _CLASSES if len(y) * self.epsilon < _MANY else _MORE_CLASSES
-        scores = ndtri(np.arange(1, count) / count)
+        ridge = self._ridge(before, y_bounds=self.y_bounds, random_state=random)
+        ridge.fit(rows_at(X, "X", first), targets[first], _weights_at(sample_weight, first))
+        X, targets = rows_at(X, "X", second), targets[second]
+        scores = ndtri(np.arange(1, _CLASSES) / _CLASSES)
         classes = ResidualClasses(edges=_STRETCH * _size_of_residuals(ridge) * scores)
-        ones = np.ones(count - 1)
-        spread = self._ridge(None, y_bounds=(-ones, ones), random_state=random)
-        spread.fit(X, classes.codes(targets - ridge.predict(X)), weights)
+        codes = classes.codes(targets - ridge.predict(X))
+        # One stage: codes stay as large as they are, however well their means are known.
+        spread = self._ridge(
+            None,
+            y_bounds=(-np.ones(len(scores)), np.ones(len(scores))),
+            random_state=random,
+            stream_rows=len(targets),
+        )
+        spread.partial_fit(X, codes, _weights_at(sample_weight, second)).release()
         self.ridge_, self.spread_, self.residual_classes_ = ridge, spread, classes
         self._know_columns_of(ridge)
         return self
@@ -173,6 +174,10 @@ def _parts(rows: int) -> tuple[IntArray, IntArray]:
     order = np.random.default_rng(rows).permutation(rows)
     first = min(max(1, round(_FIRST * rows)), rows - 1)
     return np.sort(order[:first]), np.sort(order[first:])
+
+
+def _weights_at(weights: Any, part: IntArray) -> Any:
+    return None if weights is None else rows_at(weights, "sample_weight", part)
 
 
 def _size_of_residuals(ridge: PrivateKernelRidge) -> float:

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
-from capri.arrays import BoolArray, FloatArray
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import number_of
 from capri.errors import DataError
 from capri.schema import Schema
@@ -50,6 +51,15 @@ def checked_block(X: Any, y: Any, schema: Schema | None = None) -> tuple[FloatAr
     features, targets = encoded(X, schema, fewest=0), as_targets(y)
     check_consistent_length(features, targets)
     return features, targets.reshape(len(features), -1)
+
+
+def rows_at(table: Any, name: str, places: IntArray) -> Any:
+    """Some rows of a table, which stays of its kind, for whoever checks it later."""
+    if issparse(table):
+        return _as_numbers(table, name)  # refuses
+    if hasattr(table, "column_names") and hasattr(table, "to_pandas"):  # Arrow
+        table = frame_of(table)
+    return _safe_indexing(table if hasattr(table, "__getitem__") else np.asarray(table), places)
 
 
 def finite_rows(*tables: FloatArray) -> BoolArray:
