@@ -1,5 +1,8 @@
 """scikit-learn's own suite, but for what privacy forbids."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -31,7 +34,7 @@ TARGETS = {
 def test_check_estimator_passes_but_for_what_privacy_forbids(
     estimator: Any, forbidden: dict[str, str]
 ) -> None:
-    """Scikit-learn itself skips one more check without an optional package."""
+    """Scikit-learn itself skips one more check: see the next test."""
     results = check_estimator(
         estimator, expected_failed_checks=forbidden, on_fail=None, on_skip=None
     )
@@ -41,3 +44,25 @@ def test_check_estimator_passes_but_for_what_privacy_forbids(
     assert skipped <= {"check_array_api_input"}
     assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(forbidden)
     assert sum(r["status"] == "passed" for r in results) >= 50
+
+
+@pytest.mark.slow
+def test_array_api_inputs_change_nothing() -> None:
+    """The one check that scikit-learn skips unless the process was started for it."""
+    program = """
+import warnings
+
+from sklearn.utils.estimator_checks import check_array_api_input
+
+import capri
+
+warnings.simplefilter("ignore")
+for estimator in (
+    capri.PrivateKernelRidge(),
+    capri.PrivateKernelClassifier(),
+    capri.PrivateKernelQuantiles(0.5),
+):
+    check_array_api_input(type(estimator).__name__, estimator, array_namespace="numpy")
+"""
+    environment = os.environ | {"SCIPY_ARRAY_API": "1"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)

@@ -25,17 +25,18 @@ from capri.privacy.certificate.digests import digest_of
 from capri.regression.by_ridge import ByRidge, one_per_row
 from capri.regression.digests import fit_digests
 from capri.regression.estimator import PrivateKernelRidge
+from capri.regression.options import checked
 from capri.regression.parameters import QuantileParameters
 from capri.regression.refits import one_account
 from capri.regression.residual_classes import Distributions, ResidualClasses
-from capri.regression.tables import as_targets, rows_at
+from capri.regression.tables import as_targets, as_weights, encoded, rows_at
 
 # Share of the rows that fit the mean.
 _FIRST = 0.7
 # Classes of residuals.
 _CLASSES = 8
 # Edges are those of classes of equal probability under a Gaussian this much wider than residuals.
-_STRETCH = 1.6
+_STRETCH = 1.3
 
 
 class PrivateKernelQuantiles(
@@ -63,17 +64,24 @@ class PrivateKernelQuantiles(
         """Fit on an array or a data frame, with one number per row."""
         _checked(self.quantiles)
         targets = one_per_row(y, "number", as_targets)
-        check_consistent_length(X, targets, sample_weight)
         # One generator for both: equal seeds would give both parts the same noise.
         random = None if self.random_state is None else check_random_state(self.random_state)
-        first, second = _parts(len(targets))
         before = getattr(self, "ridge_", None)
         ridge = self._ridge(before, y_bounds=self.y_bounds, random_state=random)
-        ridge.fit(rows_at(X, "X", first), targets[first], _weights_at(sample_weight, first))
+        # All rows are checked before any is released.
+        options = checked(ridge)
+        check_consistent_length(encoded(X, options.schema, self), targets)
+        weights = np.ones(len(targets))
+        if sample_weight is not None:
+            weights = as_weights(sample_weight, options.weight_bound, len(targets))[:, 0]
+        weights = weights * options.weight_bound
+        first, second = _parts(len(targets))
+        ridge.fit(rows_at(X, "X", first), targets[first], weights[first])
         X, targets = rows_at(X, "X", second), targets[second]
         scores = ndtri(np.arange(1, _CLASSES) / _CLASSES)
         classes = ResidualClasses(edges=_STRETCH * _size_of_residuals(ridge) * scores)
-        codes = classes.codes(targets - ridge.predict(X))
+        with np.errstate(all="ignore"):  # a warning would tell of the row that overflows
+            codes = classes.codes(targets - ridge.predict(X))
         # One stage: codes stay as large as they are, however well their means are known.
         spread = self._ridge(
             None,
@@ -81,7 +89,7 @@ class PrivateKernelQuantiles(
             random_state=random,
             stream_rows=len(targets),
         )
-        spread.partial_fit(X, codes, _weights_at(sample_weight, second)).release()
+        spread.partial_fit(X, codes, weights[second]).release()
         self.ridge_, self.spread_, self.residual_classes_ = ridge, spread, classes
         self._know_columns_of(ridge)
         return self
@@ -174,10 +182,6 @@ def _parts(rows: int) -> tuple[IntArray, IntArray]:
     order = np.random.default_rng(rows).permutation(rows)
     first = min(max(1, round(_FIRST * rows)), rows - 1)
     return np.sort(order[:first]), np.sort(order[first:])
-
-
-def _weights_at(weights: Any, part: IntArray) -> Any:
-    return None if weights is None else rows_at(weights, "sample_weight", part)
 
 
 def _size_of_residuals(ridge: PrivateKernelRidge) -> float:
