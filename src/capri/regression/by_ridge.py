@@ -2,12 +2,13 @@
 
 import warnings
 from collections.abc import Callable
-from copy import copy
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
+from capri.arrays import FloatArray
 from capri.errors import DataError
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.parameters import SharedParameters
@@ -16,12 +17,22 @@ from capri.regression.parameters import SharedParameters
 class ByRidge(SharedParameters):
     """An estimator whose secrets all go through a :class:`PrivateKernelRidge` of its own."""
 
-    def _ridge(self, before: PrivateKernelRidge | None, **more: Any) -> PrivateKernelRidge:
-        """One with the shared parameters; what it was ``before`` counts among its earlier fits."""
+    def _ridge(self, **more: Any) -> PrivateKernelRidge:
+        """One with the shared parameters, and more."""
         shared = {each.name: getattr(self, each.name) for each in fields(SharedParameters)}
-        ridge = PrivateKernelRidge() if before is None else copy(before)
-        ridge.set_params(**shared | more)
-        return ridge
+        return PrivateKernelRidge(**shared | more)
+
+    def _told_in_one_stage(
+        self, X: Any, codes: FloatArray, weights: Any, *, lowest: float, **more: Any
+    ) -> PrivateKernelRidge:
+        """The means of codes, each 1 or ``lowest``, by a single release.
+
+        Codes stay as large as they are however well their means are known. Later stages are there
+        to encode smaller residuals with less noise: here they would only split the rows.
+        """
+        ones = np.ones(codes.shape[1])
+        ridge = self._ridge(y_bounds=(lowest * ones, ones), stream_rows=len(codes), **more)
+        return ridge.partial_fit(X, codes, weights).release()
 
     def _know_columns_of(self, ridge: PrivateKernelRidge) -> None:
         """Number and names of the columns, as scikit-learn asks for them."""

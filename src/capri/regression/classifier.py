@@ -25,6 +25,7 @@ from capri.privacy.certificate import Certificate, Declaration
 from capri.regression.by_ridge import ByRidge, one_per_row
 from capri.regression.options import warn_of_leak
 from capri.regression.parameters import ClassifierParameters
+from capri.regression.refits import earlier_events
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
@@ -69,11 +70,9 @@ class PrivateKernelClassifier(
             raise ConfigurationError("classes must be at least one, each once")
         # Two classes need one target: the other is what is left.
         wanted = classes[1:] if len(classes) == 2 else classes
-        ridge = self._ridge(
-            getattr(self, "ridge_", None),
-            y_bounds=(np.zeros(len(wanted)), np.ones(len(wanted))),
-        )
-        ridge.fit(X, _indicators(labels, classes)[:, -len(wanted) :], sample_weight)
+        codes = _indicators(labels, classes)[:, -len(wanted) :]
+        ridge = self._told_in_one_stage(X, codes, sample_weight, lowest=0.0)
+        ridge.past_events_ = earlier_events(getattr(self, "ridge_", None), ridge)
         self.ridge_, self.classes_ = ridge, classes
         self._know_columns_of(ridge)
         self._from_data = self.classes is None

@@ -27,7 +27,7 @@ from capri.regression.digests import fit_digests
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.options import checked
 from capri.regression.parameters import QuantileParameters
-from capri.regression.refits import one_account
+from capri.regression.refits import earlier_events, one_account
 from capri.regression.residual_classes import Distributions, ResidualClasses
 from capri.regression.tables import as_targets, as_weights, encoded, rows_at
 
@@ -66,8 +66,7 @@ class PrivateKernelQuantiles(
         targets = one_per_row(y, "number", as_targets)
         # One generator for both: equal seeds would give both parts the same noise.
         random = None if self.random_state is None else check_random_state(self.random_state)
-        before = getattr(self, "ridge_", None)
-        ridge = self._ridge(before, y_bounds=self.y_bounds, random_state=random)
+        ridge = self._ridge(y_bounds=self.y_bounds, random_state=random)
         # All rows are checked before any is released.
         options = checked(ridge)
         check_consistent_length(encoded(X, options.schema, self), targets)
@@ -77,19 +76,15 @@ class PrivateKernelQuantiles(
         weights = weights * options.weight_bound
         first, second = _parts(len(targets))
         ridge.fit(rows_at(X, "X", first), targets[first], weights[first])
+        ridge.past_events_ = earlier_events(getattr(self, "ridge_", None), ridge)
         X, targets = rows_at(X, "X", second), targets[second]
         scores = ndtri(np.arange(1, _CLASSES) / _CLASSES)
         classes = ResidualClasses(edges=_STRETCH * _size_of_residuals(ridge) * scores)
         with np.errstate(all="ignore"):  # a warning would tell of the row that overflows
             codes = classes.codes(targets - ridge.predict(X))
-        # One stage: codes stay as large as they are, however well their means are known.
-        spread = self._ridge(
-            None,
-            y_bounds=(-np.ones(len(scores)), np.ones(len(scores))),
-            random_state=random,
-            stream_rows=len(targets),
+        spread = self._told_in_one_stage(
+            X, codes, weights[second], lowest=-1.0, random_state=random
         )
-        spread.partial_fit(X, codes, weights[second]).release()
         self.ridge_, self.spread_, self.residual_classes_ = ridge, spread, classes
         self._know_columns_of(ridge)
         return self
