@@ -65,7 +65,7 @@ def test_a_fit_reads_every_row_in_exactly_one_released_stage(
 def test_a_bad_row_adds_nothing_and_moves_nobody(bad: float) -> None:
     """In a later stage too, where a baseline is subtracted: all other rows as they were."""
     generator = np.random.default_rng(0)
-    X, y = generator.random((3_000, 2)), generator.random((3_000, 2))
+    X, y = generator.random((3_000, 2)), generator.uniform(0.3, 0.7, (3_000, 2))
     ridge = capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=([0, 0], [1, 1])).fit(X, y)
     plan = ridge._engine.plan(EVERYONE, len(X))
     assert plan.baseline.any()

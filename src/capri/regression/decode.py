@@ -170,7 +170,6 @@ class Estimate:
     prior: float
     noise_variance: float
     weights: FloatArray | None = None  # log weights of the candidates of the prior
-    tail_variance: float = 0.0  # of what later residuals exceed their reach by
     central: FloatArray | None = None  # covariance under the mean log weights, for planning
     misfit: float = 1.0  # residual chi-square of the releases over its expectation, at least 1
 

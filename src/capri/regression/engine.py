@@ -75,7 +75,7 @@ class Setting:
 
 def tells_tails(reach: FloatArray) -> bool:
     """What exceeds the reach is told by a tail, unless nothing can exceed it."""
-    return bool((reach < 1).all())
+    return bool((reach < 1).any())
 
 
 def _planned(estimate: Estimate) -> FloatArray:
@@ -96,9 +96,15 @@ class Engine:
         self._base: Law | None = None
         self._salt = salt
         self._shape: Shape | None = None
+        self._baseline = self._nothing()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update({"law": state["setting"].law, "_seen": [], "_base": None, **state})
+        added = {"law": state["setting"].law, "_seen": [], "_base": None}
+        vars(self).update({**added, **state})
+        vars(self).setdefault("_baseline", self._nothing())
+
+    def _nothing(self) -> FloatArray:
+        return np.zeros((self.setting.basis.rank, self.setting.outputs))
 
     def lots(self) -> list[Lot]:
         """Which rows each stage takes."""
@@ -112,13 +118,14 @@ class Engine:
         """Plan the next stage from the releases so far; ``noise`` as in ``Options.engine``."""
         setting = self.setting
         with one_blas_thread():
-            reach = self._reach()
-            shape = (
-                self._identity()
-                if setting.budget is None
-                else self._whitened(rows, reach, setting.unit_noise if noise is None else noise)
-            )
-        self._shape = shape
+            reach, loudness = self._reach()
+            noise = loudness * (setting.unit_noise if noise is None else noise)
+            exact = setting.budget is None
+            shape = self._identity() if exact else self._whitened(rows, noise)
+        self._shape, self._baseline = shape, self._nothing()
+        for output, estimate in enumerate(self.estimates):
+            if reach[output] < 1:  # whole targets stay within a reach of 1
+                self._baseline[:, output] = estimate.mean
         # The ridge is in the whitening already; features ask for one to state their width.
         features = LowRankFeatures(setting.basis, shape.whitening, 1.0)
         return StagePlan(
@@ -129,38 +136,32 @@ class Engine:
             clip_norm=shape.clip_norm,
             box=setting.box,
             targets=setting.targets,
-            baseline=setting.basis.transform @ self._baseline(),
+            baseline=setting.basis.transform @ self._baseline,
             reach=reach,
             grid=setting.grid(rows, tails=tells_tails(reach)),
         )
 
-    def _baseline(self) -> FloatArray:
-        """The coefficients that residuals are residuals of."""
-        if not self.estimates:
-            return np.zeros((self.setting.basis.rank, self.setting.outputs))
-        return np.stack([estimate.mean for estimate in self.estimates], axis=1)
+    def _reach(self) -> tuple[FloatArray, float]:
+        """How large residuals may be, one for each output, and the noise of the loudest."""
+        outputs = self.setting.outputs
+        if not self.estimates or self.setting.budget is None:
+            return np.ones(outputs), 1.0
+        found = [
+            next_reach(
+                float(np.sum(self.law.covariance * _planned(each))),
+                each.noise_variance,
+            )
+            for each in self.estimates
+        ]
+        return np.array([reach for reach, _ in found]), max(loudness for _, loudness in found)
 
-    def _reach(self) -> FloatArray:
-        """How large residuals may be, one for each output."""
-        if not self.estimates:
-            return np.ones(self.setting.outputs)
-        law = self.law.covariance
-        return np.array(
-            [
-                next_reach(
-                    float(np.sum(law * _planned(estimate))),
-                    estimate.noise_variance + estimate.tail_variance,
-                )
-                for estimate in self.estimates
-            ]
-        )
-
-    def _whitened(self, rows: int, reach: FloatArray, noise: float) -> Shape:
+    def _whitened(self, rows: int, noise: float) -> Shape:
         """The shape for the output that knows least."""
         setting = self.setting
         if self.estimates:
             worst = max(self.estimates, key=lambda estimate: float(np.trace(estimate.covariance)))
-            root, noise_variance = matrix_root(_planned(worst)), worst.noise_variance
+            root = matrix_root(_planned(worst))
+            noise_variance = worst.noise_variance
         else:
             root = matrix_root(setting.prior.covariance(setting.prior.expected))
             noise_variance = SIGNAL
@@ -169,7 +170,7 @@ class Engine:
             root,
             rows=max(rows, 1),
             noise_variance=max(noise_variance, 1e-6),
-            noise=noise * float(reach.max()),
+            noise=noise,
         )
 
     def _identity(self) -> Shape:
@@ -253,7 +254,7 @@ class Engine:
                 result,
                 expected=expected,
                 weight=weight,
-                baseline=self._baseline(),
+                baseline=self._baseline,
                 constant=self._constant() if result.measured else None,
             )
             self.readings.append(reading)

@@ -2,15 +2,15 @@
 
 A stage tells, for each output,
 
-    g = M b + noise,     b = A^-1 (theta - baseline - tail),
+    g = M b + noise,     b = A^-1 (theta - baseline),
 
 with ``M`` the covariance it released and noise of covariance
 
-    R = sigma^2 I + diag(V E[b^2]) + s^2 M + M A^-1 C A^-T M:
+    R = sigma^2 I + diag(V E[b^2]) + s^2 M:
 
-privacy noise on the vector, what the noise ``V`` on ``M`` does to it, noise in y, and what is not
-known of the tail. The tail is the mean of what residuals exceed the reach of the stage by, a
-function with mean and covariance ``C`` of its own, from the moments that the stage told of it.
+privacy noise on the vector, what the noise ``V`` on ``M`` does to it, and noise in y. A stage that
+tells tails has two such vectors, of ``slope b - h`` and of ``(1 - slope) b + h``, with noise in y
+that is correlated and a skew ``h`` that is not known (:mod:`capri.regression.tails`).
 Post-processing of what left the gate.
 """
 
@@ -19,21 +19,18 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import block_diag, cho_factor, cho_solve
 
 from capri.arrays import FloatArray
 from capri.regression.decode import Estimate, Reading
 from capri.regression.priors import FunctionPrior
+from capri.regression.tails import Tail, read_tail
 
 _ROUNDS = 4
 # Targets are thought to vary by this much at least.
 _LEAST_SPREAD = 1e-3
 # Standard deviations of its own noise that are added to a measured variance.
 _CAUTION = 2.0
-# A tail function is expected to have this share of the mean square of all tails: most are noise.
-_TAIL_SHARE = 0.05
-# Scales of the prior of a tail, relative to the expected one, among which the evidence chooses.
-_TAIL_SCALES = 4.0 ** np.arange(-6, 4)
 # Information, in prior variances, from which on a coordinate of a release tests the fit.
 _INFORMATIVE = 1.0
 
@@ -50,34 +47,46 @@ class _Told:
     def of(
         cls,
         reading: Reading,
-        vector: FloatArray,
-        shift: FloatArray,
-        *,
-        privacy: float,
+        output: int,
+        tail: Tail | None,
         noise_variance: float,
         guess: tuple[FloatArray, FloatArray],
-        doubt: FloatArray | None = None,
     ) -> "_Told":
-        """``shift`` is what is subtracted from theta, ``doubt`` its covariance."""
-        design = reading.design()
+        """``guess`` is what is thought of theta so far."""
+        vector, baseline = reading.result.vector[:, output], reading.baseline[:, output]
         if reading.exact:  # no noise to hide: M is inverted in its eigenvectors
             root = np.sqrt(reading.values / noise_variance)
             frame = reading.vectors.T @ reading.unwhiten
             keep = np.divide(1, reading.values, out=np.zeros_like(root), where=reading.values > 0)
             whole = root[:, None] * frame
-            observed = root * keep * (reading.vectors.T @ vector) + whole @ shift
+            observed = root * keep * (reading.vectors.T @ vector) + whole @ baseline
             return cls(design=whole, observed=observed, sampling=np.eye(len(root)))
-        sampling = noise_variance * reading.covariance
-        total = sampling + reading.doubt(guess[0] - shift, guess[1])
-        total[np.diag_indices_from(total)] += privacy
-        if doubt is not None:
-            total = total + design @ doubt @ design.T
-        lower = np.linalg.cholesky(total)
-        inverse = np.linalg.inv(lower)
+        design, matrix = reading.design(), reading.covariance
+        change, spread = guess[0] - baseline, guess[1]
+        privacy = float(reading.result.noise[1][output]) ** 2
+        if tail is None:
+            sampling = noise_variance * matrix
+            total = sampling + reading.doubt(change, spread)
+            total[np.diag_indices_from(total)] += privacy
+        else:
+            # T and U one below the other, their noise in y correlated.
+            slopes = tail.slope, 1 - tail.slope
+            sampling = np.asarray(np.kron(tail.scatter(noise_variance), matrix), np.float64)
+            near = reading.doubt(slopes[0] * change - tail.skew, slopes[0] ** 2 * spread)
+            far = reading.doubt(slopes[1] * change + tail.skew, slopes[1] ** 2 * spread)
+            total = sampling + block_diag(near, far)
+            skew = np.vstack([-design, design])
+            total += skew @ tail.doubt @ skew.T
+            far_privacy = float(reading.result.tail_noise[1][output]) ** 2
+            total[np.diag_indices_from(total)] += np.repeat([privacy, far_privacy], len(matrix))
+            assert reading.result.tail_vector is not None
+            vector = np.concatenate([vector, reading.result.tail_vector[:, output]])
+            design = np.vstack([slope * design for slope in slopes])
+        inverse = np.linalg.inv(np.linalg.cholesky(total))
         whole = inverse @ design
         return cls(
             design=whole,
-            observed=inverse @ vector + whole @ shift,
+            observed=inverse @ vector + whole @ baseline,
             sampling=inverse @ sampling @ inverse.T,
         )
 
@@ -98,16 +107,19 @@ def decode(
     start = prior.covariance(prior.expected)
     guess = np.zeros(prior.rank), start
     weights, noise_variance = prior.expected, ceiling
-    tails = [_tail(reading, output, start) for reading in readings]
     most = _spread_of_targets(readings[0], output)
     estimate: Estimate | None = None
+    tails: list[Tail | None] = []
+    share = 1.0
     for number in range(_ROUNDS + 1):
         if estimate is not None:
             found = _residual_variance(last, output, estimate, tails[-1])
-            noise_variance = float(np.clip(found, 1e-8 * ceiling, ceiling))
+            noise_variance = float(np.clip(found, 1e-8 * ceiling, ceiling)) / share
             guess = estimate.mean, estimate.covariance
+        tails = [read_tail(reading, output, start, guess) for reading in readings]
+        share = 1.0 if tails[-1] is None else tails[-1].share
         told = [
-            _told(reading, output, tail, noise_variance, guess)
+            _Told.of(reading, output, tail, noise_variance, guess)
             for reading, tail in zip(readings, tails, strict=True)
         ]
         information = sum((each.design.T @ each.design for each in told), np.zeros_like(start))
@@ -124,7 +136,7 @@ def decode(
         chances = prior.plausible(information, vector, weights, most)
         estimate = _mixed(told, information, vector, prior, chances, noise_variance)
         estimate = _with_misfit(estimate, told, start)
-    return estimate if tails[-1] is None else replace(estimate, tail_variance=tails[-1].variance)
+    return estimate
 
 
 def _spread_of_targets(reading: Reading, output: int) -> float | None:
@@ -182,25 +194,6 @@ def _mixed(
     )
 
 
-def _told(
-    reading: Reading,
-    output: int,
-    tail: "_Tail | None",
-    noise_variance: float,
-    guess: tuple[FloatArray, FloatArray],
-) -> _Told:
-    shift = reading.baseline[:, output]
-    return _Told.of(
-        reading,
-        reading.result.vector[:, output],
-        shift if tail is None else shift + tail.mean,
-        privacy=float(reading.result.noise[1][output]) ** 2,
-        noise_variance=noise_variance,
-        guess=guess,
-        doubt=None if tail is None else tail.covariance,
-    )
-
-
 def _posterior(
     told: Sequence[_Told],
     information: FloatArray,
@@ -239,7 +232,7 @@ def _with_misfit(estimate: Estimate, told: Sequence[_Told], prior: FloatArray) -
     lower = np.linalg.cholesky(prior)
     statistic, expected = 0.0, 0.0
     for each in told:
-        left, values, _ = np.linalg.svd(each.design @ lower)
+        left, values, _ = np.linalg.svd(each.design @ lower, full_matrices=False)
         left = left[:, values**2 > _INFORMATIVE]
         seen = left.T @ each.design
         residual = left.T @ each.observed - seen @ estimate.mean
@@ -256,57 +249,8 @@ def _with_misfit(estimate: Estimate, told: Sequence[_Told], prior: FloatArray) -
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Tail:
-    """The function by which the mean of residuals exceeds what the target of a stage tells."""
-
-    mean: FloatArray
-    covariance: FloatArray
-    variance: float  # of a tail
-
-
-def _tail(reading: Reading, output: int, prior: FloatArray) -> _Tail | None:
-    """From ``sum w^2 psi u`` and ``sum w^2 u^2``, with the scale of the prior by evidence."""
-    result = reading.result
-    if result.tail_vector is None or result.tail_squares is None:
-        return None
-    noise = result.tail_noise
-    measured = float(result.tail_squares[output]) / reading.rows
-    doubt = float(noise[2][output]) / reading.rows
-    variance = max(measured, 0.0) + doubt
-    shape = prior * (_TAIL_SHARE * variance / float(np.trace(prior)))
-    rank = len(prior)
-    told = _Told.of(
-        reading,
-        result.tail_vector[:, output],
-        np.zeros(rank),
-        privacy=float(noise[1][output]) ** 2,
-        noise_variance=variance,
-        guess=(np.zeros(rank), shape),
-    )
-    lower = np.linalg.cholesky(shape)
-    values, vectors = np.linalg.eigh(lower.T @ (told.design.T @ told.design) @ lower)
-    values = np.maximum(values, 0.0)
-    axes = lower @ vectors
-    squares = (axes.T @ (told.design.T @ told.observed)) ** 2
-    scales = _TAIL_SCALES[:, None]
-    evidence = 0.5 * (scales * squares / (1 + scales * values) - np.log1p(scales * values)).sum(1)
-    chances = np.exp(evidence - evidence.max())
-    chances /= chances.sum()
-    # All scales by their evidence: a tail that might be there is part of the width.
-    shrinks = scales / (1 + scales * values)
-    vector = axes.T @ (told.design.T @ told.observed)
-    means = shrinks * vector
-    mean = chances @ means
-    spread = (means - mean) * np.sqrt(chances)[:, None]
-    covariance = np.diag(chances @ shrinks) + spread.T @ spread
-    return _Tail(
-        mean=axes @ mean, covariance=axes @ covariance @ axes.T, variance=max(measured - doubt, 0.0)
-    )
-
-
 def _residual_variance(
-    reading: Reading, output: int, estimate: Estimate, tail: _Tail | None
+    reading: Reading, output: int, estimate: Estimate, tail: Tail | None
 ) -> float:
     """Mean squared residual of a stage, corrected for what the estimate took from its own noise.
 
@@ -317,16 +261,18 @@ def _residual_variance(
     baseline)`` and ``Q = A^-1 P A^-T``.
     """
     change = estimate.mean - reading.baseline[:, output]
+    slope = 1.0
     if tail is not None:
-        change = change - tail.mean
+        slope, change = tail.slope, tail.slope * change - tail.skew
     b = reading.unwhiten @ change
     vector = reading.result.vector[:, output]
     matrix = reading.covariance
     rss = float(reading.result.squares[output]) - 2 * b @ vector + b @ matrix @ b
-    posterior = reading.unwhiten @ estimate.covariance @ reading.unwhiten.T
+    posterior = slope**2 * (reading.unwhiten @ estimate.covariance @ reading.unwhiten.T)
     on_entry, on_vector, on_square = reading.result.noise
     noise = float(on_vector[output]) ** 2 + reading.uncertain(change, estimate.covariance)
-    total = np.diag(noise) + estimate.noise_variance * matrix
+    near = estimate.noise_variance * (1.0 if tail is None else tail.share)
+    total = np.diag(noise) + near * matrix
     total[np.diag_indices_from(total)] += 1e-12 * float(np.trace(total)) / len(total)
     image = posterior @ matrix
     taken = 2 * float(np.trace(image))

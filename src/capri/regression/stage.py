@@ -7,6 +7,7 @@ with them the noise.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from capri.regression.whole_product import WholeProduct
 MARGIN = 10.0
 # The largest residual there is, in scaled targets: from one end of the range to the other; and the
 # largest that a tail tells, in reaches: less noise than for the whole range.
-_WHOLE, _FARTHEST = 2.0, 4.0
+_WHOLE, _FARTHEST = 2.0, 6.0
 # Features may be rounded this many units of their grid before they come to it.
 _UNITS = 4.0
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -183,14 +184,9 @@ class StagePlan:
         return psi, target * weight
 
     def _with_tails(self, residual: FloatArray) -> FloatArray:
-        """``t`` and ``u`` of each output: ``reach cos(a) + tail sin(a) = |r|`` beyond the reach."""
-        size = np.minimum(np.abs(residual), self.farthest)
-        angle = np.arccos(self.reach / self.farthest) - np.arccos(size / self.farthest)
-        beyond = size > self.reach
-        target = np.where(beyond, np.cos(angle), size / self.reach)
-        tail = np.where(beyond, np.sin(angle), 0.0)
-        pairs = np.concatenate([target, tail], axis=1)
-        return np.asarray(pairs * np.tile(np.sign(residual), 2))
+        """``t`` and ``u`` of each output."""
+        pairs = turned(np.abs(residual), self.reach, self.farthest)
+        return np.asarray(np.concatenate(pairs, axis=1) * np.tile(np.sign(residual), 2))
 
     def total(self, X: FloatArray, y: FloatArray, start: int) -> IntArray:
         """Sum over those of these rows that belong to the stage; ``start`` numbers the first."""
@@ -200,6 +196,17 @@ class StagePlan:
             rows = chosen[first : first + BLOCK_ROWS]
             total += self.grid.total(*self.contributions(X[rows], y[rows]))
         return total
+
+
+def turned(size: FloatArray, reach: Any, farthest: Any) -> tuple[FloatArray, FloatArray]:
+    """``t`` and ``u`` of residuals: ``reach cos(a) + tail sin(a) = size`` beyond the reach."""
+    size = np.minimum(size, farthest)
+    angle = np.arccos(reach / farthest) - np.arccos(size / farthest)
+    beyond = size > reach
+    return (
+        np.asarray(np.where(beyond, np.cos(angle), size / reach)),
+        np.asarray(np.where(beyond, np.sin(angle), 0.0)),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -212,6 +219,7 @@ class StageResult:
     squares: FloatArray  # sum w^2 t^2, in scaled targets, noisy; one per output
     tail_vector: FloatArray | None = None  # sum w^2 psi u, likewise, where tails are told
     tail_squares: FloatArray | None = None
+    tail_products: FloatArray | None = None  # sum w^2 t u, likewise
     measured: bool = True  # whether the covariance was released, or is only the expected one
 
     @classmethod
@@ -219,6 +227,7 @@ class StageResult:
         """Undo the scaling of the rows."""
         rank, outputs, unit = plan.grid.features, plan.grid.targets, plan.unit
         vectors, squares = moments[:rank, rank:], np.diag(moments)[rank:]
+        products = np.diag(moments, outputs)[rank:]
         tails = plan.grid.tails
         return cls(
             plan=plan,
@@ -227,6 +236,7 @@ class StageResult:
             squares=squares[:outputs] * unit**2,
             tail_vector=vectors[:, outputs:] * (plan.clip_norm * plan.tail_unit) if tails else None,
             tail_squares=squares[outputs:] * plan.tail_unit**2 if tails else None,
+            tail_products=products * unit * plan.tail_unit if tails else None,
         )
 
     @property
