@@ -68,8 +68,7 @@ def around_the_mean(X: np.ndarray, y: np.ndarray, test: np.ndarray, seed: int) -
         epsilon=EPSILON, X_bounds=(0, 1), y_bounds=BOUNDS, random_state=seed
     ).fit(X, y)
     (estimate,) = ridge.model_.estimates
-    variance = estimate.noise_variance + estimate.tail_variance
-    size = float(ridge.model_.targets.half[0]) * np.sqrt(variance)
+    size = float(ridge.model_.targets.half[0]) * np.sqrt(estimate.noise_variance)
     return np.clip(ridge.predict(test)[:, None] + size * ndtri(QUANTILES), *BOUNDS)
 
 

@@ -183,4 +183,4 @@ def _size_of_residuals(ridge: PrivateKernelRidge) -> float:
     """The standard deviation of the residual of a further row, as far as releases tell."""
     half, estimate = ridge.model_.targets.half[0], ridge.model_.estimates[0]
     error = np.sum(ridge._engine.law.covariance * estimate.covariance)
-    return float(half) * sqrt(estimate.noise_variance + estimate.tail_variance + error)
+    return float(half) * sqrt(estimate.noise_variance + error)
