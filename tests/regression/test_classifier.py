@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capri import ConfigurationError, PrivacyLeakWarning, PrivateKernelClassifier
+from capri import (
+    ConfigurationError,
+    PrivacyLeakWarning,
+    PrivateKernelClassifier,
+    PrivateKernelRidge,
+)
 from capri.errors import DataError
 from capri.regression.classifier import _mean_of_clipped
 
@@ -110,7 +115,12 @@ def test_probabilities_of_even_classes_are_not_stretched() -> None:
     X = generator.random((20_000, 2))
     chances = 0.5 + 0.4 * np.sin(4 * X[:, 0] + 2 * X[:, 1])
     y = (generator.random(len(X)) < chances).astype(int)
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(0, 1), epsilon=4.0, random_state=0).fit(
+        X, y
+    )
+    assert len(ridge.stages_) > 1
     model = PrivateKernelClassifier([0, 1], X_bounds=(0, 1), epsilon=4.0, random_state=0)
-    found = model.fit(X, y).predict_proba(X[:2_000])[:, 1]
-    assert len(model.ridge_._engine.readings) > 1
-    assert abs(np.polyfit(chances[:2_000], found, 1)[0] - 1) < 0.05
+    model.fit(X, y)
+    assert len(model.ridge_.stages_) == 1  # classes have no smaller residuals
+    for found in (ridge.predict(X[:2_000]), model.predict_proba(X[:2_000])[:, 1]):
+        assert abs(np.polyfit(chances[:2_000], found, 1)[0] - 1) < 0.05
