@@ -16,10 +16,11 @@ Post-processing of what left the gate.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
-from scipy.linalg import block_diag, cho_factor, cho_solve
+from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
 
 from capri.arrays import FloatArray
 from capri.regression.decode import Estimate, Reading
@@ -41,7 +42,13 @@ class _Told:
 
     design: FloatArray
     observed: FloatArray
-    sampling: FloatArray  # covariance of ``y`` that is noise in y
+    lower: FloatArray  # root of the covariance of the release, by whose inverse it was whitened
+    sampling: FloatArray  # the part of that covariance that is noise in y
+
+    def sampled(self) -> FloatArray:
+        """``H^T S H``, ``S`` the covariance of ``y`` that is noise in y."""
+        turned = solve_triangular(self.lower, self.design, lower=True, trans=1)
+        return np.asarray(turned.T @ self.sampling @ turned)
 
     @classmethod
     def of(
@@ -60,7 +67,8 @@ class _Told:
             keep = np.divide(1, reading.values, out=np.zeros_like(root), where=reading.values > 0)
             whole = root[:, None] * frame
             observed = root * keep * (reading.vectors.T @ vector) + whole @ baseline
-            return cls(design=whole, observed=observed, sampling=np.eye(len(root)))
+            everything = np.eye(len(root))
+            return cls(design=whole, observed=observed, lower=everything, sampling=everything)
         design, matrix = reading.design(), reading.covariance
         change, spread = guess[0] - baseline, guess[1]
         privacy = float(reading.result.noise[1][output]) ** 2
@@ -82,12 +90,60 @@ class _Told:
             assert reading.result.tail_vector is not None
             vector = np.concatenate([vector, reading.result.tail_vector[:, output]])
             design = np.vstack([slope * design for slope in slopes])
-        inverse = np.linalg.inv(np.linalg.cholesky(total))
-        whole = inverse @ design
-        return cls(
-            design=whole,
-            observed=inverse @ vector + whole @ baseline,
-            sampling=inverse @ sampling @ inverse.T,
+        lower = np.asarray(np.linalg.cholesky(total), dtype=np.float64)
+        white = solve_triangular(lower, np.column_stack([design, vector]), lower=True)
+        whole = np.ascontiguousarray(white[:, :-1])
+        observed = white[:, -1] + whole @ baseline
+        return cls(design=whole, observed=observed, lower=lower, sampling=sampling)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pooled:
+    """All stages for one output: ``J = sum H^T H`` and ``sum H^T y``."""
+
+    told: tuple[_Told, ...]
+    noise_variance: float
+
+    @cached_property
+    def information(self) -> FloatArray:
+        return np.asarray(sum(each.design.T @ each.design for each in self.told))
+
+    @cached_property
+    def vector(self) -> FloatArray:
+        return np.asarray(sum(each.design.T @ each.observed for each in self.told))
+
+    @cached_property
+    def sampled(self) -> FloatArray:
+        return np.asarray(sum(each.sampled() for each in self.told))
+
+    def mean(self, prior: FloatArray) -> FloatArray:
+        """The mean of the posterior alone: ``L (I + L^T J L)^-1 L^T sum H^T y``."""
+        lower = np.linalg.cholesky(prior)
+        inner = lower.T @ self.information @ lower
+        inner[np.diag_indices_from(inner)] += 1 + 1e-13 * float(np.trace(inner))
+        return np.asarray(lower @ cho_solve(cho_factor(inner), lower.T @ self.vector))
+
+    def posterior(self, prior: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean, ``P = L (I + L^T J L)^-1 L^T``, and ``P K^-1 P``, which the prior holds back."""
+        lower = np.linalg.cholesky(prior)
+        values, vectors = np.linalg.eigh(lower.T @ self.information @ lower)
+        shrink = 1 / (1 + np.maximum(values, 0.0))
+        axes = lower @ vectors
+        covariance = (axes * shrink) @ axes.T
+        return covariance @ self.vector, covariance, (axes * shrink**2) @ axes.T
+
+    def estimate(self, prior: FloatArray) -> Estimate:
+        """The posterior split by cause."""
+        mean, covariance, bias = self.posterior(prior)
+        sampling = covariance @ self.sampled @ covariance
+        return Estimate(
+            mean=mean,
+            covariance=covariance,
+            bias=bias,
+            sampling=sampling,
+            privacy=covariance - bias - sampling,
+            prior=float(np.trace(prior)) / len(prior),
+            noise_variance=self.noise_variance,
         )
 
 
@@ -108,35 +164,33 @@ def decode(
     guess = np.zeros(prior.rank), start
     weights, noise_variance = prior.expected, ceiling
     most = _spread_of_targets(readings[0], output)
-    estimate: Estimate | None = None
     tails: list[Tail | None] = []
-    share = 1.0
     for number in range(_ROUNDS + 1):
-        if estimate is not None:
-            found = _residual_variance(last, output, estimate, tails[-1])
+        if number:
+            found = _residual_variance(last, output, guess, noise_variance, tails[-1])
+            share = 1.0 if tails[-1] is None else tails[-1].share
             noise_variance = float(np.clip(found, 1e-8 * ceiling, ceiling)) / share
-            guess = estimate.mean, estimate.covariance
-        tails = [read_tail(reading, output, start, guess) for reading in readings]
-        share = 1.0 if tails[-1] is None else tails[-1].share
-        told = [
-            _Told.of(reading, output, tail, noise_variance, guess)
-            for reading, tail in zip(readings, tails, strict=True)
-        ]
-        information = sum((each.design.T @ each.design for each in told), np.zeros_like(start))
-        vector = sum((each.design.T @ each.observed for each in told), np.zeros(prior.rank))
-        # The evidence takes longest, and hardly changes after the second round.
-        if tau is None and number in (0, 1, _ROUNDS):
-            weights = prior.preferred(information, vector, most)
+        settled = number not in (0, 1, _ROUNDS)  # what takes longest, and then hardly changes
+        if not settled:
+            tails = [read_tail(reading, output, start, guess) for reading in readings]
+        pooled = _Pooled(
+            tuple(
+                _Told.of(reading, output, tail, noise_variance, guess)
+                for reading, tail in zip(readings, tails, strict=True)
+            ),
+            noise_variance,
+        )
+        if tau is None and not settled:
+            weights = prior.preferred(pooled.information, pooled.vector, most)
         covariance = (
             prior.covariance(weights) if tau is None else noise_variance / tau * np.eye(prior.rank)
         )
-        estimate = _posterior(told, information, vector, covariance, noise_variance)
-    assert estimate is not None
-    if tau is None:
-        chances = prior.plausible(information, vector, weights, most)
-        estimate = _mixed(told, information, vector, prior, chances, noise_variance)
-        estimate = _with_misfit(estimate, told, start)
-    return estimate
+        if number < _ROUNDS:
+            guess = pooled.posterior(covariance)[:2]
+    if tau is not None:
+        return pooled.estimate(covariance)
+    chances = prior.plausible(pooled.information, pooled.vector, weights, most)
+    return _with_misfit(_mixed(pooled, prior, chances), pooled.told, start)
 
 
 def _spread_of_targets(reading: Reading, output: int) -> float | None:
@@ -156,70 +210,29 @@ def _spread_of_targets(reading: Reading, output: int) -> float | None:
 
 
 def _mixed(
-    told: Sequence[_Told],
-    information: FloatArray,
-    vector: FloatArray,
-    prior: FunctionPrior,
-    chances: Sequence[tuple[FloatArray, float]],
-    noise_variance: float,
+    pooled: _Pooled, prior: FunctionPrior, chances: Sequence[tuple[FloatArray, float]]
 ) -> Estimate:
     """The mean over all plausible weights; their spread, and what it is off by, count as bias.
 
     Widths are those under the same shares of a function that is not smaller than expected.
     """
-    found = [
-        (_posterior(told, information, vector, prior.covariance(each), noise_variance), chance)
-        for each, chance in chances
-    ]
-    mean = sum((chance * each.mean for each, chance in found), np.zeros(prior.rank))
-    away = np.stack([sqrt(chance) * (each.mean - mean) for each, chance in found])
+    found = [(pooled.mean(prior.covariance(each)), chance) for each, chance in chances]
+    mean = sum((chance * each for each, chance in found), np.zeros(prior.rank))
+    away = np.stack([sqrt(chance) * (each - mean) for each, chance in found])
     # Means of logarithms: those of weights are what the largest of them is.
     logs = np.asarray(sum(chance * each for each, chance in chances))
-    middle = _posterior(told, information, vector, prior.covariance(logs), noise_variance)
-    wide = _posterior(
-        told, information, vector, prior.covariance(prior.not_smaller(logs)), noise_variance
-    )
+    middle = prior.covariance(logs)
+    wide = pooled.estimate(prior.covariance(prior.not_smaller(logs)))
     off = mean - wide.mean
     spread = away.T @ away + np.outer(off, off)
-    return Estimate(
+    return replace(
+        wide,
         mean=mean,
         covariance=wide.covariance + spread,
         bias=wide.bias + spread,
-        sampling=wide.sampling,
-        privacy=wide.privacy,
-        prior=middle.prior,
-        noise_variance=noise_variance,
+        prior=float(np.trace(middle)) / len(middle),
         weights=logs,
-        central=middle.covariance,
-    )
-
-
-def _posterior(
-    told: Sequence[_Told],
-    information: FloatArray,
-    vector: FloatArray,
-    prior: FloatArray,
-    noise_variance: float,
-) -> Estimate:
-    """``P = L (I + L^T J L)^-1 L^T``, split by cause: ``P K^-1 P`` is what the prior holds back."""
-    lower = np.linalg.cholesky(prior)
-    values, vectors = np.linalg.eigh(lower.T @ information @ lower)
-    shrink = 1 / (1 + np.maximum(values, 0.0))
-    axes = lower @ vectors
-    covariance = (axes * shrink) @ axes.T
-    sampling = sum(
-        (each.design.T @ each.sampling @ each.design for each in told), np.zeros_like(prior)
-    )
-    sampling = covariance @ sampling @ covariance
-    bias = (axes * shrink**2) @ axes.T
-    return Estimate(
-        mean=covariance @ vector,
-        covariance=covariance,
-        bias=bias,
-        sampling=sampling,
-        privacy=covariance - bias - sampling,
-        prior=float(np.trace(prior)) / len(prior),
-        noise_variance=noise_variance,
+        central=pooled.posterior(middle)[1],
     )
 
 
@@ -250,7 +263,11 @@ def _with_misfit(estimate: Estimate, told: Sequence[_Told], prior: FloatArray) -
 
 
 def _residual_variance(
-    reading: Reading, output: int, estimate: Estimate, tail: Tail | None
+    reading: Reading,
+    output: int,
+    guess: tuple[FloatArray, FloatArray],
+    noise_variance: float,
+    tail: Tail | None,
 ) -> float:
     """Mean squared residual of a stage, corrected for what the estimate took from its own noise.
 
@@ -260,7 +277,8 @@ def _residual_variance(
     ``(T - 2 b.g + b^T M b + 2 tr(Q M) - tr(R^-1 M Q M Q M)) / sum w^2`` with ``b = A^-1 (theta -
     baseline)`` and ``Q = A^-1 P A^-T``.
     """
-    change = estimate.mean - reading.baseline[:, output]
+    mean, covariance = guess
+    change = mean - reading.baseline[:, output]
     slope = 1.0
     if tail is not None:
         slope, change = tail.slope, tail.slope * change - tail.skew
@@ -268,10 +286,10 @@ def _residual_variance(
     vector = reading.result.vector[:, output]
     matrix = reading.covariance
     rss = float(reading.result.squares[output]) - 2 * b @ vector + b @ matrix @ b
-    posterior = slope**2 * (reading.unwhiten @ estimate.covariance @ reading.unwhiten.T)
+    posterior = slope**2 * (reading.unwhiten @ covariance @ reading.unwhiten.T)
     on_entry, on_vector, on_square = reading.result.noise
-    noise = float(on_vector[output]) ** 2 + reading.uncertain(change, estimate.covariance)
-    near = estimate.noise_variance * (1.0 if tail is None else tail.share)
+    noise = float(on_vector[output]) ** 2 + reading.uncertain(change, covariance)
+    near = noise_variance * (1.0 if tail is None else tail.share)
     total = np.diag(noise) + near * matrix
     total[np.diag_indices_from(total)] += 1e-12 * float(np.trace(total)) / len(total)
     image = posterior @ matrix
