@@ -1,8 +1,13 @@
 """Settings that all tests share. Helpers beside this file are found by pytest's ``pythonpath``."""
 
+import os
+
 from hypothesis import settings
 
 from postgres_server import postgres_server, postgres_url  # noqa: F401  (fixtures)
+
+# Processes that tests start shall not each compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples in every run, so that a failure belongs to the change; and no deadline, since
 # machines that test may be busy.
