@@ -36,7 +36,7 @@ from capri.privacy.sphere import COIN, Sphere, sphere
 
 # Kinds of bundle: with baseline and Thompson draws, with tests of both kinds, with a law of inverse
 # gaps, and in products of factors instead of one kernel.
-KINDS: dict[str, list[dict[str, Any]]] = {
+LATER: dict[str, list[dict[str, Any]]] = {
     randomizer: [
         {},
         {"exploration": "uniform"},
@@ -57,7 +57,7 @@ def early(randomizer: str) -> bytes:
 @cache
 def late(randomizer: str) -> tuple[bytes, ...]:
     """Bundles of a second epoch, one of each kind."""
-    return tuple(late_aggregator(randomizer, **kind).bundle() for kind in KINDS[randomizer])
+    return tuple(late_aggregator(randomizer, **kind).bundle() for kind in LATER[randomizer])
 
 
 def all_of(randomizer: str) -> tuple[bytes, ...]:
@@ -192,7 +192,7 @@ def changed(data: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
     return put_together(header, arrays)
 
 
-@pytest.mark.parametrize("kind", range(1 + len(KINDS["sphere"])))
+@pytest.mark.parametrize("kind", range(1 + len(LATER["sphere"])))
 def test_sphere_bundle_weaker_than_the_budget(kind: int) -> None:
     data = all_of("sphere")[kind]
     budget = BUDGETS["sphere"]
@@ -221,7 +221,7 @@ def test_sphere_bundle_weaker_than_the_budget(kind: int) -> None:
             capri.LocalClient(changed(data, change), budget)
 
 
-@pytest.mark.parametrize("kind", range(1 + len(KINDS["gaussian"])))
+@pytest.mark.parametrize("kind", range(1 + len(LATER["gaussian"])))
 def test_gaussian_bundle_weaker_than_the_budget(kind: int) -> None:
     data = all_of("gaussian")[kind]
     budget = BUDGETS["gaussian"]

@@ -211,6 +211,7 @@ def test_a_late_bundle_is_small(contexts: np.ndarray, actions: np.ndarray) -> No
 
 # -- hostile bundles ------------------------------------------------------------------------------
 
+
 @cache
 def late() -> bytes:
     return late_aggregator("sphere", kernel="auto").bundle()
