@@ -131,12 +131,12 @@ def test_a_hundred_thousand_rows_make_privacy_cheap() -> None:
 def test_more_privacy_costs_accuracy_and_shows_in_the_width() -> None:
     X, y = rows(3_000)
     widths = [
-        quiet(simulated(epsilon=epsilon), "fit", X, y).predict(X[:50], return_std=True)[1].mean()
+        quiet(simulated(epsilon=epsilon), "fit", X, y).predict(X[:50], return_std=True)[1]
         for epsilon in (0.1, 1.0, 10.0, INFINITY)
     ]
-    assert widths == sorted(widths, reverse=True)
-    free = quiet(simulated(epsilon=INFINITY), "fit", X, y).predict(X[:50], return_std=True)[1]
-    assert (free.privacy < 1e-6).all()
+    means = [width.mean() for width in widths]
+    assert means == sorted(means, reverse=True)
+    assert (widths[-1].privacy < 1e-6).all()
 
 
 def test_outputs_are_fitted_side_by_side() -> None:
@@ -337,17 +337,17 @@ def test_a_cluster_gives_the_same_bits() -> None:
 
 
 def test_batches_make_one_release_however_they_are_cut() -> None:
-    X, y = rows(900)
+    X, y = rows(450)
     ones, twos = simulated(), simulated()
-    for part in np.array_split(np.arange(900), 9):
+    for part in np.array_split(np.arange(450), 9):
         quiet(ones, "partial_fit", X[part], y[part])
-    for part in np.array_split(np.arange(900), 2):
+    for part in np.array_split(np.arange(450), 2):
         quiet(twos, "partial_fit", X[part], y[part])
     assert np.array_equal(ones.predict(X), twos.predict(X))
     assert len(ones.ledger_.events) == 1
-    assert ones.n_rows_ == ones.ledger_.events[0].participants == 900
+    assert ones.n_rows_ == ones.ledger_.events[0].participants == 450
     stream = quiet(
-        simulated(), "fit", ((X[part], y[part]) for part in np.array_split(np.arange(900), 5))
+        simulated(), "fit", ((X[part], y[part]) for part in np.array_split(np.arange(450), 5))
     )
     assert np.array_equal(stream.predict(X), ones.predict(X))
 
@@ -369,7 +369,7 @@ def test_each_release_of_a_simulation_has_noise_of_its_own() -> None:
     X, y = rows(500)
 
     def three_stages() -> Any:
-        ridge = simulated()
+        ridge = simulated(kernel="matern")
         draws = []
         for _ in range(3):
             state = quiet(ridge, "partial_fit", X, y)._open
@@ -442,14 +442,14 @@ def test_every_leak_is_named() -> None:
 
 
 def test_certificate_states_what_was_spent() -> None:
-    X, y = rows(20_000)
+    X, y = rows(6_000)
     ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, y)
     certificate = ridge.certificate()
     assert certificate.spent["epsilon"] <= 1.0 * (1 + 1e-9)
     assert certificate.spent["epsilon"] == pytest.approx(1.0, rel=1e-6)
     stages = certificate.releases
     assert len(stages) > 1
-    assert sum(stage["rows"] for stage in stages) == 20_000
+    assert sum(stage["rows"] for stage in stages) == 6_000
     assert "replace one" in certificate.to_text()
     for refused in (simulated(), PrivateKernelRidge(epsilon=INFINITY)):
         with pytest.raises(ConfigurationError, match="no certificate"):

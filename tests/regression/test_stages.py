@@ -48,7 +48,7 @@ def test_a_fit_reads_every_row_in_exactly_one_released_stage(
 
     monkeypatch.setattr(Engine, "learn", watched)
     generator = np.random.default_rng(0)
-    X = generator.random((20_000, 2))
+    X = generator.random((6_000, 2))
     y = np.sin(5 * X[:, 0]) * X[:, 1]
     ridge = capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, y)
     assert len(released) > 1
