@@ -1,13 +1,18 @@
 """Settings that all tests share. Helpers beside this file are found by pytest's ``pythonpath``."""
 
 import os
+import tempfile
 
 from hypothesis import settings
 
+from memory import MEMORY
 from postgres_server import postgres_server, postgres_url  # noqa: F401  (fixtures)
 
 # Processes that tests start shall not each compile the package anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+if MEMORY is not None:
+    os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
 
 # The same examples in every run, so that a failure belongs to the change; and no deadline, since
 # machines that test may be busy.
