@@ -20,6 +20,7 @@ from devices import (
     CONTEXTS,
     RANDOMIZERS,
     late_aggregator,
+    late_bundle,
     put_together,
     signed,
     small_aggregator,
@@ -57,7 +58,7 @@ def early(randomizer: str) -> bytes:
 @cache
 def late(randomizer: str) -> tuple[bytes, ...]:
     """Bundles of a second epoch, one of each kind."""
-    return tuple(late_aggregator(randomizer, **kind).bundle() for kind in LATER[randomizer])
+    return tuple(late_bundle(randomizer, **kind) for kind in LATER[randomizer])
 
 
 def all_of(randomizer: str) -> tuple[bytes, ...]:

@@ -16,6 +16,7 @@ from devices import (
     fill,
     honest_reports,
     late_aggregator,
+    late_bundle,
     one_report,
     put_together,
     small_aggregator,
@@ -123,7 +124,7 @@ def test_everybody_gets_the_same_bytes_and_laws_do_not_depend_on_neighbours(
 
 
 def test_told_kernels_say_nothing_of_products() -> None:
-    header, arrays = take_apart(late_aggregator("sphere").bundle())
+    header, arrays = take_apart(late_bundle("sphere"))
     assert "span" not in header
     assert not any(name.startswith("span") for name in arrays)
     assert list(arrays)[:3] == ["pivots", "transform", "whitening"]
@@ -214,7 +215,7 @@ def test_a_late_bundle_is_small(contexts: np.ndarray, actions: np.ndarray) -> No
 
 @cache
 def late() -> bytes:
-    return late_aggregator("sphere", kernel="auto").bundle()
+    return late_bundle("sphere", kernel="auto")
 
 
 def changed(**arrays: Callable[[np.ndarray], np.ndarray] | None) -> bytes:
@@ -292,7 +293,7 @@ def test_kernels_of_factors_are_checked(span: Any) -> None:
 
 
 def test_auto_without_factors_is_refused() -> None:
-    header, arrays = take_apart(late_aggregator("sphere").bundle())
+    header, arrays = take_apart(late_bundle("sphere"))
     with pytest.raises(BundleError):
         open_bundle(put_together(header | {"kernel": {"type": "Auto"}}, arrays))
 
