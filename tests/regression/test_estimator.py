@@ -338,7 +338,7 @@ def test_a_cluster_gives_the_same_bits() -> None:
 
 def test_batches_make_one_release_however_they_are_cut() -> None:
     X, y = rows(450)
-    ones, twos = simulated(), simulated()
+    ones, twos = simulated(stream_rows=500), simulated(stream_rows=500)
     for part in np.array_split(np.arange(450), 9):
         quiet(ones, "partial_fit", X[part], y[part])
     for part in np.array_split(np.arange(450), 2):
@@ -347,14 +347,16 @@ def test_batches_make_one_release_however_they_are_cut() -> None:
     assert len(ones.ledger_.events) == 1
     assert ones.n_rows_ == ones.ledger_.events[0].participants == 450
     stream = quiet(
-        simulated(), "fit", ((X[part], y[part]) for part in np.array_split(np.arange(450), 5))
+        simulated(stream_rows=500),
+        "fit",
+        ((X[part], y[part]) for part in np.array_split(np.arange(450), 5)),
     )
     assert np.array_equal(stream.predict(X), ones.predict(X))
 
 
 def test_rows_after_a_release_are_a_further_stage() -> None:
     X, y = rows(2_000)
-    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1))
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1), stream_rows=1_000)
     ridge.partial_fit(X[:1000], y[:1000]).release()
     with pytest.warns(PrivacyLeakWarning, match="other people"):
         ridge.partial_fit(X[1000:], y[1000:])
@@ -369,7 +371,7 @@ def test_each_release_of_a_simulation_has_noise_of_its_own() -> None:
     X, y = rows(500)
 
     def three_stages() -> Any:
-        ridge = simulated(kernel="matern")
+        ridge = simulated(stream_rows=500)
         draws = []
         for _ in range(3):
             state = quiet(ridge, "partial_fit", X, y)._open
@@ -384,7 +386,8 @@ def test_each_release_of_a_simulation_has_noise_of_its_own() -> None:
 
 def test_open_rows_keep_their_budget() -> None:
     X, y = rows(50)
-    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).partial_fit(X, y)
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1), stream_rows=50)
+    ridge.partial_fit(X, y)
     ridge.set_params(epsilon=8.0)
     for call in (lambda: ridge.partial_fit(X, y), ridge.release, lambda: ridge.predict(X)):
         with pytest.raises(BudgetError, match="set epsilon and delta back"):
@@ -407,7 +410,8 @@ def test_open_rows_are_neither_copied_nor_released_by_two_processes() -> None:
     from copy import deepcopy
 
     X, y = rows(50)
-    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).partial_fit(X, y)
+    ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1), stream_rows=50)
+    ridge.partial_fit(X, y)
     for copying in (pickle.dumps, deepcopy):
         with pytest.raises(StorageError, match="released twice"):
             copying(ridge)
@@ -461,7 +465,7 @@ def test_bounds_from_the_data_are_not_certified() -> None:
     ridge = quiet(PrivateKernelRidge(X_bounds=(0, 1)), "fit", X, y)
     with pytest.raises(ConfigurationError, match="Give y_bounds, known without"):
         ridge.certificate()
-    ridge = quiet(PrivateKernelRidge(y_bounds=(-1, 1)), "partial_fit", X, y)
+    ridge = quiet(PrivateKernelRidge(y_bounds=(-1, 1), stream_rows=60), "partial_fit", X, y)
     ridge.set_params(X_bounds=(0, 1))  # too late
     with pytest.raises(ConfigurationError, match="Give X_bounds or public_X, known without"):
         ridge.certificate()
@@ -522,7 +526,7 @@ def test_a_fit_that_is_refused_changes_nothing() -> None:
             quiet(ridge, "fit", *data)
         assert np.array_equal(ridge.predict(X), before)
         assert ridge.ledger_.events == events
-    stream = quiet(simulated(), "partial_fit", X, y)
+    stream = quiet(simulated(stream_rows=400), "partial_fit", X, y)
     with pytest.raises(DataError, match="column 0 of X holds values of type str"):
         quiet(stream, "partial_fit", broken, y)
     assert stream._open.rows == 400
