@@ -1,8 +1,12 @@
 """Settings that all tests share. Helpers beside this file are found by pytest's ``pythonpath``."""
 
+import gc
 import os
 import tempfile
+from collections.abc import Generator
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 from memory import MEMORY
@@ -18,3 +22,14 @@ if MEMORY is not None:
 # machines that test may be busy.
 settings.register_profile("capri", derandomize=True, deadline=None)
 settings.load_profile("capri")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Modules and tests stay to the end: looking through them for garbage is in vain."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
