@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from memory import MEMORY
+from memory import MEMORY, swept_folder
 from postgres_server import postgres_server, postgres_url  # noqa: F401  (fixtures)
 
 # Processes that tests start shall not each compile the package anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 if MEMORY is not None:
-    os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
+    tempfile.tempdir = MEMORY
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # workers take the folder of whoever starts them
+        os.environ["TMPDIR"] = swept_folder(MEMORY)
 
 # The same examples in every run, so that a failure belongs to the change; and no deadline, since
 # machines that test may be busy.
