@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 NODE := $(VENV)/.node
+# Neighbours stay together and share their fixtures; who is done takes from the other's end.
+PARALLEL := -n 2 --dist worksteal
 # Only files of data are read from these; what they require is heavy, or older than what we use.
 DATA_ONLY := lifelines obp
 
@@ -12,6 +14,8 @@ DATA_ONLY := lifelines obp
 .PHONY: bench-store bench-service bench-aggregate bench-day serve web arena ablation
 .PHONY: vectors tree example-report real screenshot
 .DEFAULT_GOAL := help
+# Tests start a hundred processes: none of them shall compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -52,14 +56,14 @@ $(NODE): tools/install_node.sh clients/js/package-lock.json | $(READY)
 	touch $@
 
 test: lint $(BROWSER) $(NODE)  ## everything CI checks, in under five minutes on two idle cores
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow"
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m "not slow"
 
 coverage: $(READY) $(BROWSER) $(NODE)  ## the same tests with the lines they reach: twice as long
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" \
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m "not slow" \
 		--cov --cov-report=term
 
 audit: $(READY)  ## attack the real pipeline, and broken ones that must be caught: half an hour and more
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow tests
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m slow tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer sphere

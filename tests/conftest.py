@@ -1,10 +1,37 @@
 """Settings that all tests share. Helpers beside this file are found by pytest's ``pythonpath``."""
 
+import gc
+import os
+import tempfile
+from collections.abc import Generator
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
+from memory import MEMORY, swept_folder
 from postgres_server import postgres_server, postgres_url  # noqa: F401  (fixtures)
+
+# Processes that tests start shall not each compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+if MEMORY is not None:
+    tempfile.tempdir = MEMORY
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # workers take the folder of whoever starts them
+        os.environ["TMPDIR"] = swept_folder(MEMORY)
 
 # The same examples in every run, so that a failure belongs to the change; and no deadline, since
 # machines that test may be busy.
 settings.register_profile("capri", derandomize=True, deadline=None)
 settings.load_profile("capri")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Modules and tests stay to the end: looking through them for garbage is in vain."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from memory import MEMORY
+
 # Users to run the server as where the tests run as root: the first that exists.
 OTHERS = ("postgres", "nobody")
 PROGRAMS = ("postgres", "initdb")
@@ -96,8 +98,9 @@ class PostgresServer:
         if self._user is not None:
             self._identity = {"user": self._user.pw_uid, "group": self._user.pw_gid}
             self._identity["extra_groups"] = []
-        # A short path: that of a socket has 107 bytes at most.
-        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+        # A short path: that of a socket has 107 bytes at most. On a disk where that is waited for.
+        place = MEMORY if self._settings["fsync"] == "off" else None
+        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir=place or "/tmp"))
         if self._user is not None:
             os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
         self.data = self.folder / "data"

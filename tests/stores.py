@@ -15,6 +15,7 @@ import pytest
 
 import capri
 from builders import small_policy
+from memory import MEMORY
 from postgres_server import PostgresServer
 
 STORE_KEY = bytes(range(32))
@@ -22,8 +23,6 @@ STORE_KEY = bytes(range(32))
 _SEALED = pytest.param("sqlite-sealed", marks=pytest.mark.slow)
 KINDS = ("memory", "sqlite", _SEALED, "postgres")
 DURABLE = KINDS[1:]
-# Files of tests need not wait for a disk.
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 PATIENCE = 20.0  # seconds for what happens off the request path, on a busy machine
 
 

@@ -400,7 +400,7 @@ def test_forecast_tells_kinds_apart_and_what_the_kernel_costs(tmp_path: Path) ->
 
 def test_forecast_of_devices(tmp_path: Path) -> None:
     arguments = (*FORECAST, "--model", "local", "--no-compare", "--output", tmp_path / "f.png")
-    outcome = run(*arguments, "--epsilon", "2,8")
+    outcome = run(*arguments, "--epsilon", "8")
     assert outcome.exit_code == 0, outcome.output
     assert "local model" in " ".join(outcome.stdout.split())
     mixed = run(*arguments, "--model", "shuffle", "--epsilon", "2", "--json", "-")

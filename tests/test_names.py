@@ -328,6 +328,7 @@ def test_a_store_keeps_schema_and_names(seed: int | None, tmp_path: Path) -> Non
             policy.close_epoch(early=True)
         assert policy.act(RECORDS[3], key="order-1").action_name == first.action_name
         assert told == [record.epoch for record in policy.epochs] != []
+        policy.act(RECORDS[4])  # an epoch is under way, however busy the machine is
         policy.replace_actions(["call", "write"])
     with capri.Capri.open(url) as again:
         assert again.contexts.schema == SCHEMA

@@ -27,6 +27,7 @@ from capri.spaces import Actions, context_chunks
 NUMERICAL_RANK = 1e-12
 # Below this ridge rounding errors of kernel values count; policies take none so small.
 _TINY_RIDGE = 1e-9
+_FEW_POINTS = 256
 
 
 class ProjectedFeatures(ABC):
@@ -228,6 +229,8 @@ def greedy_basis(kernel: Kernel, points: FloatArray, *, tolerance: float, max_ra
     floor = max(tolerance, NUMERICAL_RANK)
     rows = np.empty((min(limit, 64), len(points)))  # row j: coordinate j of every point
     residual = kernel.diagonal(points).copy()
+    # Of a few points one matrix takes less time than its columns one by one.
+    whole = kernel(points, points) if len(points) <= _FEW_POINTS else None
     pivots: list[int] = []
     while len(pivots) < limit:
         pivot = int(residual.argmax())
@@ -237,7 +240,10 @@ def greedy_basis(kernel: Kernel, points: FloatArray, *, tolerance: float, max_ra
         j = len(pivots)
         if j == len(rows):  # grown as needed: the rank is rarely near its limit
             rows = np.concatenate([rows, np.empty((min(j, limit - j), len(points)))])
-        column = kernel(points, points[pivot : pivot + 1])[:, 0]
+        if whole is None:
+            column = kernel(points, points[pivot : pivot + 1])[:, 0]
+        else:
+            column = whole[:, pivot].copy()
         if j:
             column -= rows[:j, pivot] @ rows[:j]
         rows[j] = column / np.sqrt(max(residual[pivot], NUMERICAL_RANK))

@@ -23,7 +23,7 @@ from fault_control import Control
 from fault_plants import PLANTS
 from fault_points import Points
 from fault_worker import Setting, Worker, published
-from stores import MEMORY
+from memory import MEMORY
 
 SAID = ".said"
 FULL = 4096  # bytes that a file may have on a full disk

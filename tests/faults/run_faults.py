@@ -41,9 +41,9 @@ from fault_points import PLACES
 from fault_simulation import CREATING, HAPPENED, OPENING, TRANSACTIONS, Simulation
 from fault_verdict import OUTCOMES, Verdict
 from fault_worker import Setting
+from memory import MEMORY
 from postgres_server import PostgresServer
 from recount import rows_of
-from stores import MEMORY
 
 STORES = ("sqlite", "postgres")
 STORE_KEY = bytes(range(32))

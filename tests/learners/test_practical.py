@@ -132,7 +132,7 @@ def test_estimate_comes_nearer_the_truth_from_epoch_to_epoch() -> None:
     assert 0.3 < errors[-1] / predicted < 3.0
 
 
-@pytest.mark.parametrize("dimension", [1, 5, 20])
+@pytest.mark.parametrize("dimension", [1, 5, pytest.param(20, marks=pytest.mark.slow)])
 def test_continuous_contexts_are_learnt_from(dimension: int) -> None:
     """No context comes twice, and the best action depends on one of its numbers. In the last of
     six epochs the mean reward is within a tenth of the best; chance has mean 0. 3000 rewards of

@@ -57,7 +57,10 @@ def test_doubt_is_a_function_between() -> None:
         np.testing.assert_allclose(vector, v.T @ inverse @ y, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("kernel", [KERNEL, "auto"], ids=["told", "auto"])
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(KERNEL, id="told"), pytest.param("auto", id="auto", marks=pytest.mark.slow)],
+)
 def test_public_rows_halve_the_regret(kernel: Any) -> None:
     """The estimate is good before the first release; rows of another sign are found out."""
     world = capri.environments.random_rkhs(KERNEL, seed=3100)

@@ -1,6 +1,7 @@
 """Small aggregators, bundles taken apart and signed anew, reports with a valid checksum."""
 
 import json
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,12 @@ def late_aggregator(randomizer: str, **changes: Any) -> capri.LocalCapri:
     aggregator = small_aggregator(randomizer, **changes)
     fill(aggregator, randomizer)
     return aggregator
+
+
+@cache
+def late_bundle(randomizer: str, **changes: Any) -> bytes:
+    """What it gives out then: a seeded run makes it once for all tests."""
+    return late_aggregator(randomizer, **changes).bundle()
 
 
 def snapshot(aggregator: capri.LocalCapri, folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:

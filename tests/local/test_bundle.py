@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from devices import (
     CONTEXTS,
     RANDOMIZERS,
     late_aggregator,
+    late_bundle,
     put_together,
     signed,
     small_aggregator,
@@ -33,19 +35,34 @@ from capri.local.client import check_promise
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.sphere import COIN, Sphere, sphere
 
-EARLY = {randomizer: small_aggregator(randomizer).bundle() for randomizer in RANDOMIZERS}
-# With baseline and Thompson draws, with tests of both kinds, with a law of inverse gaps.
-LATE = {
+# Kinds of bundle: with baseline and Thompson draws, with tests of both kinds, with a law of inverse
+# gaps, and in products of factors instead of one kernel.
+LATER: dict[str, list[dict[str, Any]]] = {
     randomizer: [
-        late_aggregator(randomizer).bundle(),
-        late_aggregator(randomizer, exploration="uniform").bundle(),
-        late_aggregator(randomizer, exploration="inverse-gap", **extra).bundle(),
-        # In products of factors instead of one kernel.
-        late_aggregator(randomizer, kernel="auto").bundle(),
-        late_aggregator(randomizer, kernel="auto", exploration="inverse-gap").bundle(),
+        {},
+        {"exploration": "uniform"},
+        {"exploration": "inverse-gap", **extra},
+        {"kernel": "auto"},
+        {"kernel": "auto", "exploration": "inverse-gap"},
     ]
     for randomizer, extra in (("sphere", {}), ("gaussian", {"widths": "paper"}))
 }
+
+
+@cache
+def early(randomizer: str) -> bytes:
+    """A bundle of a first epoch: made when a test first asks, not while tests are collected."""
+    return small_aggregator(randomizer).bundle()
+
+
+@cache
+def late(randomizer: str) -> tuple[bytes, ...]:
+    """Bundles of a second epoch, one of each kind."""
+    return tuple(late_bundle(randomizer, **kind) for kind in LATER[randomizer])
+
+
+def all_of(randomizer: str) -> tuple[bytes, ...]:
+    return (early(randomizer), *late(randomizer))
 
 
 @pytest.fixture(autouse=True)
@@ -94,11 +111,11 @@ def test_round_trip(randomizer: str, exploration: str) -> None:
 
 
 def test_same_bytes_for_everybody() -> None:
-    assert small_aggregator().bundle() == EARLY["sphere"]
+    assert small_aggregator().bundle() == early("sphere")
     aggregator = small_aggregator()
     assert aggregator.bundle() is aggregator.bundle()
-    header, arrays = take_apart(EARLY["sphere"])
-    assert put_together(header, arrays) == EARLY["sphere"]  # the helpers of these tests are right
+    header, arrays = take_apart(early("sphere"))
+    assert put_together(header, arrays) == early("sphere")  # the helpers of these tests are right
 
 
 def test_varying_actions() -> None:
@@ -114,7 +131,7 @@ def test_varying_actions() -> None:
 
 def test_accepts_any_kind_of_bytes() -> None:
     for kind in (bytes, bytearray, memoryview):
-        open_bundle(kind(EARLY["sphere"]))  # type: ignore[arg-type]
+        open_bundle(kind(early("sphere")))  # type: ignore[arg-type]
 
 
 def test_a_late_bundle_is_small() -> None:
@@ -131,14 +148,14 @@ def test_a_late_bundle_is_small() -> None:
 # -- damage ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("thing", [None, "text", 7, [1, 2], EARLY["sphere"].hex()])
+@pytest.mark.parametrize("thing", [None, "text", 7, [1, 2], MAGIC.hex()])
 def test_only_bytes(thing: Any) -> None:
     with pytest.raises(BundleError, match="bytes"):
         capri.LocalClient(thing, BUDGETS["sphere"])
 
 
 def test_every_kind_of_damage_has_its_message() -> None:
-    data = EARLY["sphere"]
+    data = early("sphere")
     flipped = bytearray(data)
     flipped[200] ^= 1
     later = _HEAD.pack(MAGIC, VERSION + 2, _HEAD.unpack_from(data)[2]) + data[_HEAD.size : -32]
@@ -162,7 +179,7 @@ def test_another_bundle_than_the_published_one() -> None:
     """A server that hands out a bundle of its own to one user is found out."""
     other = small_aggregator(reward_bound=2.0).bundle()
     with pytest.raises(BundleError, match="digests differ"):
-        capri.LocalClient(other, BUDGETS["sphere"], digest=EARLY["sphere"][-32:])
+        capri.LocalClient(other, BUDGETS["sphere"], digest=early("sphere")[-32:])
     with pytest.raises(BundleError, match="digests differ"):
         capri.LocalClient(other, BUDGETS["sphere"], digest=b"")
 
@@ -176,8 +193,9 @@ def changed(data: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
     return put_together(header, arrays)
 
 
-@pytest.mark.parametrize("data", [EARLY["sphere"], *LATE["sphere"]])
-def test_sphere_bundle_weaker_than_the_budget(data: bytes) -> None:
+@pytest.mark.parametrize("kind", range(1 + len(LATER["sphere"])))
+def test_sphere_bundle_weaker_than_the_budget(kind: int) -> None:
+    data = all_of("sphere")[kind]
     budget = BUDGETS["sphere"]
     capri.LocalClient(data, budget)
     for smaller in (budget.epsilon * (1 - 1e-9), 3.9, 1.0, 1e-3, 1e-9):
@@ -204,8 +222,9 @@ def test_sphere_bundle_weaker_than_the_budget(data: bytes) -> None:
             capri.LocalClient(changed(data, change), budget)
 
 
-@pytest.mark.parametrize("data", [EARLY["gaussian"], *LATE["gaussian"]])
-def test_gaussian_bundle_weaker_than_the_budget(data: bytes) -> None:
+@pytest.mark.parametrize("kind", range(1 + len(LATER["gaussian"])))
+def test_gaussian_bundle_weaker_than_the_budget(kind: int) -> None:
+    data = all_of("gaussian")[kind]
     budget = BUDGETS["gaussian"]
     capri.LocalClient(data, budget)
     for weaker in (replace(budget, epsilon=3.99), replace(budget, delta=9.9e-6)):
@@ -235,7 +254,7 @@ def test_clip_norm_and_noise_must_fit_the_grid() -> None:
             header["plan"]["clip_norm"] *= factor
 
         with pytest.raises(BundleError, match="grid"):
-            capri.LocalClient(changed(EARLY["sphere"], change), BUDGETS["sphere"])
+            capri.LocalClient(changed(early("sphere"), change), BUDGETS["sphere"])
 
 
 @pytest.mark.parametrize("randomizer", RANDOMIZERS)
@@ -269,7 +288,7 @@ def test_whether_a_report_is_made_does_not_depend_on_the_context(
     randomizer: str, kernel: dict[str, Any]
 ) -> None:
     """A kernel that overflows for some contexts must not tell the server which: all report."""
-    originals = (EARLY[randomizer], *LATE[randomizer])
+    originals = all_of(randomizer)
     for data in (changed(data, lambda header: header.update(kernel=kernel)) for data in originals):
         try:
             open_bundle(data)
@@ -287,7 +306,7 @@ def test_whether_a_report_is_made_does_not_depend_on_the_context(
 
 def hostile(kind: str) -> bytes:
     """Small bundles that would ask for gigabytes or minutes."""
-    header, arrays = take_apart(EARLY["sphere"])
+    header, arrays = take_apart(early("sphere"))
     width = 2 + sum(header["plan"][name] > 0 for name in ("moment_share", "tail_share"))
     single = Sphere(dimension=width, candidates=2, near=1, chance=sphere(4.0, width).chance)
     odds = Sphere(dimension=width, candidates=2, near=1, chance=int(COIN * 0.98))
@@ -427,7 +446,7 @@ def refused_or_harmless(data: bytes, budget: capri.Budget) -> bool:
 
 
 def fuzz(randomizer: str, count: int, seed: int) -> None:
-    originals = [EARLY[randomizer], *LATE[randomizer]]
+    originals = all_of(randomizer)
     built = 0
     for data in mutants(originals, count, seed):
         built += refused_or_harmless(data, BUDGETS[randomizer])
@@ -437,7 +456,7 @@ def fuzz(randomizer: str, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("randomizer", RANDOMIZERS)
 def test_unchanged_bundles_are_the_control(randomizer: str) -> None:
-    for data in (EARLY[randomizer], *LATE[randomizer]):
+    for data in all_of(randomizer):
         assert refused_or_harmless(data, BUDGETS[randomizer])
 
 
@@ -477,7 +496,7 @@ def test_bytes_that_were_never_a_bundle(randomizer: str) -> None:
 @pytest.mark.parametrize("depth", [10, 200, 900, 5000])
 def test_deep_kernels(depth: int) -> None:
     """Nested as deep as the header allows: refused, or a client that works."""
-    header, arrays = take_apart(EARLY["sphere"])
+    header, arrays = take_apart(early("sphere"))
     text = json.dumps(header["kernel"])
     nested = '{"type":"Product","right":{"type":"RBF"},"left":' * depth + text + "}" * depth
     raw = json.dumps({**header, "kernel": "HERE"}).replace('"HERE"', nested).encode()

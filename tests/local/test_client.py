@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import ACTIONS, BUDGETS, CONTEXTS, RANDOMIZERS, fill, late_aggregator, small_aggregator
+from devices import (
+    ACTIONS,
+    BUDGETS,
+    CONTEXTS,
+    RANDOMIZERS,
+    fill,
+    late_aggregator,
+    late_bundle,
+    small_aggregator,
+)
 
 import capri
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
@@ -96,7 +105,7 @@ def test_sphere_reports_have_32_bytes_whatever_the_dimension() -> None:
 
 def test_a_missing_reward_is_a_reward_of_zero_to_the_bit(randomizer: str) -> None:
     """Under the same randomness the same bytes: nobody can tell one from the other."""
-    for bundle in (BUNDLES[randomizer], late_aggregator(randomizer).bundle()):
+    for bundle in (BUNDLES[randomizer], late_bundle(randomizer)):
         for user in range(20):
             made = []
             for reward in (None, 0.0, -0.0, 0):
@@ -237,7 +246,7 @@ NOT_NUMBERS = ([nan], [inf], [-inf], [1e101], [-1e308], [None], [10**400], np.lo
 @pytest.mark.parametrize("context", NOT_NUMBERS)
 def test_any_context_is_served(context: Any, randomizer: str) -> None:
     """By a uniform law, with a report that contributes nothing and looks like every other."""
-    bundle = late_aggregator(randomizer).bundle()
+    bundle = late_bundle(randomizer)
     usual = capri.LocalClient(bundle, BUDGETS[randomizer], simulation=(1, 1))
     usual.act([0.5])
     size = len(usual.report(0.5))
@@ -333,12 +342,12 @@ def test_renewing_drops_a_pending_datum(randomizer: str) -> None:
 
 def test_renewing_without_a_datum_drops_nothing() -> None:
     client = device()
-    assert client.renew(late_aggregator("sphere").bundle()) is False
+    assert client.renew(late_bundle("sphere")) is False
     assert client.epoch == 2
 
 
 def test_no_way_back_and_no_bad_bundle(randomizer: str) -> None:
-    late = late_aggregator(randomizer).bundle()
+    late = late_bundle(randomizer)
     client = capri.LocalClient(late, BUDGETS[randomizer])
     client.act([0.5])
     before = state(client)
@@ -363,7 +372,7 @@ def test_renewing_gives_no_second_report() -> None:
     client = device()
     client.act([0.5])
     client.report(0.5)
-    client.renew(late_aggregator("sphere").bundle())
+    client.renew(late_bundle("sphere"))
     assert client.reported
     client.act([0.5])
     with pytest.raises(BudgetError):
@@ -450,7 +459,7 @@ def test_receipt_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_renewing_in_the_middle_of_a_decision_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A datum decided under one bundle is never encoded under another."""
-    client, later = device(), late_aggregator("sphere").bundle()
+    client, later = device(), late_bundle("sphere")
     decide = client._device.decide
 
     def slow(*arguments: Any) -> Any:
@@ -498,7 +507,7 @@ print(time.perf_counter() - started)
         {"kernel": "auto"},
     ]
     for change in changes:
-        bundle = late_aggregator("sphere", **change).bundle()
+        bundle = late_bundle("sphere", **change)
         seconds = float(run_alone(code, bundle, tmp_path))
         assert seconds < 5  # well under one on an idle machine
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import vectors
-from devices import BUDGETS, CONTEXTS, late_aggregator, one_report, reward_of, small_aggregator
+from devices import BUDGETS, CONTEXTS, late_bundle, one_report, reward_of, small_aggregator
 from mutants import mutants
 
 import capri
@@ -96,7 +96,7 @@ def test_ten_thousand_mutated_bundles(clients: Clients) -> None:
 )
 def test_the_same_users_report_the_same_bytes(clients: Clients, changes: dict[str, Any]) -> None:
     """Drawn alike, a user of either language decides alike and uploads the same 32 bytes."""
-    bundle = late_aggregator("sphere", **changes).bundle()
+    bundle = late_bundle("sphere", **changes)
     clients.load(bundle)
     users = list(range(100))
     contexts = [CONTEXTS[user % len(CONTEXTS)].tolist() for user in users]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import cache
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from devices import (
     fill,
     honest_reports,
     late_aggregator,
+    late_bundle,
     one_report,
     put_together,
     small_aggregator,
@@ -122,7 +124,7 @@ def test_everybody_gets_the_same_bytes_and_laws_do_not_depend_on_neighbours(
 
 
 def test_told_kernels_say_nothing_of_products() -> None:
-    header, arrays = take_apart(late_aggregator("sphere").bundle())
+    header, arrays = take_apart(late_bundle("sphere"))
     assert "span" not in header
     assert not any(name.startswith("span") for name in arrays)
     assert list(arrays)[:3] == ["pivots", "transform", "whitening"]
@@ -210,12 +212,15 @@ def test_a_late_bundle_is_small(contexts: np.ndarray, actions: np.ndarray) -> No
 
 # -- hostile bundles ------------------------------------------------------------------------------
 
-LATE = late_aggregator("sphere", kernel="auto").bundle()
+
+@cache
+def late() -> bytes:
+    return late_bundle("sphere", kernel="auto")
 
 
 def changed(**arrays: Callable[[np.ndarray], np.ndarray] | None) -> bytes:
     """The late bundle with some of its ``span`` arrays made anew, or left out."""
-    header, found = take_apart(LATE)
+    header, found = take_apart(late())
     for name, change in arrays.items():
         key = f"span.{name.replace('__', '.')}"
         found[key] = found[key] if change is None else change(found[key])
@@ -261,7 +266,7 @@ def test_factors_that_do_not_fit(arrays: dict[str, Any]) -> None:
 
 
 def test_arrays_that_no_factor_has() -> None:
-    header, arrays = take_apart(LATE)
+    header, arrays = take_apart(late())
     for name in ("span.context.more", "span.action.axes"):
         with pytest.raises(BundleError, match="do not fit"):
             open_bundle(put_together(header, arrays | {name: np.ones((3, 3))}))
@@ -282,20 +287,20 @@ def test_arrays_that_no_factor_has() -> None:
     ],
 )
 def test_kernels_of_factors_are_checked(span: Any) -> None:
-    header, arrays = take_apart(LATE)
+    header, arrays = take_apart(late())
     with pytest.raises(BundleError):
         open_bundle(put_together(header | {"span": span}, arrays))
 
 
 def test_auto_without_factors_is_refused() -> None:
-    header, arrays = take_apart(late_aggregator("sphere").bundle())
+    header, arrays = take_apart(late_bundle("sphere"))
     with pytest.raises(BundleError):
         open_bundle(put_together(header | {"kernel": {"type": "Auto"}}, arrays))
 
 
 def large(kind: str) -> bytes:
     """Little more than the late bundle in bytes, and far more in work."""
-    header, arrays = take_apart(LATE)
+    header, arrays = take_apart(late())
     rank = len(arrays["span.left"])
     if kind == "identity":
         arrays |= {
@@ -348,7 +353,7 @@ def wild(bundle: Bundle) -> np.ndarray:
 
 def test_factors_without_limits_are_noticed() -> None:
     """The control: features beyond their limit, and the same with a plain factor."""
-    header, arrays = take_apart(LATE)
+    header, arrays = take_apart(late())
     header["span"]["context"] = {"type": "Linear", "variance": 1e30, "bias": 0.0}
     header["span"]["action"] = {"type": "Linear", "variance": 1e30, "bias": 0.0}
     for side in ("context", "action"):

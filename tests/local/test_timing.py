@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import BUDGETS, late_aggregator, put_together, small_aggregator, take_apart
+from devices import BUDGETS, late_bundle, put_together, small_aggregator, take_apart
 from hostile import Case, built, data_against, fresh, fresh_products, work
 
 import capri
@@ -180,7 +180,7 @@ def calls(bundle: bytes, randomizer: str, context: Any, reward: Any) -> list[tup
 def test_the_same_functions_are_called_for_every_datum(
     kernel: Kernel | str, exploration: str, randomizer: str
 ) -> None:
-    bundle = late_aggregator(randomizer, kernel=kernel, exploration=exploration).bundle()
+    bundle = late_bundle(randomizer, kernel=kernel, exploration=exploration)
     expected = calls(bundle, randomizer, [0.4], 0.5)
     assert len(expected) > 100
     for context in ([0.0], [nan], [inf], [1e200], [1e100], [5e-324], [-3.0]):

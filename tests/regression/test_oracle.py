@@ -23,7 +23,7 @@ from capri.privacy.noise import NoiseSource
 from capri.regression import estimator
 from capri.regression.sources import Block
 
-ROWS, COLUMNS = 1_500, 2
+ROWS, COLUMNS = 900, 2
 CUTS = (0, 1, 700, ROWS)
 NAMES = ["a", "b"]
 

@@ -26,7 +26,8 @@ TARGETS = {
 @pytest.mark.parametrize(
     ("estimator", "forbidden"),
     [
-        (PrivateKernelRidge(), WEIGHTS | TARGETS),
+        (PrivateKernelRidge("matern"), WEIGHTS | TARGETS),
+        pytest.param(PrivateKernelRidge(), WEIGHTS | TARGETS, marks=pytest.mark.slow),
         pytest.param(PrivateKernelClassifier(), WEIGHTS, marks=pytest.mark.slow),
         pytest.param(PrivateKernelQuantiles(0.5), WEIGHTS | TARGETS, marks=pytest.mark.slow),
     ],

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from memory import MEMORY
 from service_process import Running, service
-from stores import MEMORY
 
 
 @pytest.fixture(scope="session")

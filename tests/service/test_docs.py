@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from memory import MEMORY
 from node import find_node
 from service_process import Running
-from stores import MEMORY
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "service.md").read_text()

@@ -13,8 +13,8 @@ import pytest
 import capri
 from browser import Browser, find_browser
 from capri.service.keys import add_key
+from memory import MEMORY
 from service_process import Running
-from stores import MEMORY
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "service"
 PROGRAM = find_browser()

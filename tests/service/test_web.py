@@ -12,9 +12,9 @@ from threading import Thread
 import pytest
 
 from browser import Browser, find_browser
+from memory import MEMORY
 from node import find_node, run_node
 from service_process import Running
-from stores import MEMORY
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "web"
 PROGRAM, NODE = find_browser(), find_node()

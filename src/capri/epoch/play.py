@@ -239,11 +239,14 @@ class Conduct:
             few = max(_LEAST_SETS, _SET_NUMBERS // scores.size)
             step = max(1, len(masks) // few)
             chosen = masks[(part.start // max(1, len(rows))) % step :: step]
+            shares: dict[bytes, FloatArray] = {}  # of few actions many sets are the same
             for mask in chosen:
-                available = np.broadcast_to(mask, active.shape)
-                served = bounds.served(rows, available)
-                found = self._limited(scores.copy(), rows, active, available)
-                law[part] += found * served[:, None] / len(chosen)
+                if (key := mask.tobytes()) not in shares:
+                    available = np.broadcast_to(mask, active.shape)
+                    served = bounds.served(rows, available)
+                    found = self._limited(scores.copy(), rows, active, available)
+                    shares[key] = found * served[:, None] / len(chosen)
+                law[part] += shares[key]
         return law
 
     def _fits(self, contexts: FloatArray) -> bool:

@@ -20,6 +20,7 @@ from capri.kernels.algebra import (
     Sum,
     check_bounded,
     random_coefficients,
+    scaled_coefficients,
 )
 from capri.kernels.auto import Auto
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
@@ -47,5 +48,6 @@ __all__ = [
     "from_dict",
     "kernel_by_name",
     "random_coefficients",
+    "scaled_coefficients",
     "schema_kernel",
 ]

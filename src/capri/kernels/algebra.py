@@ -222,6 +222,13 @@ def random_coefficients(
     >>> round(float(a @ RBF()(centres, centres) @ a), 12)
     4.0
     """
-    coefficients = generator.standard_normal(len(centres))
-    squared = float(coefficients @ kernel(centres, centres) @ coefficients)
-    return coefficients * (norm / math.sqrt(squared)) if squared > 0 else np.zeros(len(centres))
+    return scaled_coefficients(kernel(centres, centres), norm, generator)
+
+
+def scaled_coefficients(
+    gram: FloatArray, norm: float, generator: np.random.Generator
+) -> FloatArray:
+    """The same, where the matrix ``K`` of the centres is at hand."""
+    coefficients = generator.standard_normal(len(gram))
+    squared = float(coefficients @ gram @ coefficients)
+    return coefficients * (norm / math.sqrt(squared)) if squared > 0 else np.zeros(len(gram))

@@ -17,7 +17,7 @@ from capri.epoch.play import CommonWidth, DifferenceTest, EliminationTest
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import Basis, Span
-from capri.kernels import Auto, random_coefficients
+from capri.kernels import Auto, scaled_coefficients
 from capri.learners.belief import Belief, Posterior, posterior
 from capri.learners.messages import Design
 from capri.learners.options import PracticalOptions
@@ -117,12 +117,17 @@ class Rehearsal:
         count, centres = 64, 30
         flat = pairs.reshape(-1, pairs.shape[-1])
         v = basis.coordinates(flat)
+        # One matrix for all functions, unless it is larger than their columns together.
+        matrix = basis.kernel(flat, flat) if len(flat) <= count * centres else None
         functions = np.empty((len(flat), count))
         coefficients = np.empty((basis.rank, count))
         for number in range(count):
             chosen = generator.choice(len(flat), size=min(centres, len(flat)), replace=False)
-            weights = random_coefficients(basis.kernel, flat[chosen], norm_bound, generator)
-            functions[:, number] = basis.kernel(flat, flat[chosen]) @ weights
+            columns = (
+                basis.kernel(flat, flat[chosen]) if matrix is None else matrix.take(chosen, axis=1)
+            )
+            weights = scaled_coefficients(columns[chosen], norm_bound, generator)
+            functions[:, number] = columns @ weights
             coefficients[:, number] = v[chosen].T @ weights
         shape = pairs.shape[:2]
         return cls(v.reshape(*shape, -1), functions.reshape(*shape, -1), coefficients)

@@ -43,6 +43,7 @@ def _delta_from_above(epsilon: float, mu: float) -> float:
     return gaussian_delta(epsilon, mu) * (1 + ROUNDING) + 4e-15 * larger_term
 
 
+@lru_cache(maxsize=1024)
 def analytic_multiplier(budget: Budget) -> float:
     """Smallest ``sigma / sensitivity`` of a Gaussian mechanism that keeps the budget.
 

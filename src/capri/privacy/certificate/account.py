@@ -1,12 +1,12 @@
 """An independent account: what dp-accounting says of the noise that a certificate states."""
 
 from functools import lru_cache
-from importlib.metadata import version
 from math import log
 from typing import Any
 
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
+from capri.version import version_of
 
 NAME = "dp-accounting"
 # Privacy losses are rounded up to multiples of claim / _STEPS; the answer may exceed the claim by
@@ -30,7 +30,7 @@ def independent_account(mu: float, budget: Budget) -> dict[str, Any]:
             "calibration"
         )
     return {
-        "by": f"{NAME} {version(NAME)}",
+        "by": f"{NAME} {version_of(NAME)}",
         "noise_multiplier": 1 / mu,
         "epsilon": found,
         "delta": budget.delta,

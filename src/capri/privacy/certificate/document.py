@@ -76,7 +76,8 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, with the digest over all of them."""
-        return {**self._content(), "digest": self.digest}
+        content = self._content()
+        return {**content, "digest": digest_of(content)}
 
     def terms(self) -> dict[str, Any]:
         """The guarantee alone, as a simulation of the same settings may quote it."""

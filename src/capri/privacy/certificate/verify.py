@@ -1,7 +1,6 @@
 """Verify a certificate: against its schema, against its own digest, and against a run's digests."""
 
 import json
-from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from capri.privacy.certificate.digests import digest_of
 from capri.privacy.certificate.document import Certificate
 from capri.privacy.certificate.page import CLOSING, OPENING, page
 from capri.privacy.certificate.schema import certificate_schema, check_schema
+from capri.version import version_of
 
 _LARGEST = 64 << 20  # bytes: a hundred thousand releases
 
@@ -101,7 +101,7 @@ def _inside(text: str) -> str:
 def _check_page(text: str, told: Certificate) -> None:
     if page(told) == text:
         return
-    made, here = told.versions["capri-bandits"], version("capri-bandits")
+    made, here = told.versions["capri-bandits"], version_of("capri-bandits")
     if made != here:
         raise StorageError(
             f"the page was made by capri {made} and cannot be compared by capri {here}: verify "

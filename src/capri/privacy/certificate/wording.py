@@ -1,12 +1,12 @@
 """Words and rows that every certificate shares, whoever is certified."""
 
-from importlib.metadata import version
 from typing import Any
 
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.certificate.declaration import Declaration
 from capri.privacy.ledger import LEARNING, Ledger
+from capri.version import version_of
 
 # Who keeps an assumption. The operator runs the service, the engineer builds and configures it.
 OPERATOR, ENGINEER, DEVICE = "operator", "engineer", "user's device"
@@ -80,4 +80,4 @@ def releases_of(ledger: Ledger, *, epoch: str, participants: str) -> tuple[dict[
 
 def versions_of(*names: str) -> dict[str, str]:
     """Of this package and of the libraries that the guarantee rests on."""
-    return {name: version(name) for name in ("capri-bandits", *names)}
+    return {name: version_of(name) for name in ("capri-bandits", *names)}
