@@ -171,14 +171,14 @@ def cloaking(
         return np.hstack([np.ones((len(X), 1)), np.sqrt(prior) * own])
 
     A = mapped(features, X).astype(float)
-    points, size = A[:5000], A.shape[1]
+    points, size = A[:2000], A.shape[1]
     shares = np.full(len(points), 1 / len(points))
     for _ in range(60):
-        inverse = np.linalg.pinv((points * shares[:, None]).T @ points)
+        design = (points * shares[:, None]).T @ points
+        inverse = np.linalg.inv(design + 1e-6 * np.trace(design) / size * np.eye(size))
         shares = shares * np.einsum("ij,ij->i", points @ inverse, points) / size
-    design = (points * shares[:, None]).T @ points
-    design += 1e-6 * np.trace(design) / size * np.eye(size)
-    inverse = np.linalg.inv(design)
+        shares /= shares.sum()
+    design = np.linalg.inv(inverse)
     most = max(
         float(np.einsum("ij,ij->i", part @ inverse, part).max())
         for part in np.array_split(A, len(A) // CHUNK + 1)

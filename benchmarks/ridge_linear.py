@@ -21,6 +21,11 @@ def with_constant(X: np.ndarray, weight: float = 1.0) -> np.ndarray:
     return np.column_stack([np.full(len(X), weight), 2 * X - 1])
 
 
+def by_strength(strength: float, *choices: tuple[float, Any]) -> Any:
+    """The setting for a number of rows times ``mu``, both public: the first whose end is above."""
+    return next(value for end, value in choices if strength < end)
+
+
 def private_mean(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     noise = 2 / mu_of(epsilon) / len(y)
     return np.full(len(test), y.mean() + noise * np.random.default_rng(seed).standard_normal())
@@ -28,21 +33,25 @@ def private_mean(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
 
 def adassp(
     X: Any, y: Any, test: Any, epsilon: float, seed: int, *,
-    weight: float = 1.0, shrink: float = 2.0,
+    weight: float = 1.0, shrink: float | None = None, short: float | None = None,
 ) -> Any:  # fmt: skip
     """Wang 2018, Algorithm 2: noisy second moments with a ridge that grows where they are weak.
 
     Replace one, three Gaussian releases of ``mu / sqrt(3)`` each. With ``a = (c, z)`` and
-    ``|z|^2 <= d``, replacing a row moves the smallest eigenvalue by at most ``c^2 + d``, ``A^T y``
-    by ``2 sqrt(c^2 + d)`` and the upper triangle of ``A^T A``, whose first entry is known, by the
-    root of ``4 c^2 d + d^2 + d / 2``. The ridge is ``shrink`` noises times ``sqrt(d)``.
+    ``|z|^2 <= r``, where longer rows are scaled down to it, replacing a row moves the smallest
+    eigenvalue by at most ``c^2 + r``, ``A^T y`` by ``2 sqrt(c^2 + r)`` and the upper triangle of
+    ``A^T A``, whose first entry is known, by the root of ``4 c^2 r + r^2 + min(d, 2 r^2) / 2``. The
+    ridge is ``shrink`` noises times ``sqrt(d)``, and ``r`` is ``short^2 d``.
     """
-    generator = np.random.default_rng(seed)
+    generator, strength = np.random.default_rng(seed), len(X) * mu_of(epsilon)
+    shrink = shrink or by_strength(strength, (500, 3.0), (np.inf, 2.0))
+    short = short or by_strength(strength, (4_000, 0.75), (40_000, 0.9), (np.inf, 1.0))
     A, B = with_constant(X, weight), with_constant(test, weight)
-    d, longest = X.shape[1], weight**2 + X.shape[1]
-    scale = np.sqrt(3) / mu_of(epsilon)
+    d, r = X.shape[1], short**2 * X.shape[1]
+    A[:, 1:] /= np.maximum(1, np.linalg.norm(A[:, 1:], axis=1) / np.sqrt(r))[:, None]
+    longest, scale = weight**2 + r, np.sqrt(3) / mu_of(epsilon)
     gram, vector = A.T @ A, A.T @ y
-    each = np.sqrt(4 * weight**2 * d + d**2 + d / 2) * scale
+    each = np.sqrt(4 * weight**2 * r + r**2 + min(d, 2 * r**2) / 2) * scale
     smallest = np.linalg.eigvalsh(gram)[0] + longest * scale * (generator.standard_normal() - 1.96)
     ridge = max(0.0, shrink * np.sqrt(d + 1) * each - max(0.0, smallest))
     noise = np.triu(each * generator.standard_normal((d + 1, d + 1)))

@@ -38,6 +38,7 @@ class Cells:
 
     def errors(self, name: str, method: str, epsilon: float, rows: int = 0) -> dict[int, float]:
         """By split; of all rows where their number is not said."""
+        epsilon = 1.0 if METHODS[method].standing == "none" else epsilon  # which it has not
         at = (name, rows or max(self._sizes[name]), method, epsilon)
         return self._errors.get(at, {})
 
@@ -196,6 +197,6 @@ def show(rows: list[dict[str, Any]], *, publish: bool) -> None:
         print(f"{name}\n\n{text}")
         if publish:
             common.publish("ridge.md", name, text)
-    if publish:
+    if publish and rows:
         picture_by_epsilon(cells)
         picture_by_rows(cells)
