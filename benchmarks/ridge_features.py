@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from common import DELTA
-from ridge_linear import mu_of
+from ridge_linear import by_strength, mu_of
 from sklearn.metrics.pairwise import rbf_kernel
 
 from capri.privacy.budget import Budget
@@ -51,16 +51,22 @@ def beside_constant(features: Features, share: float) -> Features:
 
 
 def noisy_gradients(
-    X: Any, y: Any, test: Any, epsilon: float, seed: int, *,
-    count: int = 100, steps: int = 100, rate: float = 0.5, clip: float = 0.5, momentum: float = 0.9,
-) -> Any:  # fmt: skip
+    X: Any, y: Any, test: Any, epsilon: float, seed: int, *, most: int = 200
+) -> Any:
     """DP-SGD with full batches on random features, with momentum and the mean of the last half.
 
     Replace one: a sum of gradients of norm at most ``clip`` moves by twice that; ``steps`` Gaussian
     releases of ``mu / sqrt(steps)`` make one of ``mu``. Full batches have no sampling to account
-    for, and less noise for the same promise than small ones.
+    for, and less noise for the same promise than small ones. Noise grows with the length of the
+    descent, ``steps rate / (1 - momentum)``, however it is cut into steps, so that length goes with
+    what is public about the strength of the data, ``0.4 n mu / clip``.
     """
-    generator = np.random.default_rng(seed)
+    generator, strength = np.random.default_rng(seed), len(X) * mu_of(epsilon)
+    clip = by_strength(strength, (500, 0.1), (2_000, 0.2), (20_000, 0.5), (np.inf, 1.0))
+    count = by_strength(strength, (2_000, 100), (np.inf, 200))
+    length = max(5.0, 0.4 * strength / clip)
+    steps = int(np.clip(length / 10, 5, most))
+    momentum = float(np.clip(1 - steps / length, 0.0, 0.98))
     features = beside_constant(waves(X.shape[1], count, generator), 0.5)
     A, target = mapped(features, X), y.astype(np.float32)
     theta, speed, mean = np.zeros((3, A.shape[1]))
@@ -70,7 +76,7 @@ def noisy_gradients(
         residuals = np.clip(A @ theta.astype(np.float32) - target, -clip, clip)
         total = (residuals @ A).astype(float) + noise * generator.standard_normal(len(theta))
         speed = momentum * speed + total / len(A)
-        theta = theta - rate * speed
+        theta = theta - speed
         if step >= steps // 2:
             mean += theta / (steps - steps // 2)
     return mapped(features, test) @ mean
@@ -107,35 +113,37 @@ def perturbed(
     return np.asarray(vectors @ (rotated / (values + extra)))
 
 
-def objective(
-    X: Any, y: Any, test: Any, epsilon: float, seed: int, *,
-    count: int = 30, radius: float = 2.0, share: float = 0.5,
-) -> Any:  # fmt: skip
+def objective(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     """Objective perturbation on random Fourier features and a constant."""
     generator = np.random.default_rng(seed)
-    features = beside_constant(waves(X.shape[1], count, generator), share)
+    count, radius = by_strength(
+        len(X) * mu_of(epsilon),
+        (500, (10, 1.0)), (2_000, (100, 2.0)), (20_000, (100, 4.0)), (np.inf, (100, 8.0)),
+    )  # fmt: skip
+    features = beside_constant(waves(X.shape[1], count, generator), 0.2)
     theta = perturbed(mapped(features, X), y.astype(np.float32), epsilon, radius, generator)
     return mapped(features, test) @ theta
 
 
-def projection(
-    X: Any, y: Any, test: Any, epsilon: float, seed: int, *,
-    count: int = 30, radius: float = 2.0, share: float = 0.5, paths: int = 500,
-) -> Any:  # fmt: skip
+def projection(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     """After Lee, Park & Ahn 2025: objective perturbation on projections by random functions.
 
     Features are paths of a Gaussian process with the kernel, ``h_1(x), ..., h_M(x)``, and a
-    constant; rows of norm above 1 are scaled down to it. Each path is a sum of random waves.
+    constant; rows of norm above 1 are scaled down to it. Each path is a sum of 500 random waves.
     """
     generator = np.random.default_rng(seed)
-    basis = waves(X.shape[1], paths, generator)
-    mixing = generator.standard_normal((paths, count)) / np.sqrt(count)
+    count, radius = by_strength(
+        len(X) * mu_of(epsilon),
+        (500, (10, 1.0)), (2_000, (30, 2.0)), (20_000, (30, 4.0)), (np.inf, (100, 8.0)),
+    )  # fmt: skip
+    basis = waves(X.shape[1], 500, generator)
+    mixing = generator.standard_normal((500, count)) / np.sqrt(count)
 
     def inside(X: np.ndarray) -> np.ndarray:
         found = basis(X) @ mixing
         return found / np.maximum(1, np.linalg.norm(found, axis=1))[:, None]
 
-    features = beside_constant(inside, share)
+    features = beside_constant(inside, 0.2)
     theta = perturbed(mapped(features, X), y.astype(np.float32), epsilon, radius, generator)
     return mapped(features, test) @ theta
 
@@ -143,21 +151,19 @@ def projection(
 # -- cloaking -------------------------------------------------------------------------------------
 
 
-def cloaking(
-    X: Any, y: Any, test: Any, epsilon: float, seed: int, *,
-    rank: int = 50, prior: float = 0.1, spread: float = 0.05,
-) -> Any:  # fmt: skip
+def cloaking(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     """Smith, Alvarez, Zwiessele & Lawrence 2018: a Gaussian process whose targets are private.
 
     Rows are public, so any function of them is. Predictions are linear in the targets and get
     noise whose covariance is the smallest ellipsoid that holds what one target can move (a
     D-optimal design). With features ``A`` of all rows that ellipsoid is ``M``, the smallest with
     ``a_i^T M^-1 a_i <= 1``, whatever the test rows are; ``t = A^T y + noise`` is released and read
-    by its posterior mean, ``v G (v G G + s G + tau^2 M)^-1 t`` with ``G = A^T A``. Features are the
-    leading eigenfunctions of the kernel on 500 of the rows (Smith, Alvarez & Lawrence 2021 use
+    by its posterior mean, ``G (G G + s G + tau^2 M)^-1 t`` with ``G = A^T A``, where coefficients
+    have prior variance 1 and residuals ``s = 0.05``. Features are the leading eigenfunctions of the kernel on 500 of the rows (Smith, Alvarez & Lawrence 2021 use
     such landmarks for large n) beside a constant.
     """
-    generator = np.random.default_rng(seed)
+    generator, strength = np.random.default_rng(seed), len(X) * mu_of(epsilon)
+    rank = by_strength(strength, (50, 4), (500, 8), (2_000, 24), (20_000, 48), (np.inf, 128))
     landmarks = X[generator.permutation(len(X))[:500]]
     gamma = 2 / X.shape[1]
     values, vectors = np.linalg.eigh(rbf_kernel(landmarks, landmarks, gamma=gamma))
@@ -166,9 +172,8 @@ def cloaking(
     roots = vectors[:, kept] / np.sqrt(values[kept])
 
     def features(X: np.ndarray) -> np.ndarray:
-        # The constant has prior variance 1, the kernel ``prior``.
         own = rbf_kernel(X, landmarks, gamma=gamma) @ roots
-        return np.hstack([np.ones((len(X), 1)), np.sqrt(prior) * own])
+        return np.hstack([np.ones((len(X), 1)), own])
 
     A = mapped(features, X).astype(float)
     points, size = A[:2000], A.shape[1]
@@ -186,5 +191,5 @@ def cloaking(
     ellipsoid, tau = most * design, 2 / mu_of(epsilon)  # a target moves by 2
     noise = tau * np.linalg.cholesky(ellipsoid) @ generator.standard_normal(size)
     gram = A.T @ A
-    covariance = gram @ gram + spread * gram + tau**2 * ellipsoid
+    covariance = gram @ gram + 0.05 * gram + tau**2 * ellipsoid
     return features(test) @ (gram @ np.linalg.solve(covariance, A.T @ y + noise))

@@ -16,9 +16,9 @@ def mu_of(epsilon: float) -> float:
     return 1 / analytic_multiplier(budget(epsilon))
 
 
-def with_constant(X: np.ndarray, weight: float = 1.0) -> np.ndarray:
+def with_constant(X: np.ndarray) -> np.ndarray:
     """A constant column beside columns centred to [-1, 1]."""
-    return np.column_stack([np.full(len(X), weight), 2 * X - 1])
+    return np.column_stack([np.ones(len(X)), 2 * X - 1])
 
 
 def by_strength(strength: float, *choices: tuple[float, Any]) -> Any:
@@ -31,27 +31,24 @@ def private_mean(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     return np.full(len(test), y.mean() + noise * np.random.default_rng(seed).standard_normal())
 
 
-def adassp(
-    X: Any, y: Any, test: Any, epsilon: float, seed: int, *,
-    weight: float = 1.0, shrink: float | None = None, short: float | None = None,
-) -> Any:  # fmt: skip
+def adassp(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     """Wang 2018, Algorithm 2: noisy second moments with a ridge that grows where they are weak.
 
-    Replace one, three Gaussian releases of ``mu / sqrt(3)`` each. With ``a = (c, z)`` and
+    Replace one, three Gaussian releases of ``mu / sqrt(3)`` each. With ``a = (1, z)`` and
     ``|z|^2 <= r``, where longer rows are scaled down to it, replacing a row moves the smallest
-    eigenvalue by at most ``c^2 + r``, ``A^T y`` by ``2 sqrt(c^2 + r)`` and the upper triangle of
-    ``A^T A``, whose first entry is known, by the root of ``4 c^2 r + r^2 + min(d, 2 r^2) / 2``. The
+    eigenvalue by at most ``1 + r``, ``A^T y`` by ``2 sqrt(1 + r)`` and the upper triangle of
+    ``A^T A``, whose first entry is known, by the root of ``4 r + r^2 + min(d, 2 r^2) / 2``. The
     ridge is ``shrink`` noises times ``sqrt(d)``, and ``r`` is ``short^2 d``.
     """
     generator, strength = np.random.default_rng(seed), len(X) * mu_of(epsilon)
-    shrink = shrink or by_strength(strength, (500, 3.0), (np.inf, 2.0))
-    short = short or by_strength(strength, (4_000, 0.75), (40_000, 0.9), (np.inf, 1.0))
-    A, B = with_constant(X, weight), with_constant(test, weight)
+    shrink = by_strength(strength, (500, 3.0), (np.inf, 2.0))
+    short = by_strength(strength, (4_000, 0.75), (40_000, 0.9), (np.inf, 1.0))
+    A, B = with_constant(X), with_constant(test)
     d, r = X.shape[1], short**2 * X.shape[1]
     A[:, 1:] /= np.maximum(1, np.linalg.norm(A[:, 1:], axis=1) / np.sqrt(r))[:, None]
-    longest, scale = weight**2 + r, np.sqrt(3) / mu_of(epsilon)
+    longest, scale = 1 + r, np.sqrt(3) / mu_of(epsilon)
     gram, vector = A.T @ A, A.T @ y
-    each = np.sqrt(4 * weight**2 * r + r**2 + min(d, 2 * r**2) / 2) * scale
+    each = np.sqrt(4 * r + r**2 + min(d, 2 * r**2) / 2) * scale
     smallest = np.linalg.eigvalsh(gram)[0] + longest * scale * (generator.standard_normal() - 1.96)
     ridge = max(0.0, shrink * np.sqrt(d + 1) * each - max(0.0, smallest))
     noise = np.triu(each * generator.standard_normal((d + 1, d + 1)))
@@ -61,9 +58,7 @@ def adassp(
     return B @ (np.linalg.pinv(gram) @ vector)
 
 
-def tukey(
-    X: Any, y: Any, test: Any, epsilon: float, seed: int, *, most: int = 1000, rows: float = 1.0
-) -> Any:
+def tukey(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     """TukeyEM (Amin, Joseph, Ribero & Vassilvitskii 2022), half of epsilon for each of its parts.
 
     Least squares on ``m`` disjoint parts of the rows; a test that boxes of approximate Tukey depth
@@ -73,7 +68,7 @@ def tukey(
     """
     generator = np.random.default_rng(seed)
     A, B = with_constant(X), with_constant(test)
-    count = min(most, int(len(A) // (rows * A.shape[1])))
+    count = min(1000, len(A) // A.shape[1])
     parts = np.array_split(generator.permutation(len(A)), count)
     models = np.array([np.linalg.lstsq(A[part], y[part], rcond=None)[0] for part in parts])
     models = np.sort(models + 1e-10 * generator.random(models.shape), axis=0).T

@@ -57,32 +57,34 @@ METHODS: dict[str, Rival] = {
     MEAN: Rival(private_mean, GREY, "same", "the same", "one Gaussian release"),
     "AdaSSP": Rival(
         adassp, GREEN, "same", "the same",
-        "Wang 2018; a constant beside columns centred by their bounds; three releases, composed "
-        "exactly; exact sensitivities",
+        "Wang 2018; a constant beside columns centred by their bounds, rows scaled down to 0.75, "
+        "0.9 or 1 of the longest; three releases, composed exactly; exact sensitivities",
     ),
     "noisy gradients": Rival(
         noisy_gradients, PINK, "same", "the same",
-        "DP-SGD with full batches on 100 random features and a constant, composed exactly",
+        "DP-SGD with full batches on 100 or 200 random features and a constant: 5 to 200 steps "
+        "with momentum, residuals clipped at 0.1 to 1, composed exactly",
     ),
     "TukeyEM": Rival(
         tukey, "#56B4E9", "same", "the same",
-        "Amin and others 2022; half of epsilon for its test, half for the draw; where the test "
-        "fails it releases nothing and the middle of the bounds is counted",
+        "Amin and others 2022; 1,000 models or as many as rows allow; half of epsilon for its "
+        "test, half for the draw; where the test fails it releases nothing and the middle of the bounds is counted",
     ),
     "objective perturbation": Rival(
         objective, YELLOW, "weaker", "add or remove a row: weaker",
-        "Kifer and others 2012 with the noise of Redberg and others 2023; random features and a "
-        "constant",
+        "Kifer and others 2012 with the noise of Redberg and others 2023; 10 or 100 random "
+        "features and a constant, coefficients of norm up to 1, 2, 4 or 8",
     ),
     "random projections": Rival(
         projection, "#999933", "weaker", "add or remove a row: weaker",
-        "after Lee, Park and Ahn 2025; the same on random paths of a Gaussian process with the "
-        "kernel and a constant",
+        "after Lee, Park and Ahn 2025; the same on 10, 30 or 100 random paths of a Gaussian "
+        "process with the kernel and a constant",
     ),
     "cloaking": Rival(
         cloaking, "#000000", "weaker",
         "targets only, rows are public: much weaker",
-        "Smith and others 2018 on features of all rows, read by the posterior mean",
+        "Smith and others 2018 on 4 to 128 eigenfunctions of the kernel on all rows, read by the "
+        "posterior mean",
     ),
     "diffprivlib": Rival(
         diffprivlib, ORANGE, "stronger", "pure epsilon: stronger, in name",
