@@ -159,8 +159,9 @@ def cloaking(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     D-optimal design). With features ``A`` of all rows that ellipsoid is ``M``, the smallest with
     ``a_i^T M^-1 a_i <= 1``, whatever the test rows are; ``t = A^T y + noise`` is released and read
     by its posterior mean, ``G (G G + s G + tau^2 M)^-1 t`` with ``G = A^T A``, where coefficients
-    have prior variance 1 and residuals ``s = 0.05``. Features are the leading eigenfunctions of the kernel on 500 of the rows (Smith, Alvarez & Lawrence 2021 use
-    such landmarks for large n) beside a constant.
+    have prior variance 1 and residuals ``s = 0.05``. Features are the leading eigenfunctions of the
+    kernel on 500 of the rows (Smith, Alvarez & Lawrence 2021 use such landmarks for large n) beside
+    a constant.
     """
     generator, strength = np.random.default_rng(seed), len(X) * mu_of(epsilon)
     rank = by_strength(strength, (50, 4), (500, 8), (2_000, 24), (20_000, 48), (np.inf, 128))

@@ -68,7 +68,8 @@ METHODS: dict[str, Rival] = {
     "TukeyEM": Rival(
         tukey, "#56B4E9", "same", "the same",
         "Amin and others 2022; 1,000 models or as many as rows allow; half of epsilon for its "
-        "test, half for the draw; where the test fails it releases nothing and the middle of the bounds is counted",
+        "test, half for the draw; where the test fails it releases nothing and the middle of the "
+        "bounds is counted",
     ),
     "objective perturbation": Rival(
         objective, YELLOW, "weaker", "add or remove a row: weaker",
