@@ -49,6 +49,7 @@ class Rival:
     standing: str
     promise: str
     settings: str
+    line: bool = False
 
 
 OURS, MEAN = "PrivateKernelRidge", "private mean"
@@ -59,6 +60,7 @@ METHODS: dict[str, Rival] = {
         adassp, GREEN, "same", "the same",
         "Wang 2018; a constant beside columns centred by their bounds, rows scaled down to 0.75, "
         "0.9 or 1 of the longest; three releases, composed exactly; exact sensitivities",
+        line=True,
     ),
     "noisy gradients": Rival(
         noisy_gradients, PINK, "same", "the same",
@@ -70,6 +72,7 @@ METHODS: dict[str, Rival] = {
         "Amin and others 2022; 1,000 models or as many as rows allow; half of epsilon for its "
         "test, half for the draw; where the test fails it releases nothing and the middle of the "
         "bounds is counted",
+        line=True,
     ),
     "objective perturbation": Rival(
         objective, YELLOW, "weaker", "add or remove a row: weaker",
@@ -89,7 +92,7 @@ METHODS: dict[str, Rival] = {
     ),
     "diffprivlib": Rival(
         diffprivlib, ORANGE, "stronger", "pure epsilon: stronger, in name",
-        "`LinearRegression`, default",
+        "`LinearRegression`, default", line=True,
     ),
     "no privacy": Rival(
         no_privacy, "#BBBBBB", "none", "none",

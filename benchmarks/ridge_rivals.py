@@ -57,9 +57,11 @@ def cells(name: str, rows: int, chosen: argparse.Namespace) -> Iterator[tuple[in
 
 
 def error_of(split: Split, method: str, epsilon: float, seed: int) -> float:
+    rival = METHODS[method]
+    split = split.for_lines() if rival.line else split
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        guess = METHODS[method].run(split.X, split.y, split.test, epsilon, seed)
+        guess = rival.run(split.X, split.y, split.test, epsilon, seed)
     missed = np.clip(guess, -1, 1) - split.truth
     return float(np.sqrt(np.mean(missed**2)) / split.truth.std())
 

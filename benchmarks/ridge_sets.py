@@ -6,14 +6,14 @@ up: the first function of Friedman (1991), five idle columns beside his five, no
 
 Every method gets the same public knowledge: columns scaled to [0, 1] and targets to [-1, 1] by the
 range of the whole table, a twentieth wider: what a data sheet would say. Categories of two levels
-are one column, of more levels a column each.
+are one column, of more levels a column each, but for lines, which need no first level.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,12 +34,22 @@ class Split:
     y: np.ndarray
     test: np.ndarray
     truth: np.ndarray
+    needed: list[int]
 
     def first(self, rows: int) -> "Split":
-        return Split(self.X[:rows], self.y[:rows], self.test, self.truth)
+        return replace(self, X=self.X[:rows], y=self.y[:rows])
+
+    def for_lines(self) -> "Split":
+        """Without the first level of each category, which a constant makes redundant."""
+        return replace(self, X=self.X[:, self.needed], test=self.test[:, self.needed])
 
 
-Table = tuple[np.ndarray, np.ndarray]
+class Table(NamedTuple):
+    """Rows and targets; which columns a line with a constant needs, where not all."""
+
+    X: np.ndarray
+    y: np.ndarray
+    needed: list[int] | None = None
 
 
 def _table(frame: pd.DataFrame, target: str, drop: tuple[str, ...] = ()) -> Table:
@@ -48,20 +58,22 @@ def _table(frame: pd.DataFrame, target: str, drop: tuple[str, ...] = ()) -> Tabl
     words = [c for c in features if not pd.api.types.is_numeric_dtype(features[c])]
     pairs = [column for column in words if features[column].nunique() == 2]
     features = pd.get_dummies(features, columns=pairs, drop_first=True)
-    features = pd.get_dummies(features, columns=[c for c in words if c not in pairs])
-    return features.to_numpy(dtype=float), frame[target].to_numpy(dtype=float)
+    many = [column for column in words if column not in pairs]
+    full, fewer = (pd.get_dummies(features, columns=many, drop_first=drop) for drop in (0, 1))
+    needed = [list(full).index(column) for column in fewer]
+    return Table(full.to_numpy(dtype=float), frame[target].to_numpy(dtype=float), needed)
 
 
 def diabetes() -> Table:
     """Progress of diabetes after a year (scikit-learn)."""
     X, y = load_diabetes(return_X_y=True)
-    return np.asarray(X), np.asarray(y)
+    return Table(np.asarray(X), np.asarray(y))
 
 
 def randhie() -> Table:
     """Log of visits to a doctor, RAND health insurance experiment (statsmodels)."""
-    X, y = _table(package_table("statsmodels", "statsmodels/datasets/randhie/randhie.csv"), "mdvis")
-    return X, np.log1p(y)
+    frame = package_table("statsmodels", "statsmodels/datasets/randhie/randhie.csv")
+    return _table(frame.assign(mdvis=np.log1p(frame["mdvis"])), "mdvis")
 
 
 def fair() -> Table:
@@ -151,7 +163,7 @@ def friedman() -> Table:
     X = generator.random((1_000_000 + HELD_OUT, 10))
     y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2
     y += 10 * X[:, 3] + 5 * X[:, 4] + generator.standard_normal(len(X))
-    return X, y
+    return Table(X, y)
 
 
 SETS: dict[str, Callable[[], Table]] = {
@@ -187,21 +199,15 @@ def _scaled(values: np.ndarray) -> np.ndarray:
 
 @cache
 def _prepared(name: str) -> Table:
-    X, y = SETS[name]()
-    return _scaled(X), 2 * _scaled(y) - 1
+    table = SETS[name]()
+    return Table(_scaled(table.X), 2 * _scaled(table.y) - 1, table.needed)
 
 
 def split_of(name: str, seed: int) -> Split:
     """The table in an order of its own for each seed: all but the held-out rows to learn from."""
-    X, y = _prepared(name)
+    X, y, needed = _prepared(name)
     order = np.random.default_rng(seed).permutation(len(y))
     cut = max(len(y) * 3 // 4, len(y) - HELD_OUT)
     train, test = order[:cut], order[cut:]
-    return Split(X[train], y[train], X[test], y[test])
-
-
-def about(name: str) -> dict[str, Any]:
-    make = SETS[name]
-    (words, *_) = (make.__doc__ or name).strip().splitlines()
-    X, _ = _prepared(name)
-    return {"words": words.rstrip("."), "columns": X.shape[1]}
+    needed = list(range(X.shape[1])) if needed is None else needed
+    return Split(X[train], y[train], X[test], y[test], needed)
