@@ -175,7 +175,9 @@ def cloaking(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
     a constant.
     """
     generator, strength = np.random.default_rng(seed), len(X) * mu_of(epsilon)
-    rank = by_strength(strength, (50, 4), (500, 8), (2_000, 24), (20_000, 48), (np.inf, 128))
+    rank = by_strength(
+        strength, (50, 4), (500, 8), (2_000, 24), (20_000, 48), (100_000, 128), (np.inf, 256)
+    )
     landmarks = X[generator.permutation(len(X))[:500]]
     gamma = 2 / X.shape[1]
     values, vectors = np.linalg.eigh(rbf_kernel(landmarks, landmarks, gamma=gamma))

@@ -87,7 +87,7 @@ METHODS: dict[str, Rival] = {
     "cloaking": Rival(
         cloaking, "#000000", "weaker",
         "targets only, rows are public: much weaker",
-        "Smith and others 2018 on 4 to 128 eigenfunctions of the kernel on all rows, read by the "
+        "Smith and others 2018 on 4 to 256 eigenfunctions of the kernel on all rows, read by the "
         "posterior mean",
     ),
     "diffprivlib": Rival(
