@@ -100,8 +100,10 @@ bench-aggregate: $(READY)  ## reports from files: time, memory and disk up to 1e
 bench-day: $(READY)  ## a day in the life of the service: its regret, restarts and all, to that of one process
 	$(BIN)/python benchmarks/service_day.py
 
-bench-ridge: $(READY)  ## private regression: accuracy against epsilon, time and memory
+bench-ridge: $(READY)  ## private regression: accuracy against epsilon, rivals on real tables, time and memory; hours
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[benchmarks]"
 	$(BIN)/python benchmarks/ridge.py
+	$(BIN)/python benchmarks/ridge_rivals.py
 	$(BIN)/python benchmarks/ridge.py --speed
 
 ablation: $(READY)  ## what each option of the practical preset is worth

@@ -78,7 +78,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 def picture(rows: list[dict[str, Any]]) -> None:
     """Coverage against level, a panel for each kind of data."""
-    from capri.plots.style import new_figure, prepare, to_bytes
+    from capri.plots.style import new_figure, prepare
 
     figure = new_figure(
         13.0,
@@ -103,11 +103,7 @@ def picture(rows: list[dict[str, Any]]) -> None:
         axes.set_ylim(0.3, 1.03)
         if place >= 5:
             axes.set_xlabel("level")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.subplots_adjust(left=0.05, right=0.98, wspace=0.25, hspace=0.75, bottom=0.2, top=0.84)
-    figure.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 0.05), ncol=3,
-                  frameon=False, fontsize=9)  # fmt: skip
-    (common.FIGURES / "calibration.png").write_bytes(to_bytes(figure, "png"))
+    common.save_panels(figure, "calibration")
 
 
 def main() -> None:

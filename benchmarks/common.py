@@ -261,6 +261,20 @@ def publish(page: str, name: str, text: str) -> None:
     path.write_text(f"{before}{opening}\n{text}{closing}{after}")
 
 
+def save_panels(figure: Any, name: str, *, columns: int = 3) -> None:
+    """A figure of many panels with the legend of the first one below them all."""
+    from capri.plots.style import to_bytes
+
+    height = figure.get_figheight()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.subplots_adjust(left=0.05, right=0.98, wspace=0.25, hspace=0.75, bottom=1.4 / height,
+                           top=1 - 1.1 / height)  # fmt: skip
+    figure.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 0.35 / height),
+                  ncol=columns, frameon=False, fontsize=9)  # fmt: skip
+    FIGURES.mkdir(exist_ok=True)
+    (FIGURES / f"{name}.png").write_bytes(to_bytes(figure, "png"))
+
+
 def save_figure(figure: Any, name: str) -> None:
     FIGURES.mkdir(exist_ok=True)
     figure.savefig(FIGURES / f"{name}.png", dpi=110)

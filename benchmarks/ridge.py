@@ -22,6 +22,9 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from common import DELTA
+from ridge_features import objective
+from ridge_linear import diffprivlib
 from scipy.stats import t as student
 from sklearn.datasets import load_diabetes
 from sklearn.kernel_approximation import Nystroem
@@ -32,13 +35,9 @@ from sklearn.pipeline import make_pipeline
 import capri
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-DELTA = 1e-5
 REPEATS = 10
 # Relative errors above this are not drawn.
 CUT = 2.0
-# Features and radius of the rival by number of rows: the best at epsilon 1 among 10, 30, 100, 300
-# features and radii 1, 3, 10 (three fits each, tuned on the truth, in its favour).
-RANDOM_FEATURES = ((1_000, 10, 1.0), (50_000, 30, 3.0), (10**9, 100, 3.0))
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,16 @@ class Task:
     X_bounds: tuple[Any, Any]
     y_bounds: tuple[float, float]
     public: np.ndarray | None
+
+    def scaled(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows in [0, 1], targets in [-1, 1] and test rows by what is public."""
+        low, high = (np.broadcast_to(b, self.X.shape[1]).astype(float) for b in self.X_bounds)
+        middle, half = np.mean(self.y_bounds), np.ptp(self.y_bounds) / 2
+        y = np.clip((self.y - middle) / half, -1, 1)
+        return (self.X - low) / (high - low), y, (self.test - low) / (high - low)
+
+    def back(self, predicted: np.ndarray) -> np.ndarray:
+        return np.asarray(np.mean(self.y_bounds) + np.ptp(self.y_bounds) / 2 * predicted)
 
 
 def diabetes(seed: int) -> Task:
@@ -155,54 +164,12 @@ def ours_public(task: Task, epsilon: float, seed: int) -> np.ndarray:
 
 def linear(task: Task, epsilon: float, seed: int) -> np.ndarray:
     """diffprivlib's LinearRegression, told the same bounds."""
-    # diffprivlib 0.6.6 imports two names that scikit-learn 1.9 no longer has, for its forests.
-    import sklearn.tree._tree as tree
-
-    for name, kind in (("DOUBLE", np.float64), ("DTYPE", np.float32)):
-        if not hasattr(tree, name):
-            setattr(tree, name, kind)
-    from diffprivlib.models import LinearRegression
-
-    low, high = (np.broadcast_to(b, task.X.shape[1]).astype(float) for b in task.X_bounds)
-    model = LinearRegression(
-        epsilon=epsilon, bounds_X=(low, high), bounds_y=task.y_bounds, random_state=seed
-    )
-    return model.fit(task.X, np.clip(task.y, *task.y_bounds)).predict(task.test)
+    return task.back(diffprivlib(*task.scaled(), epsilon, seed))
 
 
 def random_features(task: Task, epsilon: float, seed: int) -> np.ndarray:
-    """Objective perturbation on random Fourier features (Kifer, Smith & Thakurta 2012).
-
-    Squared loss over ``|theta| <= R`` with ``|phi| <= 1``, ``|y| <= 1``: gradients are bounded by
-    ``R + 1`` and curvature by 1. The constants are those for adding or removing a row, in the
-    rival's favour.
-    """
-    generator = np.random.default_rng(seed)
-    features, radius = next(r[1:] for r in RANDOM_FEATURES if len(task.X) <= r[0])
-    low, high = (np.broadcast_to(b, task.X.shape[1]).astype(float) for b in task.X_bounds)
-    lengthscale = np.sqrt(task.X.shape[1]) / 2
-    W = generator.standard_normal((task.X.shape[1], features)) / lengthscale
-    phase = generator.uniform(0, 2 * np.pi, features)
-
-    def phi(X: np.ndarray) -> np.ndarray:
-        return np.asarray(np.cos((X - low) / (high - low) @ W + phase) / np.sqrt(features))
-
-    middle, half = np.mean(task.y_bounds), np.ptp(task.y_bounds) / 2
-    A, b = phi(task.X), np.clip((task.y - middle) / half, -1, 1)
-    scale = (radius + 1) * np.sqrt(8 * np.log(2 / DELTA) + 4 * epsilon) / epsilon
-    target = A.T @ b - scale * generator.standard_normal(features)
-    values, vectors = np.linalg.eigh(A.T @ A + 2 / epsilon * np.eye(features))
-    rotated, extra = vectors.T @ target, 0.0
-    if np.linalg.norm(rotated / values) > radius:  # the constraint is active: find its multiplier
-        below, above = 0.0, np.linalg.norm(target) / radius
-        for _ in range(100):
-            extra = (below + above) / 2
-            if np.linalg.norm(rotated / (values + extra)) > radius:
-                below = extra
-            else:
-                above = extra
-    theta = vectors @ (rotated / (values + extra))
-    return np.asarray(middle + half * phi(task.test) @ theta)
+    """Objective perturbation on random Fourier features, in `ridge_features.py`."""
+    return task.back(objective(*task.scaled(), epsilon, seed))
 
 
 def no_privacy(task: Task, _: float, seed: int) -> np.ndarray:
@@ -210,9 +177,8 @@ def no_privacy(task: Task, _: float, seed: int) -> np.ndarray:
 
     Of four ridges the one that is best on the truth: better than anybody could choose it.
     """
-    low, high = (np.broadcast_to(b, task.X.shape[1]).astype(float) for b in task.X_bounds)
     gamma = 2 / task.X.shape[1]  # the lengthscale sqrt(d) / 2 of the private fit
-    scaled, test = (task.X - low) / (high - low), (task.test - low) / (high - low)
+    scaled, _, test = task.scaled()
     middle = np.mean(task.y_bounds)
     predictions = []
     for alpha in 10.0 ** np.arange(-3, 1):
@@ -254,11 +220,11 @@ def interval(errors: list[float]) -> tuple[float, float]:
 FREE = ("PrivateKernelRidge at epsilon infinity", "kernel ridge, no privacy, best ridge")
 
 
-def accuracy(tasks: list[str]) -> list[dict[str, Any]]:
+def accuracy(tasks: list[str], methods: list[str]) -> list[dict[str, Any]]:
     plan = []
     for task in tasks:
         epsilons = (1.0,) if task.startswith("smooth") else EPSILONS
-        for method in METHODS:
+        for method in methods:
             if method.endswith("public rows") and task != "california":
                 continue
             for epsilon in (None,) if method in FREE else epsilons:
@@ -444,6 +410,7 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="the price of privacy, new functions")
     parser.add_argument("--picture", action="store_true", help="draw the stored results again")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     chosen = parser.parse_args()
     file = common.RESULTS / "ridge.json"
     results = json.loads(file.read_text()) if file.exists() else {}
@@ -454,8 +421,11 @@ def main() -> None:
     elif chosen.picture:
         picture(results["accuracy"])
     else:
-        kept = [row for row in results.get("accuracy", []) if row["task"] not in chosen.tasks]
-        results["accuracy"] = kept + accuracy(chosen.tasks)
+        kept = [
+            row for row in results.get("accuracy", [])
+            if row["task"] not in chosen.tasks or row["method"] not in chosen.methods
+        ]  # fmt: skip
+        results["accuracy"] = kept + accuracy(chosen.tasks, chosen.methods)
         print(table(results["accuracy"]))
         picture(results["accuracy"])
     file.write_text(json.dumps(results, indent=1) + "\n")
