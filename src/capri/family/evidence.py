@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from capri.arrays import BoolArray, FloatArray
+from capri.arrays import FloatArray
 
 # Deviation of each log weight from its expectation, and of all of them together.
 _SPREAD, _COMMON = 1.5, 1.5
@@ -56,15 +56,15 @@ def doubt_of(count: int, spread: float = _SPREAD, common: float = _COMMON) -> Fl
 class Cap:
     """How large some weights may be together: a function does not vary more than what it is of.
 
-    ``max(0, log(sum of capped t / most))^2 / (2 s^2)`` is added to the loss.
+    ``max(0, log(sum of sizes t / most))^2 / (2 s^2)`` is added to the loss.
     """
 
-    capped: BoolArray
+    sizes: FloatArray  # mean squares of functions of weight 1; 0 where they do not count
     most: float
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """What is added, and its slope."""
-        t = np.where(self.capped, np.exp(np.clip(x, -30, 10)), 0.0)
+        t = self.sizes * np.exp(np.clip(x, -30, 10))
         beyond = float(np.log(max(float(t.sum()), 1e-300) / self.most)) / _SOFT
         if beyond <= 0:
             return 0.0, np.zeros(len(x))

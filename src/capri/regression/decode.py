@@ -170,6 +170,7 @@ class Estimate:
     prior: float
     noise_variance: float
     weights: FloatArray | None = None  # log weights of the candidates of the prior
+    outside: FloatArray | None = None  # between these and logs of their mean: for what is unseen
     central: FloatArray | None = None  # covariance under the mean log weights, for planning
     misfit: float = 1.0  # residual chi-square of the releases over its expectation, at least 1
 
@@ -268,5 +269,6 @@ class Model:
         if self.prior is None or estimate.weights is None:
             found = np.asarray(estimate.prior * self.basis.residual(rows, v))
         else:
-            found = self.prior.left_out(self.basis, rows, v, estimate.weights)
+            weights = estimate.weights if estimate.outside is None else estimate.outside
+            found = self.prior.left_out(self.basis, rows, v, weights)
         return found if self.support is None else found + self.support.lack(rows)

@@ -258,7 +258,10 @@ class Engine:
                 constant=self._constant() if result.measured else None,
             )
             self.readings.append(reading)
+            prior = setting.prior
+            if self._seen:
+                prior = prior.under(setting.law.centred, self.law.centred)
             self.estimates = [
-                decode(self.readings, output, prior=setting.prior, tau=setting.tau)
+                decode(self.readings, output, prior=prior, tau=setting.tau)
                 for output in range(setting.outputs)
             ]

@@ -45,6 +45,12 @@ class Law:
         """The law of a public sample of coordinates."""
         return cls(sample=sample, covariance=sample.T @ sample / len(sample), rows=rows)
 
+    @property
+    def centred(self) -> FloatArray:
+        """The covariance of coordinates without their means."""
+        mean = self.sample.mean(axis=0)
+        return np.asarray(self.covariance - np.outer(mean, mean))
+
     def realised(self, seen: Sequence["Seen"]) -> "Law":
         """The same rows, drawn as often as their weights under the released moments say."""
         if self.rows is None or not seen:

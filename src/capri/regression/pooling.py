@@ -17,7 +17,7 @@ Post-processing of what left the gate.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import sqrt
+from math import log, sqrt
 
 import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
@@ -232,6 +232,7 @@ def _mixed(
         bias=wide.bias + spread,
         prior=float(np.trace(middle)) / len(middle),
         weights=logs,
+        outside=(logs + np.logaddexp.reduce([each + log(c) for each, c in chances], axis=0)) / 2,
         central=pooled.posterior(middle)[1],
     )
 

@@ -21,6 +21,10 @@ _NEGLIGIBLE = 1e-3
 # Deviation of a log weight from its expectation, by itself and with all others but the constant,
 # and by itself for rough functions of all columns: many rows must be able to rule them out.
 _SPREAD, _COMMON, _ROUGH = 2.0, 2.0, 6.0
+# How much more a prior may vary than a function of it.
+_PRIOR_TO_FUNCTION = 2.0
+# How many times larger or smaller functions may be over the realised law than over the public one.
+_MOST_UNLIKE = 64.0
 # Draws of plausible weights: many coordinates take long, and have many rows behind them.
 _DRAWS, _FEWER_DRAWS, _MANY = 32, 16, 100
 
@@ -29,12 +33,14 @@ _DRAWS, _FEWER_DRAWS, _MANY = 32, 16, 100
 class FunctionPrior:
     """Candidates for one function, and their expected weights.
 
-    Without a family the one candidate is the identity.
+    Without a family the one candidate is the identity. ``sizes`` are the mean squares, over rows of
+    the realised law, of functions that have 1 over those of the public one.
     """
 
     rank: int
     expected: FloatArray  # log weights
     family: TableFamily | None = None
+    sizes: FloatArray | None = None
 
     @cached_property
     def covariances(self) -> FloatArray:
@@ -48,11 +54,35 @@ class FunctionPrior:
         return np.asarray(total)
 
     def _cap(self, variance: float | None) -> Cap | None:
-        """A function varies no more than its targets do."""
+        """A function varies no more than its targets do.
+
+        Its prior may, as it is spread over many directions of which a function needs few.
+        """
         if self.family is None or variance is None:
             return None
-        capped = np.array([name != "constant" for name in self.family.names])
-        return Cap(capped=capped, most=variance)
+        return Cap(sizes=self._counted, most=_PRIOR_TO_FUNCTION * variance)
+
+    @cached_property
+    def _counted(self) -> FloatArray:
+        """Sizes of the candidates, but for the constant."""
+        sizes = np.ones(len(self.expected)) if self.sizes is None else self.sizes.copy()
+        if self.family is not None:
+            sizes[self.family.names.index("constant")] = 0.0
+        return sizes
+
+    def under(self, public: FloatArray, realised: FloatArray) -> "FunctionPrior":
+        """The same expectations of a function over rows that are not spread like public ones.
+
+        Of both laws the covariance of coordinates without their means. Rows that fill a small part
+        of the box show little of what a function does in it: to vary by as much as expected where
+        rows are, it must be larger over the box.
+        """
+        if self.family is None:
+            return self
+        over = [np.einsum("kij,ij->k", self.covariances, each) for each in (realised, public)]
+        sizes = np.clip(over[0] / np.maximum(over[1], 1e-300), 1 / _MOST_UNLIKE, _MOST_UNLIKE)
+        sizes[self.family.names.index("constant")] = 1.0
+        return replace(self, expected=self.expected - np.log(sizes), sizes=sizes)
 
     def preferred(
         self, information: FloatArray, vector: FloatArray, variance: float | None = None
@@ -101,14 +131,13 @@ class FunctionPrior:
         return [(each, 1 / count) for each in found]
 
     def not_smaller(self, weights: FloatArray) -> FloatArray:
-        """The same shares of a function that is not smaller than expected, but for the constant.
+        """The same shares of a function not smaller than expected over the box, but the constant.
 
         Rows that tell nothing do not tell that there is nothing: widths are for such functions.
         """
-        rest = np.ones(len(weights), dtype=np.bool_)
-        if self.family is not None:
-            rest[self.family.names.index("constant")] = False
-        total, expected = (np.logaddexp.reduce(each[rest]) for each in (weights, self.expected))
+        rest = self._counted > 0
+        public = self.expected if self.sizes is None else self.expected + np.log(self.sizes)
+        total, expected = (np.logaddexp.reduce(each[rest]) for each in (weights, public))
         return np.where(rest, weights + max(0.0, float(expected - total)), weights)
 
     def _voices(self, information: FloatArray, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
