@@ -111,6 +111,8 @@ class Reading:
             known = result.plan.rows * weight / length**2
             matrix = matrix + (known - level @ matrix @ level) * np.outer(level, level)
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+        if level is not None:  # what was known along the constant may not fit the rest
+            matrix = (vectors * np.maximum(values, 0.0)) @ vectors.T
         return cls(
             result=result,
             weight=weight,

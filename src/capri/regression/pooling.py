@@ -292,7 +292,7 @@ def _residual_variance(
     noise = float(on_vector[output]) ** 2 + reading.uncertain(change, covariance)
     near = noise_variance * (1.0 if tail is None else tail.share)
     total = np.diag(noise) + near * matrix
-    total[np.diag_indices_from(total)] += 1e-12 * float(np.trace(total)) / len(total)
+    total[np.diag_indices_from(total)] += 1e-10 * float(np.trace(total)) / len(total)
     image = posterior @ matrix
     taken = 2 * float(np.trace(image))
     taken -= float(np.sum(cho_solve(cho_factor(total), image.T) * (image.T @ matrix)))
