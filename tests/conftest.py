@@ -16,9 +16,9 @@ from postgres_server import postgres_server, postgres_url  # noqa: F401  (fixtur
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 if MEMORY is not None:
-    tempfile.tempdir = MEMORY
     if "PYTEST_XDIST_WORKER" not in os.environ:  # workers take the folder of whoever starts them
         os.environ["TMPDIR"] = swept_folder(MEMORY)
+    tempfile.tempdir = os.environ["TMPDIR"]
 
 # The same examples in every run, so that a failure belongs to the change; and no deadline, since
 # machines that test may be busy.

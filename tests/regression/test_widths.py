@@ -16,6 +16,7 @@ from capri.privacy.moments import make_moment_grid
 from capri.regression.law import Law, Seen
 from capri.regression.stage import EVERYONE
 from capri.regression.support import Support
+from capri.regression.tails import read_tail
 
 
 def wave(X: np.ndarray) -> np.ndarray:
@@ -189,3 +190,38 @@ def test_a_covariance_that_is_known_along_the_constant_stays_one() -> None:
         assert reading.level is not None
         values = np.linalg.eigvalsh(reading.covariance)
         assert values[0] > -1e-12 * values.sum()
+
+
+def test_few_rows_after_a_release_change_little() -> None:
+    """What they tell of squares is noise, which may be negative: noise in y stays within its range.
+    Divided by a share of it, its variance was 29 and widths grew sevenfold."""
+    generator = np.random.default_rng(0)
+    X = generator.random((3_000, 1))
+    y = 0.5 * np.sin(6 * X[:, 0]) + 0.1 * generator.standard_normal(len(X))
+    ridge = fitted(X, y, y_bounds=(-1, 1))
+    before, width = ridge.predict([[0.9]], return_std=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ridge.partial_fit([[0.3]], [0.5]).release()
+    after, wider = ridge.predict([[0.9]], return_std=True)
+    assert ridge.model_.estimates[0].noise_variance <= 1
+    assert abs(after[0] - before[0]) < 3 * width[0]
+    assert wider[0] < 4 * width[0]
+
+
+def test_an_output_whose_targets_are_whole_has_no_tail() -> None:
+    """Beside one whose residuals are small: the mean of the wide one is read with a slope of 1."""
+    generator = np.random.default_rng(0)
+    X = generator.random((6_000, 1))
+    chances = 0.5 + 0.4 * np.sin(5 * X[:, 0])
+    sign = np.where(generator.random(len(X)) < chances, 1.0, -1.0)
+    small = 0.1 * np.cos(4 * X[:, 0]) + 0.02 * generator.standard_normal(len(X))
+    ridge = fitted(X, np.stack([sign, small], axis=1), y_bounds=(-1, 1), epsilon=4.0)
+    last = ridge._engine.readings[-1]
+    assert last.result.tail_vector is not None
+    assert last.result.plan.reach[0] == 1 > last.result.plan.reach[1]
+    guess = ridge.model_.estimates[0].mean, ridge.model_.estimates[0].covariance
+    prior = ridge.model_.prior
+    start = prior.covariance(prior.expected)
+    assert read_tail(last, 0, start, guess) is None
+    assert read_tail(last, 1, start, guess) is not None

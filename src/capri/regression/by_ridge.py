@@ -31,7 +31,7 @@ class ByRidge(SharedParameters):
         to encode smaller residuals with less noise: here they would only split the rows.
         """
         ones = np.ones(codes.shape[1])
-        ridge = self._ridge(y_bounds=(lowest * ones, ones), stream_rows=len(codes), **more)
+        ridge = self._ridge(y_bounds=(lowest * ones, ones), stream_rows=max(1, len(codes)), **more)
         return ridge.partial_fit(X, codes, weights).release()
 
     def _know_columns_of(self, ridge: PrivateKernelRidge) -> None:

@@ -26,6 +26,8 @@ _STEPS = 40
 # Deviation of a coefficient of the tilt under its prior: there are many, and noisy moments of a
 # short first stage must not tilt the law onto a few rows.
 _STIFFNESS = 1.0
+# A realised law has this share of the public rows at least.
+_LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +59,7 @@ class Law:
             return self
         tilts = _directions(self.rows)
         beta, mass = _tilt(self, tilts[:_ROWS], seen)
-        weights = _weights(tilts, beta)
+        weights = _spread_weights(tilts, beta)
         # Systematic resampling: as often as weights say, up to rounding, and no randomness.
         edges = np.cumsum(weights) / weights.sum()
         places = np.searchsorted(edges, (np.arange(len(edges)) + 0.5) / len(edges))
@@ -116,6 +118,18 @@ def _weights(tilts: FloatArray, beta: FloatArray) -> FloatArray:
     powers = tilts @ beta
     weights = np.exp(powers - powers.max())
     return np.asarray(weights / weights.mean())
+
+
+def _spread_weights(tilts: FloatArray, beta: FloatArray) -> FloatArray:
+    """The weights of a tilt that is made smaller until they are those of enough rows.
+
+    ``(sum w)^2 / sum w^2`` rows: a law of a handful would plan caps that nearly all rows exceed.
+    """
+    weights = _weights(tilts, beta)
+    while float((weights**2).mean()) * _LEAST_SHARE > 1:
+        beta = 0.9 * beta
+        weights = _weights(tilts, beta)
+    return weights
 
 
 def _tilt(law: Law, tilts: FloatArray, seen: Sequence[Seen]) -> tuple[FloatArray, float]:

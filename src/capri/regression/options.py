@@ -38,8 +38,10 @@ _LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 13
 _SNAPPED = 0.2
 # Rows of the box beside public ones, where bounds are given too, as a share of these.
 _BOX_SHARE = 0.2
-# Without a rank, at most this many coordinates, found to this share of E[k(w, w)].
+# Without a rank, at most this many coordinates, found to this share of E[k(w, w)]; more of them
+# for very many rows, as a share of the root of their number, up to an end.
 _MAX_RANK, _TOLERANCE = 160, 1e-7
+_RANK_OF_MANY, _LARGEST_RANK = 0.5, 400
 # Noise leaves no more coordinates than about this many times the root of the number of rows.
 _RANK_PER_ROOT = 2.0
 # Mean square of a function, in half ranges of y, under the prior of a family: targets are seldom in
@@ -167,7 +169,8 @@ class Options:
         self, box: tuple[FloatArray, FloatArray], sample: FloatArray, rows: int
     ) -> tuple[Basis, FunctionPrior, FloatArray]:
         """Coordinates, what is believed of their coefficients, and the rows they were found on."""
-        most = min(_MAX_RANK, max(16, int(_RANK_PER_ROOT * sqrt(rows))))
+        many = min(_LARGEST_RANK, max(_MAX_RANK, int(_RANK_OF_MANY * sqrt(rows))))
+        most = min(many, max(16, int(_RANK_PER_ROOT * sqrt(rows))))
         wanted = most if self.rank is None else self.rank
         tolerance = _TOLERANCE if self.rank is None else 0.0
         few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]

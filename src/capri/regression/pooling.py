@@ -169,7 +169,7 @@ def decode(
         if number:
             found = _residual_variance(last, output, guess, noise_variance, tails[-1])
             share = 1.0 if tails[-1] is None else tails[-1].share
-            noise_variance = float(np.clip(found, 1e-8 * ceiling, ceiling)) / share
+            noise_variance = min(float(np.clip(found, 1e-8 * ceiling, ceiling)) / share, 1.0)
         settled = number not in (0, 1, _ROUNDS)  # what takes longest, and then hardly changes
         if not settled:
             tails = [read_tail(reading, output, start, guess) for reading in readings]

@@ -1,10 +1,10 @@
 """Quantiles by regression: where targets are, then how they spread there; every row told once.
 
-Rows are dealt into two parts by a public permutation. The first fits a mean ``m(x)`` and the size
-of residuals, as any ridge does. Of the second, residuals ``y - m(x)`` are cut into classes, and a
-ridge with one target for each class but one tells how probable they are at ``x``. Nobody is in both
-parts, so each spends the full budget, like stages of one fit. What the first part got wrong the
-second sees and mends: an error of ``m`` shifts its residuals.
+Rows are dealt into two parts by lot, whatever their order is. The first fits a mean ``m(x)`` and
+the size of residuals, as any ridge does. Of the second, residuals ``y - m(x)`` are cut into
+classes, and a ridge with one target for each class but one tells how probable they are at ``x``.
+Nobody is in both parts, so each spends the full budget, like stages of one fit. What the first part
+got wrong the second sees and mends: an error of ``m`` shifts its residuals.
 """
 
 from math import sqrt
@@ -74,7 +74,8 @@ class PrivateKernelQuantiles(
         if sample_weight is not None:
             weights = as_weights(sample_weight, options.weight_bound, len(targets))[:, 0]
         weights = weights * options.weight_bound
-        first, second = _parts(len(targets))
+        seed = None if random is None else int(random.randint(2**31 - 1))
+        first, second = _parts(len(targets), np.random.default_rng(seed))
         ridge.fit(rows_at(X, "X", first), targets[first], weights[first])
         ridge.past_events_ = earlier_events(getattr(self, "ridge_", None), ridge)
         X, targets = rows_at(X, "X", second), targets[second]
@@ -113,7 +114,8 @@ class PrivateKernelQuantiles(
         asked = np.atleast_1d(np.asarray(values, dtype=np.float64))
         bounds = self.ridge_.model_.targets
         chances = np.where(asked < bounds.low, 0.0, residuals.chances(asked - mean))
-        return np.where(np.isnan(mean), np.nan, np.where(asked < bounds.high, chances, 1.0))
+        unknown = np.isnan(mean) | np.isnan(asked)
+        return np.where(unknown, np.nan, np.where(asked < bounds.high, chances, 1.0))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """``1 - loss / loss of the best constant`` in pinball loss, the mean over quantiles.
@@ -170,13 +172,13 @@ def _checked(quantiles: Any) -> FloatArray:
     return np.array([between("quantiles", each, 0.0, 1.0, open_ends=True) for each in listed])
 
 
-def _parts(rows: int) -> tuple[IntArray, IntArray]:
-    """The places of the rows of each part, known from their number alone."""
+def _parts(rows: int, generator: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """The places of the rows of each part, in an order of their own: stages go by it as well."""
     if rows < 2:
         raise DataError(f"quantiles need 2 rows or more, got n_samples = {rows}")
-    order = np.random.default_rng(rows).permutation(rows)
+    order = generator.permutation(rows)
     first = min(max(1, round(_FIRST * rows)), rows - 1)
-    return np.sort(order[:first]), np.sort(order[first:])
+    return order[:first], order[first:]
 
 
 def _size_of_residuals(ridge: PrivateKernelRidge) -> float:

@@ -30,6 +30,8 @@ _SKEW_SHARE = 0.05
 _SCALES = 4.0 ** np.arange(-6, 4)
 # How far the slope of noise that is not Gaussian may be from its own, and the smallest slope.
 _SLOPE_DOUBT, _LEAST_SLOPE = 0.07, 0.05
+# The smallest share of residuals that is near.
+_LEAST_SHARE = 1e-3
 # Squared deviations of their noise by which squares must differ from Gaussian ones to count.
 _CLEARLY = 4.0
 # Reaches in deviations of Gaussian residuals for which moments are tabled.
@@ -52,6 +54,13 @@ class _Squares(NamedTuple):
     def slope(self) -> float:
         """``E[T r] / E[r^2]``."""
         return (self.near + self.product) / self.total
+
+    @property
+    def share(self) -> float:
+        """``E[T^2] / E[r^2]``. ``T`` and ``U`` have the same sign: a smaller total is noise."""
+        if self.near <= 0:
+            return 1.0
+        return max(self.near / max(self.total, self.near), _LEAST_SHARE)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,9 +96,9 @@ def _gaussian(farthest: float) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _as_gaussian(near: float, reach: float, farthest: float) -> _Squares:
     """The squares of Gaussian residuals with this mean square of ``T``."""
     table = [each[::-1] for each in _gaussian(round(farthest / reach, 3))]
-    place = float(np.clip(near / reach**2, table[0][0], table[0].max()))
-    order = np.maximum.accumulate(table[0])  # it levels off where nearly all is beyond the reach
-    found = [float(np.interp(place, order, each)) * reach**2 for each in table]
+    rising = slice(int(table[0].argmax()) + 1)  # it falls again where nearly all is beyond
+    place = near / reach**2
+    found = [float(np.interp(place, table[0][rising], each[rising])) * reach**2 for each in table]
     return _Squares(*found)
 
 
@@ -110,10 +119,10 @@ def read_tail(
 ) -> Tail | None:
     """From ``sum w^2 psi u`` and the squares; ``guess`` is what is thought of theta so far."""
     result, plan = reading.result, reading.result.plan
-    if result.tail_vector is None or result.tail_products is None:
+    reach, farthest = float(plan.reach[output]), float(plan.farthest[output])
+    if result.tail_vector is None or result.tail_products is None or reach >= 1:
         return None
     measured, noise = _measured(reading, output)
-    reach, farthest = float(plan.reach[output]), float(plan.farthest[output])
     gaussian = _as_gaussian(measured.near, reach, farthest)
     # Squares of few rows are mostly noise: residuals count as Gaussian unless they are clearly not.
     away = measured.total - gaussian.total
@@ -137,8 +146,8 @@ def read_tail(
         skew=skew,
         doubt=doubt,
         square=square,
-        product=squares.product,
-        share=float(np.clip(squares.near / squares.total, 1e-3, 1.0)),
+        product=max(squares.product, 0.0),
+        share=squares.share,
     )
 
 
