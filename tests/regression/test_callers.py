@@ -11,7 +11,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
-from capri import ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge
+from capri import (
+    ConfigurationError,
+    PrivacyLeakWarning,
+    PrivateKernelClassifier,
+    PrivateKernelQuantiles,
+    PrivateKernelRidge,
+)
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.random((40, 2))
@@ -126,3 +132,13 @@ def test_large_delta_is_said_aloud_at_the_line_of_the_fit() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         large.report_plan(2, reports=100)  # reports have a delta of 0
+
+
+def test_warnings_of_classes_and_quantiles_point_at_the_line_that_fits() -> None:
+    """At a line of this package, the second model of a process would not be warned of."""
+    for model in (PrivateKernelClassifier(), PrivateKernelQuantiles()):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X, (Y > 0.2).astype(int))
+        assert caught
+        assert {each.filename for each in caught} == {__file__}

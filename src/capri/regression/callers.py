@@ -15,6 +15,17 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
 
+def steps_to_caller() -> int:
+    """How far up the stack the line is that called this package, for ``stacklevel`` of a warning.
+
+    Counted from whoever asks: 1 is its own line.
+    """
+    for steps, (frame, _) in enumerate(walk_stack(sys._getframe(1)), 1):
+        if not str(frame.f_globals.get("__name__", "")).startswith("capri."):
+            return steps
+    return 1
+
+
 def inside_model_selection() -> bool:
     """Whether a search or a cross-validation of scikit-learn is calling."""
     return any(

@@ -61,8 +61,7 @@ class PrivateKernelClassifier(
             if self.epsilon != float("inf"):
                 warn_of_leak(
                     "classes not given: taken from the data, which is not private. Give classes "
-                    "that are known without looking at the data",
-                    stacklevel=3,
+                    "that are known without looking at the data"
                 )
         else:
             classes = np.asarray(list(self.classes))

@@ -22,7 +22,11 @@ from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.regression.allocation import SIGNAL, choose_stages, matrix_root
-from capri.regression.callers import inside_model_selection, transformers_fitted_on_the_data
+from capri.regression.callers import (
+    inside_model_selection,
+    steps_to_caller,
+    transformers_fitted_on_the_data,
+)
 from capri.regression.columns import categories_of, schema_of, schema_rows
 from capri.regression.engine import Engine, Setting
 from capri.regression.law import Law
@@ -51,8 +55,6 @@ _MEAN_SQUARE = 0.16
 _BASIS_SAMPLE = 2000
 # Parameters whose sense depends on the rows.
 _UNCHECKED = ("kernel", "X_bounds", "y_bounds", "random_state")
-# Frames between a warning and the call of fit.
-_CALLER = 5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -145,7 +147,7 @@ class Options:
                 "transform without fitting (FunctionTransformer)"
             )
         if self.budget is not None and noise is None:  # reports have a delta of 0
-            warn_of_large_delta(self.budget, stacklevel=_CALLER - 1)
+            warn_of_large_delta(self.budget, stacklevel=steps_to_caller())
         box, targets, sample, near = self._public(streams.public, source, rows)
         with one_blas_thread():
             basis, prior, few = self._basis(box, near, rows)
@@ -347,6 +349,6 @@ def _checked_rows(public_rows: Any, columns: int) -> FloatArray:
     return rows
 
 
-def warn_of_leak(message: str, stacklevel: int = _CALLER) -> None:
+def warn_of_leak(message: str) -> None:
     """Warn, at the line that called the estimator, of what weakens its guarantee."""
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=stacklevel)
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=steps_to_caller())

@@ -9,9 +9,6 @@ from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.regression.options import warn_of_leak
 
-# Frames between the warning and the call of fit.
-_CALLER = 4
-
 
 def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
     """Releases of the fits before the fresh one, and a word about what they add up to.
@@ -30,7 +27,6 @@ def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
         warn_of_leak(
             f"this is fit {len(events)} of one estimator: people who are in all of them have "
             f"spent epsilon {spent:.3g} together, at delta {delta:g}",
-            _CALLER,
         )
     return past
 
