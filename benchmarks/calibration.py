@@ -91,7 +91,7 @@ def picture(rows: list[dict[str, Any]]) -> None:
         axes = figure.add_subplot(2, 5, place + 1)
         prepare(axes, kind, "coverage" if place % 5 == 0 else "")
         found = [row for row in rows if row["kind"] == kind]
-        axes.plot([0.4, 1], [0.4, 1], color=common.GREY, linestyle="--", linewidth=1)
+        axes.plot([0.45, 1], [0.45, 1], color=common.GREY, linestyle="--", linewidth=1)
         for name, colour, label in (
             ("inside_each", common.BLUE, "where rows are"),
             ("outside_each", common.ORANGE, "where they are not"),
@@ -100,7 +100,7 @@ def picture(rows: list[dict[str, Any]]) -> None:
             values = np.mean([row[name] for row in found], axis=0)
             axes.plot(LEVELS, values, "o-", color=colour, markersize=4, label=label)
         axes.set_xlim(0.45, 1.02)
-        axes.set_ylim(0.3, 1.03)
+        axes.set_ylim(0.0, 1.03)
         if place >= 5:
             axes.set_xlabel("level")
     common.save_panels(figure, "calibration")
