@@ -41,7 +41,7 @@ def test_the_same_release_gives_the_same_draws() -> None:
 def test_a_cap_holds_weights_down_and_its_slope_is_right() -> None:
     b, grams = 3 * np.ones(3), np.eye(3)[None]
     expected, doubt = np.zeros(1), np.array([[100.0]])
-    cap = Cap(capped=np.array([True]), most=1.0)
+    cap = Cap(sizes=np.ones(1), most=1.0)
     free, _ = best_weights(b, grams, expected, expected, doubt)
     held, _ = best_weights(b, grams, expected, expected, doubt, cap)
     assert free[0] > 1.5
@@ -50,5 +50,5 @@ def test_a_cap_holds_weights_down_and_its_slope_is_right() -> None:
     for x in (np.array([-1.0]), np.array([0.7])):
         slope = (cap(x + step)[0] - cap(x - step)[0]) / (2 * step)
         assert slope == pytest.approx(cap(x)[1][0], abs=1e-6)
-    others = Cap(capped=np.array([False, True]), most=1.0)
+    others = Cap(sizes=np.array([0.0, 1.0]), most=1.0)
     assert others(np.array([50.0, -1.0]))[0] == 0
