@@ -109,9 +109,9 @@ def _measured(reading: Reading, output: int) -> tuple[_Squares, float]:
     assert result.tail_products is not None
     values = (result.squares, result.tail_squares, result.tail_products)
     squares = _Squares(*(float(each[output]) / reading.rows for each in values))
+    # The product has variance near far / 2 and counts twice: all in all (near + far)^2.
     near, far = float(result.noise[2][output]), float(result.tail_noise[2][output])
-    noise = np.sqrt(near**2 + far**2 + 2 * near * far) / reading.rows  # 4 (near far / 2)
-    return squares, float(noise)
+    return squares, (near + far) / reading.rows
 
 
 def read_tail(
