@@ -16,20 +16,25 @@ import pytest
 import capri
 from capri.epoch import accumulate, encode
 from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.decide import ACCEPTED, RewardStatus
+from capri.epoch.decide import ACCEPTED, Chooser, RewardStatus
 from capri.epoch.encode import Encoder
 from capri.epoch.problem import Problem
+from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
 from capri.joint.audit import scenarios
+from capri.joint.desk import Desk
 from capri.joint.policy import Capri
 from capri.joint.scenarios import Scenario
+from capri.joint.settle import SettledSum
 from capri.learners import paper, tally
 from capri.privacy import grid as grids
 from capri.privacy.gate import Gate
 from capri.privacy.grid import Grid
+from capri.privacy.ledger import Ledger
 from capri.privacy.message import MessageGrid
 from capri.privacy.noise import NoiseSource, SecureNoise
 from capri.privacy.users import Participation
+from capri.store.shelf import Shelf
 
 Patch = pytest.MonkeyPatch
 Changes = dict[str, Any]
@@ -418,6 +423,120 @@ def factor_two_lost(patch: Patch) -> None:
     patch.setattr(MessageGrid, "sensitivity", property(lambda grid: grid.level**2))
 
 
+# -- overlap, missing rewards, sets, shadow, store -------------------------------------------------
+
+
+def counted_elsewhere(patch: Patch, status: RewardStatus, place: int) -> None:
+    """The first reward of a list that met this status goes to another epoch in flight as well."""
+    issue, honest, known = OpenEpoch.issue, Capri._reward_apart, {}
+
+    def issued(self: OpenEpoch, *arrays: Any) -> Any:
+        numbers = issue(self, *arrays)
+        for number, *each in zip(numbers, *arrays[:3], strict=True):
+            known[id(self._gate), number] = [np.array([value]) for value in each]
+        return numbers
+
+    def reward(self: Capri, numbers: Any, values: Any, keys: Any) -> Any:
+        statuses, epoch = honest(self, numbers, values, keys), self._flights[place]
+        for number, value, met in zip(numbers[:1], values, statuses, strict=False):
+            if number < epoch.first and met == status:
+                visit = known[id(self._gate), number]
+                units = epoch._encoder.total(epoch.segments[0], *visit, np.array([value]))
+                epoch._accumulator += units
+        return statuses
+
+    patch.setattr(OpenEpoch, "issue", issued)
+    patch.setattr(Capri, "_reward_apart", reward)
+
+
+@above("overlap")
+def awaited_reward_counted_in_both_epochs(patch: Patch) -> None:
+    """While an epoch waits, a reward of it is added to the one under way as well."""
+    counted_elsewhere(patch, RewardStatus.ACCEPTED, -1)
+
+
+@above("overlap")
+def late_reward_counted_in_the_epoch_that_waits(patch: Patch) -> None:
+    """A reward whose epoch is out goes to the oldest that still takes any."""
+    counted_elsewhere(patch, RewardStatus.LATE, 0)
+
+
+@above("as-estimated")
+def missing_form_is_twice_as_long(patch: Patch) -> None:
+    """Who sends no reward sends the features with twice their norm."""
+    honest = MessageGrid.rounded
+
+    def rounded(self: MessageGrid, whitened: Any, values: Any, **bounds: Any) -> Any:
+        rows = honest(self, whitened, values, **bounds)
+        return replace(rows, features=rows.features * (1 + rows.missing)[:, None])
+
+    patch.setattr(MessageGrid, "rounded", rounded)
+
+
+@above("as-estimated")
+def missing_forms_leave_the_count(patch: Patch) -> None:
+    """As many participants as rewards, though missing ones are measured."""
+    missing_rewards_leave_the_count(patch)
+
+
+@above("sets")
+def sets_move_the_law_of_others(patch: Patch) -> None:
+    """What one user may not get becomes a little rarer for everybody."""
+    honest, before = Chooser.unserved, {}
+
+    def unserved(self: Chooser, rows: Any, available: Any) -> Any:
+        bounds = self._problem.bounds
+        assert bounds is not None
+        told = before.setdefault(id(bounds), bounds.ceiling.copy())
+        bounds.ceiling[:] = np.where(available.all(axis=0), told, 0.3 * told)
+        return honest(self, rows, available)
+
+    patch.setattr(Chooser, "unserved", unserved)
+
+
+@above("shadow")
+def shadow_rewards_are_not_clipped(patch: Patch) -> None:
+    """What another system earned enters as it comes."""
+
+    def messages(self: ShadowSum, weights: Any, rewards: Any) -> Any:
+        share = np.clip(weights, 0.0, 10.0) / 10.0
+        message = np.stack([share * rewards, share, rewards], axis=1) / sqrt(3)
+        return np.rint(message / self.grid.step).astype(np.int64)
+
+    patch.setattr(ShadowSum, "messages", messages)
+
+
+@above("shadow")
+def shadow_visit_counted_twice(patch: Patch) -> None:
+    """Once when its reward comes, and once more when the epoch closes."""
+    honest = ShadowSum.add
+
+    def add(self: ShadowSum, weights: Any, rewards: Any) -> None:
+        honest(self, weights, rewards)
+        honest(self, weights, rewards)
+
+    patch.setattr(ShadowSum, "add", add)
+
+
+@above("store")
+def key_is_forgotten(patch: Patch) -> None:
+    """Who comes again with a key gets a decision of its own, and a contribution."""
+    patch.setattr(Shelf, "known_keys", lambda shelf, transaction, digests, now: {})
+    patch.setattr(Desk, "_write_keys", lambda desk, *given: None)
+
+
+@above("store")
+def noise_is_drawn_again_for_the_same_sum(patch: Patch) -> None:
+    """A release whose commit was in doubt is made once more, with fresh noise."""
+    honest = SettledSum.released
+
+    def released(self: SettledSum, gate: Gate) -> Any:
+        honest(self, gate.afresh(Ledger(capri.Budget(epsilon=4.0, delta=1e-5))))
+        return honest(self, gate)
+
+    patch.setattr(SettledSum, "released", released)
+
+
 # -- the noise ------------------------------------------------------------------------------------
 
 
@@ -514,6 +633,11 @@ PATCHED = (
     (OpenEpoch, "reward"),
     (OpenEpoch, "release"),
     (Capri, "_reward"),
+    (Chooser, "unserved"),
+    (ShadowSum, "messages"),
+    (ShadowSum, "add"),
+    (Shelf, "known_keys"),
+    (SettledSum, "released"),
     (encode, "encode"),
 )
 

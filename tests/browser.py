@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from waiting import PATIENCE, eventually
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -118,9 +120,9 @@ class Browser:
                     raise RuntimeError(f"{method}: {answer['error']['message']}")
                 return answer["result"]
 
-    def _next(self, patience: float = 60.0) -> dict[str, Any]:
+    def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._read], [], [], patience)
+            ready, _, _ = select.select([self._read], [], [], PATIENCE)
             piece = os.read(self._read, 1 << 16) if ready else b""
             if not piece:
                 self._log.seek(0)
@@ -146,11 +148,7 @@ class Browser:
         """Load a file, or an address, and wait until it is drawn."""
         url = path if isinstance(path, str) else path.resolve().as_uri()
         self.call("Page.navigate", url=url)
-        deadline = time.monotonic() + 60
-        while self.run("document.readyState") != "complete":
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{path} did not load within a minute")
-            time.sleep(0.02)
+        eventually(lambda: self.run("document.readyState") == "complete")
         self.settle()
 
     def settle(self) -> None:

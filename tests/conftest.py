@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from memory import MEMORY, swept_folder
 from postgres_server import postgres_server, postgres_url  # noqa: F401  (fixtures)
@@ -20,9 +20,11 @@ if MEMORY is not None:
         os.environ["TMPDIR"] = swept_folder(MEMORY)
     tempfile.tempdir = os.environ["TMPDIR"]
 
-# The same examples in every run, so that a failure belongs to the change; and no deadline, since
-# machines that test may be busy.
-settings.register_profile("capri", derandomize=True, deadline=None)
+# The same examples in every run, so that a failure belongs to the change; and no deadline and no
+# look at how long examples take to draw, since machines that test may be busy.
+settings.register_profile(
+    "capri", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("capri")
 
 

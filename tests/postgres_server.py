@@ -25,12 +25,12 @@ from typing import Any, NoReturn
 import pytest
 
 from memory import MEMORY
+from waiting import PATIENCE
 
 # Users to run the server as where the tests run as root: the first that exists.
 OTHERS = ("postgres", "nobody")
 PROGRAMS = ("postgres", "initdb")
 FULL = 4096  # bytes that a file may have on a full disk
-PATIENCE = 30.0  # seconds to wait for a server to start or stop on a busy machine
 SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl, Linux
 
 # Nothing here survives the machine, so nothing is forced to its disk. A killed server loses nothing
@@ -170,6 +170,14 @@ class PostgresServer:
     def crash(self) -> None:
         """End every process of the server at once, as if the machine's power went."""
         self.stop(signal.SIGQUIT)
+
+    def freeze(self, *, frozen: bool = True) -> None:
+        """Stop every process of the server where it is, or let all of them go on."""
+        assert self._process is not None
+        ours = [process for process, parent in _parents() if parent == self._process.pid]
+        for process in (self._process.pid, *ours):
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(process, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def fill(self, *, full: bool) -> None:
         """Let no file of the server grow, or all of them again.

@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Any
 
 from capri.service.keys import add_key
+from waiting import PATIENCE, eventually
 
 POLICY = """
 name = "shop"
@@ -88,10 +89,7 @@ class Running:
             raise AssertionError("".join(self.said))
         self._reader = Thread(target=lambda: self.said.extend(out), daemon=True)
         self._reader.start()
-        deadline = time.monotonic() + 30
-        while self.ask("GET", "/readyz")[0] != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(lambda: self.ask("GET", "/readyz")[0] == 200)
 
     def kill(self) -> None:
         """As a crash does it: the service and whatever it has started."""
@@ -103,14 +101,14 @@ class Running:
         if self.process.poll() is None:
             self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
         self._clean()
 
     def _clean(self) -> None:
         self.process.wait()
-        self._reader.join(5)
+        self._reader.join(PATIENCE)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -139,7 +137,7 @@ class Running:
         for name, value in (headers or {}).items():
             request.add_header(name, value)
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                 said, status = response.read(), response.status
         except urllib.error.HTTPError as refusal:
             said, status = refusal.read(), refusal.code

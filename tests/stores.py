@@ -5,8 +5,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ STORE_KEY = bytes(range(32))
 _SEALED = pytest.param("sqlite-sealed", marks=pytest.mark.slow)
 KINDS = ("memory", "sqlite", _SEALED, "postgres")
 DURABLE = KINDS[1:]
-PATIENCE = 20.0  # seconds for what happens off the request path, on a busy machine
 
 
 @dataclass
@@ -111,14 +109,6 @@ def traces(value: float | str | bytes) -> list[bytes]:
 def found_in(raw: bytes, values: list[float | str | bytes]) -> list[float | str | bytes]:
     """Which of some planted values occur in raw bytes, in any form."""
     return [value for value in values if any(trace in raw for trace in traces(value))]
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Wait for what another thread or process does in its own time."""
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, f"still not so after {PATIENCE:g} seconds"
-        time.sleep(0.005)
 
 
 def in_a_process(script: str, *arguments: str) -> str:

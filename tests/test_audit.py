@@ -12,12 +12,15 @@ and ``s`` as their standard deviation. The claim at (4, 1e-5) is ``mu = 0.925``,
 there to be proved. At the confidence of 0.99999 of the short tests, ``z = 4.4`` for one attack: an
 honest pipeline fails them with probability 1e-5 at most.
 
-| true mu             | runs   | proven on average | misses the mark with probability   |
-| ------------------- | ------ | ----------------- | ---------------------------------- |
-| claim (mark: 35 %)  | 500    | 61 % of the claim | 2e-5 (deviation 8.9 %, less 2.9 s) |
-| twice the claim     | 400    | 1.38 = 149 %      | 1e-6                               |
-| sqrt(2) times claim | 2,000  | 1.12 = 121 %      | 1e-6                               |
-| claim (mark: 90 %)  | 20,000 | 95 % (at 99.9 %)  | 2e-4; 55 % of four actions: less   |
+Mutants are audited at 99.9 %. By the binomial law of the errors, without the learnt witness:
+
+| true mu             | runs   | proven on average | misses the mark with probability |
+| ------------------- | ------ | ----------------- | -------------------------------- |
+| claim (mark: 20 %)  | 500    | 60 % of the claim | 1e-6 (deviation 8.7 %)           |
+| twice the claim     | 400    | 163 %             | 1e-10                            |
+| sqrt(2) times claim | 2,000  | 126 %             | 4e-9                             |
+| claim (mark: 87 %)  | 20,000 | 94 %              | 2e-6                             |
+| claim (mark: 75 %)  | 5,000  | 87 %, all attacks | 9e-6                             |
 """
 
 from collections.abc import Iterator
@@ -106,18 +109,21 @@ class Oracle:
 # What is there to be proved of the claim in each scenario, at least: a context that is no number
 # adds nothing, so that it lies half-way.
 AT_LEAST = dict.fromkeys(SCENARIOS, 0.9) | {"bad context": 0.45, "users": 0.6}
+# Messages of two forms, or of two actions, lie closer; those of shadow visits have three numbers.
+AT_LEAST |= {"as-estimated": 0.85, "sets": 0.3, "shadow": 0.8}
 
 
 SOUND = [("one", name) for name in SCENARIOS if name != "fork"]
-SOUND += [("four", name) for name in ("reward", "bad context", "users", "next")]
-SOUND += [("paper", name) for name in ("reward", "outside", "users", "next")]
+SOUND += [("four", name) for name in ("reward", "bad context", "users", "next", "overlap", "sets")]
+SOUND += [("paper", name) for name in ("reward", "outside", "users", "next", "overlap", "shadow")]
 SOUND += [("sampler", name) for name in ("reward", "restart")]
 SOUND += [("auto", name) for name in ("reward", "bad context", "users", "restart")]
 SOUND += [("arms", name) for name in ("reward", "restart")]
 SOUND += [("range", name) for name in ("reward", "outside", "restart")]
 SOUND += [("transformed", "reward")]
 REST = [("auto", name) for name in SCENARIOS if name != "fork"]
-REST += [("arms", name) for name in ("bad context", "outside", "users")]
+REST += [("arms", name) for name in ("bad context", "outside", "users", "overlap", "sets", "store")]
+REST += [("paper", "store"), ("four", "store"), ("four", "shadow"), ("four", "as-estimated")]
 LATER = [pytest.param(*each, marks=pytest.mark.slow) for each in REST if each not in SOUND]
 
 
@@ -182,7 +188,7 @@ def test_honest_pipeline_passes_and_wastes_little() -> None:
     result = audit(target(), trials=runs, attacks=("reward",), confidence=SURE)
     assert result.passed
     assert result.claimed_mu == pytest.approx(CLAIM, abs=1e-5)
-    assert 0.35 * CLAIM <= result.proven_mu <= CLAIM
+    assert 0.2 * CLAIM <= result.proven_mu <= CLAIM
     assert 0 < result.proven_epsilon < result.epsilon == 4.0
     # The statistics are in units of the noise: each world a unit normal, the worlds mu apart.
     (attack,) = result.attacks
@@ -214,39 +220,46 @@ def test_mutant_below_the_gate_is_caught(monkeypatch: Patch, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_ninety_percent_are_proven_in_a_late_epoch() -> None:
-    """At 99.9 %: a ninth epoch with residuals, one action, 20,000 runs."""
+def test_most_of_the_claim_is_proven_in_a_late_epoch() -> None:
+    """A ninth epoch with residuals, one action, 20,000 runs."""
     policy = target()
     plan = scenarios(policy, ["reward"])["reward"].stage.reader.plan
     assert plan.epoch > 5
     assert plan.baseline is not None
     assert plan.value_bound < 0.5
-    result = audit(policy, trials=20_000, attacks=("reward",))
+    result = audit(policy, trials=20_000, attacks=("reward",), confidence=SURE)
     assert result.passed
-    assert result.proven_mu >= 0.9 * CLAIM
+    assert result.proven_mu >= 0.87 * CLAIM
     # The estimator that knows no plan agrees, with half of the runs to go by.
-    assert 0.8 * CLAIM <= result.attacks[0].learnt_mu <= CLAIM
+    assert 0.75 * CLAIM <= result.attacks[0].learnt_mu <= CLAIM
 
 
 @pytest.mark.slow
-def test_more_than_half_is_proven_with_four_actions() -> None:
-    """The attacker knows which action was drawn."""
-    result = audit(target(**FOUR), trials=8_000, attacks=("reward",))
+def test_a_quarter_is_proven_with_four_actions() -> None:
+    """The attacker knows which action was drawn. 5,500 runs put what is there to be proved at 51 %
+    of the claim, with a standard error of 2.6 %: 8,000 prove 41 % on average with a deviation of
+    2.2 %, and less than 25 % with probability below 1e-6."""
+    result = audit(target(**FOUR), trials=8_000, attacks=("reward",), confidence=SURE)
     assert result.passed
-    assert result.proven_mu >= 0.55 * CLAIM
+    assert result.proven_mu >= 0.25 * CLAIM
 
 
 @pytest.mark.slow
 def test_twenty_of_twenty_honest_audits_pass() -> None:
-    """Every scenario at 99.9 %: one of twenty fails with probability 2 % at most, in truth 1e-4."""
-    assert all(audit(target(), trials=500).passed for _ in range(20))
+    """Nearly every scenario: one of twenty fails with probability 2e-5 at most.
+
+    Stores and overlapping epochs take long, and are audited once below.
+    """
+    names = [name for name in SCENARIOS if name not in ("store", "overlap")]
+    for _ in range(20):
+        assert audit(target(), trials=500, confidence=1 - 1e-6, attacks=names).passed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local", "paper", "auto"])
 def test_other_policies_in_full(kind: str) -> None:
     changes = {"local": {"model": "local"}, "paper": PAPER, "auto": {"kernel": "auto"}}[kind]
-    result = audit(target(**changes), trials=5_000)
+    result = audit(target(**changes), trials=5_000, confidence=SURE)
     assert result.passed
     assert result.proven_mu >= 0.75 * CLAIM
 
@@ -254,14 +267,19 @@ def test_other_policies_in_full(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ABOVE)
 def test_mutant_above_the_gate_is_caught_by_real_runs(monkeypatch: Patch, name: str) -> None:
-    """With real noise and no oracle; the carried sum is the faintest at sqrt(2) times the claim."""
+    """With real noise and no oracle; the carried sum is the faintest at sqrt(2) times the claim.
+
+    A store takes its time: 1,000 runs prove 1.11 of such a mutant on average, deviation 0.06, where
+    the claim is 0.925. It is missed with probability 1e-3.
+    """
+    runs = 1_000 if ABOVE[name].scenario == "store" else 3_000
     result = prove(
         {name: ABOVE[name].prepared(monkeypatch, target)},
         model="joint",
         budget=target().ledger.budget,
-        trials=3_000,
+        trials=runs,
         confidence=0.999,
-        counts={name: 3_000},
+        counts={name: runs},
     )
     assert not result.passed
 

@@ -504,13 +504,13 @@ def test_audit_that_proves_too_much_ends_with_code_1(
 
 @pytest.mark.parametrize(
     ("randomizer", "trials", "confidence", "delta"),
-    [("sphere", 1000, 0.99999, 0.0), ("gaussian", 500, 0.999, 1e-5)],
+    [("sphere", 1000, 0.99999, 0.0), ("gaussian", 500, 0.99999, 1e-5)],
 )
 def test_audit_of_the_bytes_of_devices(
     tmp_path: Path, randomizer: str, trials: int, confidence: float, delta: float
 ) -> None:
-    """Sphere: a sound device fails by chance with 1e-5 at most, the confidence. Gaussian: with
-    1e-6, and 500 trials prove mu 0.52 on average, six standard deviations above 0."""
+    """A sound device fails by chance with 1e-5 at most, the confidence. At Gaussian noise 500
+    trials prove mu 0.55 on average with a deviation of 0.08: nothing with less than 1e-9."""
     path = tmp_path / "audit.json"
     outcome = run(
         "audit", "--model", "device", "--randomizer", randomizer, "--trials", str(trials),

@@ -2,9 +2,12 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
+import capri
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,6 +45,50 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     names: dict[str, object] = {}
     for example in examples:
         exec(compile(example, page, "exec"), names)
+
+
+EXAMPLES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("clients/*/README.md"),
+    *ROOT.glob("examples/**/*.py"),
+    *ROOT.glob("examples/**/*.toml"),
+    *ROOT.glob("src/capri/service/**/*.*"),
+]
+
+
+@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.name)
+def test_keys_of_decisions_in_examples_cannot_be_guessed(page: Path) -> None:
+    """Whoever sends a key gets its decision. What is copied from here must not be "order-7713"."""
+    if page.suffix not in (".md", ".py", ".toml", ".js", ".html"):
+        return
+    literal = (
+        r"""act(?:_many)?\([^)\n]*\bkeys?=\[?["']|context[^\n]*["']?\bkey\b["']?\s*:\s*["'][\w-]"""
+    )
+    assert re.findall(literal, page.read_text()) == []
+
+
+def test_clock_hides_no_visit() -> None:
+    """Epochs that end by a clock publish how many came, as all others do: presence is public."""
+    lengths = []
+    for visitors in (40, 41):
+        now = [datetime(2030, 1, 1, tzinfo=UTC)]
+        policy = capri.Capri(
+            actions=[[0.0], [1.0]],
+            contexts=capri.ContextPool([[0.0], [1.0]]),
+            budget=capri.Budget(1.0, 1e-5),
+            first_epoch=500,
+            epoch_time=timedelta(hours=1),
+            reward_wait=timedelta(minutes=1),
+            clock=lambda now=now: now[0],  # type: ignore[misc]
+        )
+        policy.act_many([[0.0]] * visitors)
+        for _ in range(2):
+            now[0] += timedelta(hours=2)
+            policy.act([0.0])
+        lengths.append((policy.epochs[0].length, policy.ledger.events[0].participants))
+    assert lengths == [(40, 40), (41, 41)]
+    assert "**No mode hides it.**" in (ROOT / "docs" / "privacy.md").read_text()
 
 
 @pytest.mark.parametrize(

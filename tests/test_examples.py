@@ -5,12 +5,15 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from waiting import PATIENCE
 
+ROOT = Path(__file__).parents[1]
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"}
 
@@ -21,7 +24,7 @@ def example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env=ENVIRONMENT,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -48,20 +51,36 @@ def test_local_demo_refuses_what_it_cannot_do() -> None:
     assert "epsilon must lie between 0.001 and 30" in outcome.stderr
 
 
+@contextmanager
+def heard_interrupts() -> Iterator[None]:
+    """Whoever is started here hears Ctrl-C, as from a terminal.
+
+    A shell starts its background jobs with SIGINT ignored, and children inherit that; what is
+    caught is the default in a child.
+    """
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
 def test_local_demo_ends_quietly_on_ctrl_c() -> None:
     """A terminal interrupts the whole group: nobody complains, and the shell learns why."""
-    with subprocess.Popen(
-        [sys.executable, str(ROOT / "examples" / "local_demo.py"), "--processes", "1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-        start_new_session=True,
-    ) as demo:
+    with heard_interrupts():
+        demo = subprocess.Popen(
+            [sys.executable, str(ROOT / "examples" / "local_demo.py"), "--processes", "1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+            start_new_session=True,
+        )
+    with demo:
         assert demo.stdout is not None
         assert any(line.startswith("    1 ") for line in demo.stdout)  # the first epoch has closed
         os.killpg(demo.pid, signal.SIGINT)
-        printed, complaints = demo.communicate(timeout=60)
+        printed, complaints = demo.communicate(timeout=PATIENCE)
     assert demo.returncode == 130
     assert complaints == ""
     assert "FAILED" not in printed

@@ -10,8 +10,9 @@ import capri
 from capri import Budget, Capri, ConfigurationError, ContextPool, RewardStatus, VisitStatus
 from capri.epoch.problem import checked_problem
 from capri.epoch.scale import RewardScale
-from capri.epoch.shadow import PURPOSE, WEIGHT_BOUND, ShadowSum
+from capri.epoch.shadow import WEIGHT_BOUND, ShadowSum
 from capri.errors import BudgetError, ShapeError
+from capri.privacy.ledger import SHADOW
 
 POOL = np.linspace(0, 1, 4)[:, None]
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
@@ -38,11 +39,11 @@ def test_no_message_is_longer_than_what_is_accounted_for(budget: Budget | None) 
     odd = [0.0, 5e-324, 1.0, WEIGHT_BOUND, 1e9, float("inf")]
     rewards = [-0.5, 0.0, 0.5, 1e9, -1e300, float("inf"), float("-inf"), float("nan")]
     weights, values = (each.ravel() for each in np.meshgrid(odd, rewards))
-    messages = shadow._messages(weights, values).astype(object)
+    messages = shadow.messages(weights, values).astype(object)
     longest = max(int(sum(row * row)) for row in messages)
-    assert longest <= shadow._grid.norm_limit**2
+    assert longest <= shadow.grid.norm_limit**2
     if budget is not None:
-        assert longest > 0.98 * shadow._grid.norm_limit**2  # and the bound is reached
+        assert longest > 0.98 * shadow.grid.norm_limit**2  # and the bound is reached
 
 
 def test_the_estimate_is_the_clipped_one() -> None:
@@ -82,7 +83,7 @@ def test_an_epoch_of_both_kinds_has_two_events_and_costs_a_user_one() -> None:
     run.close_epoch()
     learning, shadow = sorted(run.ledger.events, key=lambda event: event.purpose)
     assert (learning.participants, shadow.participants) == (20, 20)
-    assert (learning.epoch, shadow.epoch, shadow.purpose) == (1, 1, PURPOSE)
+    assert (learning.epoch, shadow.epoch, shadow.purpose) == (1, 1, SHADOW)
     # One visit in each of two releases, accounted as two in the dearer one.
     both = run.ledger.spent_by("3")
     assert both.epsilon <= BUDGET.epsilon * (1 + 1e-9)

@@ -265,10 +265,10 @@ def test_bad_declarations_say_what_is_allowed(build: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ([RECORD, {"age": "secret 4711"}], "'score' is declared and not there"),
+        ([{"age": 3, "plan": "secret 4711"}, {"age": 4}], "'score' is declared and not there"),
+        ([{"age": "secret 4711"}, None], "'score' is declared and not there"),
         (pandas.DataFrame({"age": ["secret 4711"]}), "'score' is declared and not there"),
         ({"age": ["secret 4711"]}, "'score' is declared and not there"),
-        ([RECORD, "secret 4711"], "rows must be mappings"),
         (RECORD | {"plan": "secret 4711"}, "'age' must be a list of cells"),
         ({name: [1] * (2 + (name == "age")) for name in SCHEMA.names}, "age: 3, score: 2"),
         ({name: np.zeros((2, 2)) for name in SCHEMA.names}, r"'age' .* got shape \(2, 2\)"),
@@ -276,9 +276,22 @@ def test_bad_declarations_say_what_is_allowed(build: Any, message: str) -> None:
     ],
 )
 def test_shapes_and_names_are_refused_without_a_cell(table: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message) as problem:
+    with pytest.raises((DataError, ShapeError), match=message) as problem:
         SCHEMA.rows(table)
     assert "4711" not in str(problem.value)
+
+
+@pytest.mark.parametrize("odd", [None, "secret 4711", 7, [1.0], [], {}, {"age": 3}, object()])
+def test_a_row_that_is_none_leaves_the_others_alone(odd: Any) -> None:
+    """Rows by name and rows of numbers, in one list or not; the odd one anywhere."""
+    made = SCHEMA.rows([RECORD])
+    for usual in (RECORD, made[0], made[0].tolist()):
+        for place in range(3):
+            listed: list[Any] = [usual, RECORD]
+            listed.insert(place, odd)
+            rows = SCHEMA.rows(listed)
+            np.testing.assert_array_equal(np.delete(rows, place, axis=0), np.repeat(made, 2, 0))
+            assert np.isnan(rows[place]).any()
 
 
 def test_a_matrix_of_another_width_is_refused() -> None:

@@ -409,7 +409,7 @@ NO_VALUES: dict[str, Any] = {
     "none": None,
     "huge int": 10**400,
 }
-# Types that are no numbers: public, so they are refused before anything happens.
+# Types that are no numbers: private as values are, so they are missing ones.
 OTHER_TYPES: dict[str, Any] = {
     "text": "0.41827364509173",
     "bytes": b"0.41827364509173",
@@ -487,22 +487,25 @@ def test_context_that_is_no_number_is_served(tmp_path: Path, value: Any) -> None
 
 
 @pytest.mark.parametrize("value", OTHER_TYPES.values(), ids=OTHER_TYPES)
-def test_reward_of_another_type_is_rejected(tmp_path: Path, value: Any) -> None:
-    policy = small_policy()
+def test_reward_of_another_type_is_missing(tmp_path: Path, value: Any) -> None:
+    policy = small_policy(simulation_seed=None)
     decisions = policy.act_many([[0.3], [0.6]])
-    rejected(lambda: policy.update(decisions[0], value), policy, tmp_path)
-    rejected(lambda: policy.update_many(decisions, [REWARD, value]), policy, tmp_path)
-    assert policy.update(decisions[0], 0.5) is capri.RewardStatus.ACCEPTED
+    assert policy.update(decisions[0], value) is capri.RewardStatus.INVALID
+    codes = policy.update_many(decisions, [REWARD, value])
+    assert codes.tolist() == [capri.RewardStatus.ACCEPTED, capri.RewardStatus.INVALID]
+    assert policy.update(decisions[1], 0.5) is capri.RewardStatus.ACCEPTED
 
 
 @pytest.mark.parametrize("value", OTHER_TYPES.values(), ids=OTHER_TYPES)
-def test_context_of_another_type_is_rejected(tmp_path: Path, value: Any) -> None:
-    policy = small_policy()
-    policy.act([0.3])
+def test_context_of_another_type_is_served(tmp_path: Path, value: Any) -> None:
     for form in (value, [value], [[value]]):
-        rejected(lambda form=form: policy.act(form), policy, tmp_path)
-        rejected(lambda form=form: policy.act_many(form), policy, tmp_path)
-    rejected(lambda: policy.act_many([[CONTEXT], [value]]), policy, tmp_path)
+        policy, twin = small_policy(), small_policy()
+        bad = [policy.act(form), *policy.act_many([[CONTEXT], form])]
+        good = [twin.act([0.3]), *twin.act_many([[CONTEXT], [0.3]])]
+        assert [str(each.status) for each in bad] == ["invalid", "served", "invalid"]
+        assert [each.id for each in bad] == [each.id for each in good]
+        assert bad[1] == good[1]
+    rejected(lambda: policy.act_many(value), policy, tmp_path)  # no list at all
     for ask in (policy.estimate, policy.active):
         rejected(lambda ask=ask: ask([[value]]), policy, tmp_path)
 
@@ -514,22 +517,23 @@ def test_context_of_another_type_is_rejected(tmp_path: Path, value: Any) -> None
         [[CONTEXT, CONTEXT]],
         [[[CONTEXT]]],
         [[CONTEXT], [CONTEXT, CONTEXT]],
-        [],
+        [[]],
     ],
     ids=["two numbers", "two columns", "three axes", "ragged", "empty"],
 )
 def test_context_of_another_shape_is_rejected(tmp_path: Path, shape: Any) -> None:
+    """Where no context of a call has the right one."""
     policy = small_policy(contexts=capri.ContextPool(np.zeros((2, 3))))
     rejected(lambda: policy.act(shape), policy, tmp_path)
     rejected(lambda: policy.act_many(shape), policy, tmp_path)
+    assert len(policy.act_many([])) == 0
 
 
 def test_rewards_of_another_shape_are_rejected(tmp_path: Path) -> None:
     policy = small_policy()
     decisions = policy.act_many([[0.3], [0.6]])
-    for rewards in ([REWARD], [REWARD] * 3, [[REWARD], [REWARD]], REWARD):
+    for rewards in ([REWARD], [REWARD] * 3, np.array([[REWARD], [REWARD]]), REWARD):
         rejected(lambda rewards=rewards: policy.update_many(decisions, rewards), policy, tmp_path)
-    rejected(lambda: policy.update(decisions[0], [REWARD]), policy, tmp_path)
 
 
 @pytest.mark.parametrize("value", NUMBERS.values(), ids=NUMBERS)

@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from test_docs import ROOT, blocks
+from waiting import PATIENCE
 
 EXTRAS = (
     "sklearn", "pandas", "pyarrow", "dask", "distributed", "hypothesis", "pytest", "psycopg",
@@ -26,7 +27,7 @@ def run(*command: str | Path, cwd: Path) -> str:
     """What a program prints that knows nothing of this process's paths."""
     environment = {name: each for name, each in os.environ.items() if "PYTHON" not in name}
     done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -44,7 +45,7 @@ def build(folder: Path) -> Path:
     shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "dist"]
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet"]
-    subprocess.run([*pip, *options, "."], cwd=source, check=True, timeout=120)
+    subprocess.run([*pip, *options, "."], cwd=source, check=True, timeout=PATIENCE)
     (built,) = (source / "dist").glob("*.whl")
     return built
 
@@ -69,7 +70,7 @@ def install(wheel: Path, home: Path) -> Path:
     python = home / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     options = ["--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*pip, *options, str(wheel)], check=True, timeout=120)
+    subprocess.run([*pip, *options, str(wheel)], check=True, timeout=PATIENCE)
     (site,) = home.glob("lib/python*/site-packages")
     (info,) = site.glob("capri_bandits-*.dist-info")
     linked(Distribution.at(info).requires or [], site)

@@ -9,6 +9,7 @@ import { picture, reach, show, truth } from "./map.js";
 // What this reader is willing to spend, in all: the device's own setting, whatever a bundle asks for.
 const EPSILON = Number(new URLSearchParams(location.search).get("epsilon") ?? 2);
 const BATCH = 100;
+const UNSENT = "reading-list-unsent";
 const at = (id) => document.getElementById(id);
 const percent = (share) => `${Math.round(100 * share)} %`;
 const length = (share) => `${(100 * share).toFixed(1)}%`;
@@ -44,6 +45,13 @@ async function upload(reports) {
   return (Array.isArray(told) ? told : [told]).map((each) => each.status);
 }
 
+async function send(report) {
+  localStorage.setItem(UNSENT, "1");
+  const [status] = await upload(report);
+  localStorage.removeItem(UNSENT);
+  return status;
+}
+
 // -- on this device --------------------------------------------------------------------------------
 
 const persona = () => Number(localStorage.getItem("reading-list-persona") ?? 0);
@@ -53,6 +61,8 @@ async function open(data) {
   else {
     const receipt = storageReceipt(`reading-list-${persona()}`);
     state.device = await LocalClient.open(data, { epsilon: EPSILON, receipt });
+    // An upload that failed before the page was left: the same bytes, never a second report.
+    if (state.device.made && localStorage.getItem(UNSENT)) await send(state.device.made).catch(() => undefined);
   }
   state.bundle = openBundle(data);
   state.data = data;
@@ -108,7 +118,7 @@ async function tell(reward) {
   for (const id of ["like", "dislike"]) at(id).disabled = true;
   const { bundle, decision } = state;
   const report = await state.device.report(reward);
-  const [status] = await upload(report);
+  const status = await send(report);
   if (status === "accepted") count(1);
   drawReport(report, status);
   drawHands();

@@ -38,12 +38,14 @@ if typing.TYPE_CHECKING:
     from capri.epoch.plan import EpochRecord as EpochRecord
     from capri.epoch.plan import Epochs as Epochs
     from capri.epoch.shadow import ShadowRecord as ShadowRecord
+    from capri.errors import AwayError as AwayError
     from capri.errors import BudgetError as BudgetError
     from capri.errors import BundleError as BundleError
     from capri.errors import CapriError as CapriError
     from capri.errors import ConfigurationError as ConfigurationError
     from capri.errors import DataError as DataError
     from capri.errors import HorizonError as HorizonError
+    from capri.errors import InDoubtError as InDoubtError
     from capri.errors import KernelWarning as KernelWarning
     from capri.errors import MissingExtraError as MissingExtraError
     from capri.errors import PrivacyLeakWarning as PrivacyLeakWarning
@@ -109,12 +111,14 @@ _NAMES = {
     "capri.epoch.notice": ("Notice",),
     "capri.epoch.plan": ("EpochPlan", "EpochRecord", "Epochs"),
     "capri.errors": (
+        "AwayError",
         "BudgetError",
         "BundleError",
         "CapriError",
         "ConfigurationError",
         "DataError",
         "HorizonError",
+        "InDoubtError",
         "KernelWarning",
         "MissingExtraError",
         "PrivacyLeakWarning",

@@ -1,51 +1,125 @@
-"""Numbers as people send them: of any type and size, or missing."""
+"""Cells as people send them: of any type and size, or missing. Each is judged by itself.
 
+A list of private cells never goes to NumPy as it is: NumPy chooses one type for all of them, so one
+text would make texts of everybody's numbers. Here a cell that is no number is NaN and changes
+nothing else. No cell is refused, warned of, or asked for more than the number that it is.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from math import inf, nan
 from numbers import Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.errors import DataError
 
 # What libraries call a value that is missing, by the name of its type: none is imported for it.
 _MISSING = ("NAType", "NaTType", "MaskedConstant")
+# Types of numbers that come in thousands: read without the care that others need.
+_USUAL = frozenset({int, bool, np.float64, np.float32, np.int64, np.int32, np.bool_})
+_FLOAT = np.dtype(np.float64)
+_TEXTS = (str, bytes, bytearray, memoryview)
 
 
-def as_numbers(values: object, problem: str) -> FloatArray:
-    """Private numbers as a float array, NaN for a value that is missing: None, NA, masked.
+def as_numbers(values: object) -> FloatArray:
+    """A list of cells as floats ``(n,)``, NaN for what is no number; an array in its own shape.
 
-    Their type is public: text is refused even where NumPy would parse it. Their values are not:
-    anything that is a number, however large, is taken, without a word.
+    What is neither has the shape ``()``, for the caller to refuse: shapes are public.
+
+    >>> as_numbers([0.5, "1", None, True, -(10**400)])
+    array([ 0.5,  nan,  nan,  1. , -inf])
     """
     if type(values) is np.ndarray and values.dtype.char == "d":  # nearly always
         return values.copy()
-    if isinstance(values, list | tuple):
-        values = _unmasked(values)
+    if is_list(values):
+        return np.array(_numbers(values), dtype=np.float64)
     try:
+        return _of_array(np.asanyarray(values))
+    except (TypeError, ValueError):  # a container that NumPy cannot read
+        return np.array(nan)
+
+
+def as_number_rows(values: object, width: int | None = None) -> FloatArray:
+    """A list of rows as floats ``(n, width)``, each row by itself; an array in its own shape.
+
+    What is no row of ``width`` cells becomes a row of NaN; a number stands for a row of one. Where
+    there are rows and none has the width, the shape is that of the first, for the caller to refuse.
+    Without a ``width``: the one that most rows have.
+
+    >>> as_number_rows([[0.5, 1], "ab", [2, "b"]], 2)
+    array([[0.5, 1. ],
+           [nan, nan],
+           [2. , nan]])
+    >>> as_number_rows([[1, 2, 3]], 2).shape
+    (1, 3)
+    """
+    if not is_list(values):
+        return as_numbers(values)
+    shape = (width,)
+    if all(
+        type(row) is np.ndarray and row.shape == shape and row.dtype is _FLOAT for row in values
+    ):  # rows of a matrix: in one piece
+        return np.array(values, dtype=np.float64).reshape(len(values), width or 0)
+    rows = [each if type(each) is list else _cells(each, width) for each in values]
+    widths = [len(row) for row in rows if row is not None]
+    if width is None:
+        width = Counter(widths).most_common(1)[0][0] if widths else 1
+    if widths and width not in widths:
+        return np.full((len(rows), widths[0]), nan)
+    gap = [nan] * width
+    cells = chain.from_iterable(
+        row if row is not None and len(row) == width else gap for row in rows
+    )
+    return np.array(_numbers(cells), dtype=np.float64).reshape(len(rows), width)
+
+
+def is_list(values: object) -> TypeGuard[Sequence[Any]]:
+    """Whether this is a list of cells: a sequence that is neither a text nor bytes."""
+    return isinstance(values, list) or (
+        isinstance(values, Sequence) and not isinstance(values, _TEXTS)
+    )
+
+
+def _numbers(cells: Iterable[Any]) -> list[float]:
+    """The number of each cell: the time of an odd one is its own."""
+    return [cell if type(cell) is float else number_or_missing(cell) for cell in cells]
+
+
+def _cells(row: Any, width: int | None) -> Sequence[Any] | None:
+    """The cells of one row, itself where it is a number; None for what is no row.
+
+    Of a row of another length than ``width`` the length alone: it may be as long as it likes.
+    """
+    if type(row) is tuple:
+        return row
+    try:
+        if is_list(row):
+            return range(len(row)) if len(row) != (width or len(row)) else list(row)
+        if hasattr(row, "__array__") and not isinstance(row, np.generic):
+            array = np.asanyarray(row)
+            if array.size != (width or array.size):
+                return range(array.size)
+            found: list[float] = _of_array(array).ravel().tolist()
+            return found
+    except Exception:  # whatever an object says of itself when it is asked for its cells
+        return None
+    number = number_or_missing(row)
+    return [number] if number == number else None
+
+
+def _of_array(array: np.ndarray[Any, Any]) -> FloatArray:
+    """The numbers of an array of any type, in its shape: NaN for what is masked or no number."""
+    if isinstance(array, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(array), nan, _of_array(np.ma.getdata(array)))
+    if array.dtype.kind in "biuf":
         with np.errstate(all="ignore"):  # of numbers wider than a float
-            if isinstance(values, np.ma.MaskedArray):
-                values = np.ma.filled(values.astype(np.float64), nan)
-            array = np.asarray(values)
-            if array.dtype.kind == "O":
-                numbers = [number_of(each) for each in array.ravel()]
-                array = np.array(numbers, dtype=np.float64).reshape(array.shape)
-            if array.dtype.kind not in "biuf":
-                raise DataError(problem)
             return array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise DataError(problem) from None
-
-
-def _unmasked(values: list[Any] | tuple[Any, ...]) -> list[Any]:
-    """None for what is masked, which NumPy would warn of: the warning would tell of it."""
-    return [
-        None if each is np.ma.masked
-        else _unmasked(each) if isinstance(each, list | tuple)
-        else each
-        for each in values
-    ]  # fmt: skip
+    if array.dtype.kind == "O":
+        return np.array(_numbers(array.ravel()), dtype=np.float64).reshape(array.shape)
+    return np.full(array.shape, nan)  # texts, dates, complex numbers
 
 
 def number_of(value: object) -> float:
@@ -74,8 +148,14 @@ def number_or_missing(cell: object) -> float:
     if type(cell) is float:  # nearly always
         return cell
     try:
+        if type(cell) in _USUAL:
+            return float(cell)  # type: ignore[arg-type]
         with np.errstate(all="ignore"):
+            if isinstance(cell, np.ndarray) and cell.size == 1:
+                return float(_of_array(cell).ravel()[0])
             return number_of(cell)
+    except OverflowError:  # a whole number beyond any float
+        return inf if cell > 0 else -inf  # type: ignore[operator]
     except Exception:  # whatever an object says of itself when it is asked for its number
         return nan
 
@@ -89,3 +169,26 @@ def is_missing(cell: object) -> bool:
     if cell is None or type(cell).__name__ in _MISSING:
         return True
     return isinstance(cell, float | np.floating) and bool(cell != cell)
+
+
+def plain(cell: object, other: object) -> object:
+    """A text or a number as Python has them, None for a missing cell, ``other`` for all else.
+
+    Whatever a subclass says of its value, hash or equality is not asked.
+
+    >>> plain(np.str_("a"), ...), plain(np.int64(3), ...), plain(float("nan"), ...), plain([3], ...)
+    ('a', 3, None, Ellipsis)
+    """
+    try:
+        if isinstance(cell, np.generic):
+            cell = None if is_missing(cell) else cell.item()
+        if isinstance(cell, str):
+            return str.__str__(cell)
+        if isinstance(cell, bool | int):
+            return cell if isinstance(cell, bool) else int.__index__(cell)
+        if isinstance(cell, float):
+            number = float.__float__(cell)
+            return number if number == number else None
+        return None if is_missing(cell) else other
+    except Exception:  # whatever an object says of itself when it is asked what it is
+        return other

@@ -9,8 +9,11 @@ import http.client
 import json
 import secrets
 import ssl
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from math import copysign, isfinite
 from threading import local
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,8 +21,16 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from capri.cells import number_or_missing, plain
 from capri.epoch.decide import Decision, RewardStatus, VisitStatus
-from capri.errors import CapriError, ConfigurationError, HorizonError, StorageError
+from capri.errors import (
+    AwayError,
+    CapriError,
+    ConfigurationError,
+    HorizonError,
+    InDoubtError,
+    StorageError,
+)
 
 Found = TypeVar("Found")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -240,24 +251,54 @@ def _visit(
     propensity: float | None,
 ) -> dict[str, Any]:
     made = key or secrets.token_urlsafe(18)
-    visit: dict[str, Any] = {"context": dict(context), "key": made, "detail": True}
+    visit: dict[str, Any] = {"context": _record(context), "key": made, "detail": True}
     if user is not None:
         visit["user"] = user
     if actions is not None:
-        visit["actions"] = list(actions)
+        visit["actions"] = _set(actions)
     if chosen is not None:
-        visit |= {"chosen": chosen, "chosen_propensity": propensity}
+        visit |= {"chosen": _cell(chosen), "chosen_propensity": _cell(propensity)}
     return visit
+
+
+def _record(context: Any) -> dict[str, Any] | None:
+    """A context as JSON has it; None, which the service serves by its default, for what is none."""
+    try:
+        return {str(name): _cell(cell) for name, cell in dict(context).items()}
+    except Exception:  # whatever an object says of itself when it is asked for its cells
+        return None
+
+
+def _set(actions: Any) -> list[Any]:
+    """A set of actions as JSON has it; an empty one for what is none."""
+    try:
+        some = islice(actions, 0 if isinstance(actions, str | bytes) else _MOST)
+        return [_cell(name) for name in some]
+    except Exception:  # as above
+        return []
+
+
+def _cell(cell: Any) -> Any:
+    """A cell as JSON has it: one that it has no form of is a list, which no column can read."""
+    known = plain(cell, ...)
+    number = number_or_missing(cell)
+    if known is ... and number == number:
+        known = number
+    if isinstance(known, int | float):  # beyond any float: at the end of any range
+        known = known if abs(number) <= _LARGEST else copysign(_LARGEST, number)
+    return [] if known is ... else known[:_MOST] if isinstance(known, str) else known
 
 
 def _reward(decision: Decision | str, reward: float | None, key: str | None) -> dict[str, Any]:
     item: dict[str, Any] = {
         "id": decision.id if isinstance(decision, Decision) else decision,
-        "reward": None if reward is None or reward != reward else float(reward),
+        "reward": number if isfinite(number := number_or_missing(reward)) else None,
     }
     return item if key is None else item | {"key": key}
 
 
+_LARGEST = sys.float_info.max
+_MOST = 10_000  # characters of a text, entries of a set: no level and no name needs more
 _VISITS = {str(status): status for status in VisitStatus}
 _REWARDS = {str(status): status for status in RewardStatus}
 
@@ -310,5 +351,5 @@ def _refusal(status: int, body: bytes) -> CapriError:
     if status == 409:
         return HorizonError(problem)
     if status in _AGAIN:
-        return StorageError(problem)
+        return {503: AwayError, 504: InDoubtError}.get(status, StorageError)(problem)
     return ServiceError(status, problem, field)

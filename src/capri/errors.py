@@ -33,6 +33,20 @@ class StorageError(CapriError, ValueError):
     """A saved file or a store is damaged, of another kind, out of reach, or of a newer version."""
 
 
+class AwayError(StorageError):
+    """A store that does not serve now: out of reach, held by another program, or without room.
+
+    Nothing was changed. The same call may be made again.
+    """
+
+
+class InDoubtError(StorageError):
+    """A store that was lost while it stored something, and cannot be asked whether it did.
+
+    The same call, with the same key, settles it.
+    """
+
+
 class BundleError(CapriError, ValueError):
     """A bundle is damaged, of another version, malformed, or weaker than the device allows.
 
@@ -55,7 +69,7 @@ class PrivacyLeakWarning(UserWarning):
 
 
 class KernelWarning(UserWarning):
-    """A kernel, basis or pool does not fit what is public: see docs/warnings.md."""
+    """A kernel, basis, pool or bounds do not fit what is public: see docs/warnings.md."""
 
 
 class MissingExtraError(CapriError, ImportError):

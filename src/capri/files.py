@@ -1,5 +1,6 @@
 """Files that are whole or not there, and values that JSON can hold."""
 
+import errno
 import json
 import math
 import os
@@ -10,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from capri.errors import ConfigurationError, StorageError
+from capri.errors import AwayError, ConfigurationError, StorageError
+
+# What passes: no room, or a disk that fails.
+_PASSING = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
 def plain(value: Any) -> Any:
@@ -86,7 +90,8 @@ def write_atomically(path: Path, content: bytes, *, confidential: bool = False) 
         finally:
             partial.unlink(missing_ok=True)
     except OSError as problem:
-        raise StorageError(f"cannot write {path}: {problem.strerror}") from problem
+        kind = AwayError if problem.errno in _PASSING else StorageError
+        raise kind(f"cannot write {path}: {problem.strerror}") from problem
 
 
 def _replaceable(path: Path) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.cells import as_numbers as as_numbers
+from capri.cells import as_number_rows
 from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema import Schema
@@ -82,13 +82,16 @@ def named_rows(values: object, name: str, schema: Schema | None) -> FloatArray:
 
 
 def visit_rows(values: object, dimension: int, *, single: bool = False) -> FloatArray:
-    """Contexts of users as ``(n, dimension)``, of any value: only shapes and types are refused."""
-    rows = as_numbers(values, "a context must be a row of numbers")
+    """Contexts of users as ``(n, dimension)``, of any cells: only a shape is refused.
+
+    A context that is none among others, or of another width, is a row of NaN.
+    """
     if single:
-        rows = rows.reshape(1, -1)
-        if rows.shape[1] != dimension:
-            raise DataError(f"a context must have {dimension} numbers, got {rows.shape[1]}")
-    elif rows.ndim == 1 and dimension == 1:
+        values = values.reshape(1, -1) if isinstance(values, np.ndarray) else [values]
+    rows = as_number_rows(values, dimension)
+    if single and rows.shape[1] != dimension:
+        raise DataError(f"a context must have {dimension} numbers, got {rows.shape[1]}")
+    if rows.ndim == 1 and dimension == 1:
         rows = rows[:, None]
     if rows.ndim != 2 or rows.shape[1] != dimension:
         raise DataError(

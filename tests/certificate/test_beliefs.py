@@ -10,7 +10,14 @@ from scipy.special import ndtr, ndtri
 
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import analytic_multiplier, gaussian_delta
-from capri.privacy.certificate.beliefs import belief_after, belief_table, odds_factor, percent
+from capri.privacy.certificate.beliefs import (
+    belief_after,
+    belief_table,
+    in_words,
+    likely,
+    odds_factor,
+    percent,
+)
 
 BUDGETS = st.builds(Budget, st.floats(0.05, 12.0), st.sampled_from([1e-9, 1e-6, 1e-5, 1e-3]))
 CHANCES = st.sampled_from([1e-9, 1e-5, 1e-3, 0.01, 0.2])
@@ -101,3 +108,46 @@ def test_percentages_round_up() -> None:
     assert percent(0.73106) == "73.2 %"
     assert percent(0.9991) == "99.91 %"
     assert percent(1.0) == "100 %"
+
+
+@pytest.mark.parametrize(
+    ("budget", "as_likely", "said"),
+    [
+        (Budget(0.1, 1e-5), "almost as likely in 99 of 100 cases",
+         "1 % becomes at most 1.1 %, and one of 50 % at most 52.2 %: strong"),
+        (Budget(0.5, 1e-5), "at most 1.5 times as likely in 99 of 100 cases",
+         "1 % becomes at most 1.5 %, and one of 50 % at most 59.6 %: strong"),
+        (Budget(1.0, 1e-5), "at most 2.2 times as likely in 99 of 100 cases",
+         "1 % becomes at most 2.1 %, and one of 50 % at most 67.9 %: moderate"),
+        (Budget(4.0, 1e-5), "at most 18 times as likely in 99 of 100 cases",
+         "1 % becomes at most 15.0 %, and one of 50 % at most 94.6 %: weak"),
+        (Budget(20.0, 1e-5), "at most 2,600,000 times as likely in 99 of 100 cases",
+         "1 % becomes at most 99.997 %, and one of 50 % at most 99.999962 %: hardly any"),
+        (Budget(0.2), "almost as likely", ""),
+        (Budget(1.0), "at most 2.8 times as likely",
+         "1 % becomes at most 2.7 %, and one of 50 % at most 73.2 %: moderate protection."),
+        (Budget(20.0), "at most 490,000,000 times as likely", "hardly any protection."),
+        (Budget(800.0), "any number of times as likely",
+         "1 % becomes at most 100 %, and one of 50 % at most 100 %: hardly any protection."),
+    ],
+)  # fmt: skip
+def test_words_follow_the_figures(budget: Budget, as_likely: str, said: str) -> None:
+    table = belief_table(budget)
+    assert likely(table) == as_likely
+    assert said in in_words(table)
+    statement = f"{likely(table)}. {in_words(table)}"
+    once = budget.delta > 0
+    assert statement.count("in 99 of 100 cases") == statement.count("Just as often, a") == once
+
+
+@settings(max_examples=200, derandomize=True, deadline=None)
+@given(st.builds(Budget, st.floats(0.01, 60.0), st.sampled_from([0.0, 1e-9, 1e-6, 1e-3, 0.02])))
+def test_words_never_promise_more_than_the_table(budget: Budget) -> None:
+    """What is called almost as likely moves 50 % by 6 points at most; strong by ten, and so on."""
+    table = belief_table(budget)
+    after = next(row["after_at_most"] for row in table if row["before"] == 0.5)
+    assert ("almost" in likely(table)) == (after <= 5 / 9)
+    grade = in_words(table).rpartition(": ")[2]
+    limits = {"strong": 0.6, "moderate": 0.8, "weak": 0.95, "hardly any": 1.0}
+    assert after <= limits[grade.removesuffix(" protection.")]
+    assert percent(after) in in_words(table)

@@ -10,7 +10,10 @@ import pytest
 import capri
 from builders import ACTIONS, CONTEXTS, play_epoch, small_policy
 from capri.errors import ConfigurationError
-from capri.privacy.certificate import Certificate
+from capri.privacy.certificate import Certificate, certify_policy
+from capri.privacy.certificate.beliefs import in_words, likely
+from capri.privacy.ledger import Ledger
+from capri.privacy.promise import PrivacyModel
 
 AUDIT = {
     "model": "joint", "delta": 1e-5, "confidence": 0.999, "passed": True,
@@ -45,6 +48,19 @@ def all_kinds() -> list[Certificate]:
         aggregator(randomizer="gaussian").certificate(),
         fitted().certificate(),
     ]
+
+
+def test_statement_of_every_kind_has_the_words_of_its_table() -> None:
+    mixed = aggregator(
+        budget=capri.Budget(1.0, 1e-6), shuffle=capri.Shuffle(most=4.0), horizon=None
+    )
+    for told in (*all_kinds(), mixed.certificate()):
+        assert in_words(told.beliefs) in told.statement
+        assert likely(told.beliefs) in told.statement
+        assert in_words(told.beliefs) in told.to_text()
+    promised = small_policy(simulation_seed=None, budget=capri.Budget(20.0, 1e-5)).certificate()
+    assert "almost" not in promised.statement
+    assert "hardly any protection" in promised.statement
 
 
 def test_what_is_not_declared_is_not_invented() -> None:
@@ -89,6 +105,29 @@ def test_every_kind_says_what_is_not_covered_and_who_keeps_what() -> None:
         assert (told.independent_account is None) == (told.delta == 0)
 
 
+@pytest.mark.parametrize(
+    ("late", "said"),
+    [
+        (0, "All releases so far were ready then; "),
+        (1, "1 of the releases so far was late; "),
+        (3, "3 of the releases so far were late; "),
+    ],
+)
+def test_lateness_of_a_store_is_counted_and_its_cause_assumed(late: int, said: str) -> None:
+    found = certify_policy(
+        model=PrivacyModel.JOINT,
+        limit=None,
+        composition=1.0,
+        ledger=Ledger(capri.Budget(1.0, 1e-5), composition=1.0, participation=None),
+        private=True,
+        digests={"store": {"anchored": True, "missed": late}},
+        accounted=False,
+    )
+    (sight,) = (each for each in found.assumptions if "out of an attacker's sight" in each)
+    assert said in sight
+    assert "not from any one person's data" in sight
+
+
 def test_presence_is_told_for_anonymous_and_for_returning_users() -> None:
     anonymous, returning = (
         small_policy(simulation_seed=None, contributions_per_user=k).certificate().presence
@@ -114,7 +153,7 @@ def test_spent_is_each_users_own_and_grows_with_nobody() -> None:
     assert "budget of their own: epsilon 1 at delta 1e-05" in last.spent_means
     assert "not a common store" in last.spent_means
     for told in (first, last):
-        assert " of 1 " not in told.to_text()
+        assert "1 of 1" not in told.to_text()
 
 
 def test_audit_is_quoted_or_said_to_be_absent() -> None:

@@ -223,11 +223,11 @@ def test_context_that_is_no_number_is_served_and_moves_nobody(name: str, value: 
 
 
 @every_policy
-def test_context_of_another_type_is_refused_and_changes_nothing(name: str) -> None:
-    """Types are public: text is refused before anything happens."""
+def test_context_of_another_shape_is_refused_and_changes_nothing(name: str) -> None:
+    """Shapes are public: a block of contexts is refused before anything happens."""
     policy, twin = MAKERS[name](0), MAKERS[name](0)
     with pytest.raises(DataError):
-        policy.act_many([["a"]])
+        policy.act_many(np.zeros((1, 1, 1)))
     assert policy.remaining == twin.remaining
     rows = ENVIRONMENT.contexts[draw(1, 20)]
     np.testing.assert_array_equal(
@@ -283,12 +283,12 @@ def test_reward_that_is_no_number_is_missing_and_may_be_given_again(name: str, r
 
 
 @every_learner
-def test_reward_of_another_type_is_refused_and_may_be_given_again(name: str) -> None:
-    """Types are public: a text is refused."""
+def test_reward_of_another_type_is_missing_and_may_be_given_again(name: str) -> None:
+    """Types are private: a text is a reward that is missing."""
     policy = MAKERS[name](0)
     decision = policy.act(ENVIRONMENT.contexts[0])
-    with pytest.raises(DataError):
-        policy.update(decision, "1")
+    with pytest.warns(RewardIgnoredWarning, match="invalid"):
+        assert policy.update(decision, "1") is RewardStatus.INVALID
     assert policy.update(decision, 0.5) is RewardStatus.ACCEPTED
 
 

@@ -138,7 +138,7 @@ def test_a_newer_schema_is_refused(store: Place) -> None:
     store.open(**PRIVATE).close()
     execute(store, "UPDATE capri_schema SET version = version + 1")
     before = store.raw()
-    with pytest.raises(StorageError, match="newer"):
+    with pytest.raises(StorageError, match="schema version 4, this release knows version 3"):
         store.open(**PRIVATE)
     assert store.raw() == before
     execute(store, "UPDATE capri_schema SET version = version - 1")
@@ -294,11 +294,11 @@ print(policy.act(draw_contexts(2, 1)[0]).number)
 """
 
 
-def test_a_full_disk_is_told_and_what_failed_has_not_happened(tmp_path: Path) -> None:
-    """Files may not grow: writes fail as on a full disk, and succeed once there is room."""
+def test_a_disk_that_fails_is_told_and_leaves_whole_batches(tmp_path: Path) -> None:
+    """Files may not grow: writes fail, in the COMMIT, and succeed once there is room."""
     file = tmp_path / "doses.db"
     said = in_a_process(FULL, f"sqlite:///{file}", str(file)).splitlines()
-    assert re.search("nothing was changed", said[0])
+    assert re.search("nothing was changed|may be there or not", said[0])
     connection = sqlite3.connect(file)
     (rows,) = connection.execute("SELECT count(*) FROM decisions").fetchone()
     connection.close()

@@ -14,6 +14,7 @@ import pytest
 import capri
 from capri.datasets import Closeness, Match, load, table_environment
 from capri.errors import ConfigurationError, DataError
+from waiting import PATIENCE
 
 PUBLIC = np.array([True, True, True, False, False, False])
 
@@ -312,7 +313,7 @@ def test_missing_packages_are_named() -> None:
         "    except d.loader.ConfigurationError as error: print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     assert done.stdout.splitlines() == [
         "reading a table needs pandas: pip install 'capri-bandits[data]'",
@@ -326,7 +327,7 @@ def test_import_is_light() -> None:
         "print([n for n in ('pandas', 'sklearn', 'pyarrow') if n in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     assert done.stdout.strip() == "[]"
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from capri.cli import app
 from small_studies import SMALL, cells_of
+from waiting import eventually
 
 
 def capri(*arguments: object) -> Result:
@@ -147,19 +147,20 @@ def interrupted(tmp_path: Path, presses: int, where: list[str]) -> tuple[int, st
     study.write_text(LONG.replace("30_000", "3_000" if presses == 1 else "100_000"))
     process = subprocess.Popen(
         [sys.executable, "-m", "capri", "run", study, "--output", tmp_path, *where],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    records = tmp_path / "long/records.jsonl"
-    deadline = time.monotonic() + 60
-    while not (records.exists() and records.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    for press in range(presses):
-        time.sleep(0.5 * press)
-        os.killpg(process.pid, signal.SIGINT)  # all processes hear it, as from a terminal
-    try:
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    records, errors = tmp_path / "long/records.jsonl", ""
+    with process:
+        assert process.stderr is not None
+        try:
+            eventually(lambda: records.exists() and records.stat().st_size)
+            for press in range(presses):
+                while press and "Ctrl-C again" not in errors:  # it has heard the first one
+                    errors += process.stderr.readline()
+                os.killpg(process.pid, signal.SIGINT)  # all processes hear it, as from a terminal
+            errors += process.stderr.read()
+        finally:
+            process.kill()
     played = [json.loads(line)["policy"] for line in records.read_text().splitlines()]
     return process.returncode, errors, played
 

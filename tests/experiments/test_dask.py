@@ -15,6 +15,7 @@ from capri.experiments.cells import code_digest
 from capri.experiments.on_dask import OnDask, _play
 from capri.experiments.pool import WorkerError
 from small_studies import cells_of, results_of, small
+from waiting import PATIENCE
 
 
 def test_an_address_where_nobody_answers_is_said_so(
@@ -85,7 +86,7 @@ def test_losing_a_worker_midway_loses_nothing(tmp_path: Path) -> None:
             for _ in range(2)
         ]
         try:
-            cluster.wait_for_workers(2, timeout=60)
+            cluster.wait_for_workers(2, timeout=PATIENCE)
             summary = run_study(
                 study, tmp_path / "dask", backend=OnDask(cluster.scheduler_address), watcher=Kill()
             )

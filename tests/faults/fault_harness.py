@@ -18,9 +18,9 @@ import numpy as np
 from fault_journal import Journal
 from fault_worker import Setting, main
 from postgres_server import PostgresServer
+from waiting import PATIENCE
 
 WORKERS = 4
-STOP_PATIENCE = 60.0  # seconds for a worker to end by itself
 SILENCE = 90.0  # seconds without a word from any worker: the store hangs
 CRASH_EVERY = 8  # a server is crashed with every so many kills
 
@@ -164,7 +164,7 @@ class Harness:
         for worker in self._workers.values():
             worker.pipe.send("stop")
         for name, worker in self._workers.items():
-            while worker.pipe.poll(STOP_PATIENCE):
+            while worker.pipe.poll(PATIENCE):
                 try:
                     line = worker.pipe.recv()
                 except (EOFError, OSError):
@@ -172,7 +172,7 @@ class Harness:
                 if line["op"] == "end":
                     break
                 self._note(name, line)
-            worker.process.join(STOP_PATIENCE)
+            worker.process.join(PATIENCE)
             assert worker.process.exitcode == 0, f"worker {name} did not end: see its traceback"
         self._workers.clear()
 

@@ -28,8 +28,8 @@ from fault_points import PLACES, Points
 from fault_worker import Setting
 from fault_worker import opened as opened_policy
 from recount import rows_of
+from waiting import PATIENCE
 
-PATIENCE = 60.0  # seconds for a process to die
 VISITORS = 5
 USER = 7
 RETENTION = timedelta(days=30)  # of the settings: what every key has outlived by then

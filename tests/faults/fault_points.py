@@ -17,10 +17,11 @@ from fault_control import Control
 
 TRANSACTIONS = {
     "Desk.decide": "decide",
-    "Desk.reward": "reward",
+    "Rewards.reward": "reward",
     "SlotBook.take": "lease",
     "Keeper.end": "end",
     "Keeper.close": "close",
+    "Draws._keep": "draw",
     "Keeper.release": "release",
     "Keeper._advance": "publish",
     "Rounds._close_before": "skip",
@@ -32,8 +33,8 @@ TRANSACTIONS = {
     "rotate_id_key": "id-key",
     "Shelf.create": "create",
     "Shelf._write_anchored": "anchor",
-    "SqliteDatabase._migrate": "migrate",
-    "PostgresDatabase._migrate": "migrate",
+    "SqliteDatabase._create_schema": "schema",
+    "PostgresDatabase._create_schema": "schema",
     "PostgresDatabase._sign_in": "sign-in",
 }
 PLACES = ("before", "inside", "end", "after")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import capri
+from waiting import PATIENCE
 
 # Actions that every catalogue has, and so may be a default at any time.
 BASE = [{"name": "base0", "place": 0.0}, {"name": "base1", "place": 1.0}]
@@ -25,7 +26,6 @@ USERS = 200_000
 LIMIT = 3  # contributions of a user in all, one in an epoch
 POOL = np.linspace(0.0, 1.0, 5)[:, None]
 GRAIN = 1 << 10  # rewards are multiples of 1 / GRAIN: their sums are exact in any order
-PATIENCE = 30.0  # seconds for a server to be there
 REPORT_EVERY = 12  # calls between two looks at what is published
 
 

@@ -44,6 +44,7 @@ from fault_worker import Setting
 from memory import MEMORY
 from postgres_server import PostgresServer
 from recount import rows_of
+from waiting import eventually
 
 STORES = ("sqlite", "postgres")
 STORE_KEY = bytes(range(32))
@@ -94,10 +95,7 @@ def marked_processes() -> dict[str, str]:
 
 def check_nobody_is_left(before: dict[str, str]) -> None:
     """Whatever a killed process had started ends by itself, soon."""
-    give_up = time.monotonic() + 20
-    while left := [name for number, name in marked_processes().items() if number not in before]:
-        assert time.monotonic() < give_up, f"processes outlive the one that started them: {left}"
-        time.sleep(0.1)
+    eventually(lambda: not marked_processes().keys() - before.keys())
 
 
 def one_run(

@@ -139,11 +139,11 @@ def test_a_long_run_asks_for_every_point_and_event() -> None:
 
 def test_premise_points_have_the_names_of_transactions_that_exist() -> None:
     """A function that is renamed would never be met again, and nobody would notice."""
-    from capri.joint import changes, desk, keeper, rounds, slots
+    from capri.joint import changes, desk, draws, keeper, rewards, rounds, slots
     from capri.store import forgetting, postgres, rotation, shelf, sqlite
 
     stores = (shelf, sqlite, postgres, forgetting, rotation)
-    modules = (desk, keeper, rounds, slots, changes, *stores)
+    modules = (desk, rewards, draws, keeper, rounds, slots, changes, *stores)
     known = {name for module in modules for name in vars(module)}
     for place in TRANSACTIONS:
         owner, _, method = place.partition(".")

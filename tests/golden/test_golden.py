@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from waiting import PATIENCE
+
 HERE = Path(__file__).parent
 EXPECTED: dict[str, Any] = json.loads((HERE / "expected.json").read_text())
 FAMILIES = sorted({name.split("/")[0] for name in EXPECTED["cases"]})
@@ -31,7 +33,7 @@ def test_results_are_those_pinned(family: str) -> None:
         [sys.executable, str(HERE / "compute.py"), f"{family}/*"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["cases"]

@@ -335,7 +335,7 @@ contexts = st.one_of(
 
 @settings(
     max_examples=150,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(context=contexts, reward=st.one_of(st.floats(-1.5, 1.5), numbers))
 def test_message_is_within_its_bound_for_any_reward_and_any_context(

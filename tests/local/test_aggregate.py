@@ -1,12 +1,15 @@
 """Reports from files: the sum that an aggregator would make of them, replays found."""
 
 import json
+from dataclasses import replace
+from math import ceil, nan
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pytest
+from devices import CONTEXTS, RANDOMIZERS, honest_reports, small_aggregator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -153,6 +156,56 @@ def test_a_sum_teaches_as_its_reports_do(tmp_path: Path) -> None:
         short.receive_sum(
             EpochSum(short.digest, 1, np.zeros(dimension, dtype=np.int64), 2000, 0, 0, 0)
         )
+
+
+@pytest.mark.parametrize("randomizer", RANDOMIZERS)
+def test_a_sum_that_cannot_be_is_refused_before_it_counts(randomizer: str, tmp_path: Path) -> None:
+    """Every public invariant of a sum, by one that breaks it alone; then the true one counts."""
+    taker = small_aggregator(randomizer)
+    bundle = taker.bundle()
+    file = tmp_path / "reports"
+    file.write_bytes(b"".join(honest_reports(taker, randomizer, 20)))
+    true = aggregate(bundle, [file])
+    longest = ceil(parts.kind_of(bundle).gathering.reach) * 20
+    far = np.zeros_like(true.total)
+    far[0] = longest
+    lucky = small_aggregator(randomizer)
+    lucky.receive_sum(replace(true, total=far))  # as long as 20 reports can be
+    far[1] = 1 << 20
+    impossible = [
+        {"accepted": -20}, {"accepted": True}, {"accepted": 20.0}, {"accepted": nan},
+        {"accepted": 0}, {"replayed": -1}, {"unknown": "3"}, {"malformed": None}, {"epoch": 2},
+        {"epoch": -1}, {"epoch": 1.0}, {"digest": true.digest[:8]}, {"digest": true.digest.hex()},
+        {"total": true.total[:-1]}, {"total": np.append(true.total, 0)},
+        {"total": true.total[None]}, {"total": true.total.astype(float)},
+        {"total": true.total.tolist()},
+        {"total": np.full_like(true.total, np.iinfo(np.int64).max)},
+        {"total": np.full_like(true.total, np.iinfo(np.int64).min)}, {"total": far},
+    ]  # fmt: skip
+    for change in impossible:
+        with pytest.raises(DataError):
+            taker.receive_sum(replace(true, **change))
+    with pytest.raises(DataError, match="no bundle of its digest"):
+        taker.receive_sum(replace(true, digest=bytes(32)))
+    assert taker.bundle() == bundle
+    taker.receive_sum(true)
+    assert taker.certificate().releases[0]["reports"] == 20
+    assert np.isfinite(taker.estimate(CONTEXTS)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("accepted", 3.7), ("accepted", "3"), ("epoch", None), ("digest", "ab"), ("sum", [0.5]),
+     ("sum", ["9" * 30]), ("sum", "12"), ("unknown", -1), ("format", "other")],
+)  # fmt: skip
+def test_a_file_that_is_no_sum_is_refused(name: str, value: object, tmp_path: Path) -> None:
+    path = tmp_path / "sum.json"
+    true = EpochSum(bytes(32), 1, np.zeros(2, dtype=np.int64), 3, 0, 0, 0)
+    true.save(path)
+    assert EpochSum.load(path).to_dict() == true.to_dict()
+    path.write_text(json.dumps(true.to_dict() | {name: value}))
+    with pytest.raises(StorageError, match="it is no sum of reports"):
+        EpochSum.load(path)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -33,13 +33,65 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
         yield running
 
 
-def test_package_is_small_and_typed() -> None:
+@pytest.fixture(scope="module")
+def package() -> str:
+    """The package as it is published, in ``dist``: what building it said."""
+    assert NODE is not None
+    return run_node(NODE, "build.mjs")
+
+
+def test_package_is_small_and_typed(package: str) -> None:
     assert NODE is not None
     run_node(NODE, "node_modules/typescript/bin/tsc", "--noEmit", "-p", ".")
-    told = run_node(NODE, "build.mjs")
-    (size,) = re.findall(r"index.js: (\d+) bytes minified and gzipped", told)
+    (size,) = re.findall(r"index.js: (\d+) bytes minified and gzipped", package)
     assert int(size) < 16 << 10
     assert "dependencies" not in json.loads((PACKAGE / "package.json").read_text())
+
+
+PAGES = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "local.md"]
+COMPILERS = ["typescript-5.6", "typescript-5.9", "typescript-6.0", "typescript"]
+
+
+@pytest.mark.parametrize(
+    ("compiler", "resolution"),
+    [
+        *[(compiler, "bundler") for compiler in COMPILERS],
+        *[(compiler, "node16") for compiler in (COMPILERS[0], COMPILERS[-1])],
+    ],
+)
+def test_code_of_the_pages_compiles(
+    compiler: str, resolution: str, package: str, tmp_path: Path
+) -> None:
+    """As in an app that has the package installed: its types alone, checked strictly."""
+    assert NODE is not None
+    assert package
+    blocks = [
+        block
+        for page in PAGES
+        for block in re.findall(r"^```ts\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    ]
+    assert len(blocks) == 3
+    blocks.append(
+        'import { fileReceipt } from "capri-device/node";\n'
+        'import { type Bytes, LocalClient, type Receipt } from "capri-device";\n'
+        "const own: Receipt = { there: () => null, leave: async (report: Bytes) => !!report };\n"
+        "export const opened = [own, fileReceipt('here')].map((receipt) =>\n"
+        "  LocalClient.open(new Uint8Array(50), { epsilon: 1, receipt }));\n"
+    )
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "capri-device").symlink_to(PACKAGE)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    for number, block in enumerate(blocks):
+        (tmp_path / f"{number}.ts").write_text(block)
+    options = {
+        "target": "ES2022", "lib": ["ES2022", "DOM", "DOM.Iterable"], "types": [], "strict": True,
+        "module": "ESNext" if resolution == "bundler" else "node16", "noEmit": True,
+        "moduleResolution": resolution, "exactOptionalPropertyTypes": True, "skipLibCheck": False,
+        "noUncheckedIndexedAccess": True,
+    }  # fmt: skip
+    config = tmp_path / "tsconfig.json"
+    config.write_text(json.dumps({"compilerOptions": options, "include": ["*.ts"]}))
+    run_node(NODE, f"node_modules/{compiler}/bin/tsc", "-p", str(config))
 
 
 def test_vectors_and_properties_in_node() -> None:

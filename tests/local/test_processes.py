@@ -12,6 +12,7 @@ from devices import BUDGETS, CONTEXTS, RANDOMIZERS, reward_of, small_aggregator
 
 import capri
 from capri.local.fleet import Fleet
+from waiting import PATIENCE
 
 SEED = 17
 # Contexts of the users: those of the pool and some that it does not hold.
@@ -52,7 +53,7 @@ class Devices:
 
     def close(self) -> None:
         for worker in self._workers:
-            worker.communicate(b"0\n", timeout=30)
+            worker.communicate(b"0\n", timeout=PATIENCE)
             assert worker.returncode == 0
 
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import CONTEXTS, one_report, small_aggregator
+from devices import CONTEXTS, one_report, put_together, small_aggregator, take_apart
 
 import capri
 from capri.errors import BundleError, ConfigurationError, HorizonError
-from capri.local.bundle import open_bundle
+from capri.local.bundle import Mixing, open_bundle
 from capri.local.fleet import Fleet
+from capri.local.summing import aggregate
 from capri.privacy.certificate.mixed import mixed_beliefs
 from capri.privacy.certificate.verify import read_certificate
 from capri.privacy.mixing import _PER_UNIT
@@ -120,7 +121,7 @@ def test_impossible_terms_are_refused(bad: dict[str, float]) -> None:
 def test_the_shuffler_forgets_in_which_order_reports_came() -> None:
     aggregator = mixed_aggregator()
     reports = [one_report(aggregator.bundle(), DEVICE, user) for user in range(60)]
-    first, second = capri.Shuffler(aggregator.bundle()), capri.Shuffler(aggregator.bundle())
+    first, second = (capri.Shuffler(aggregator.bundle(), CENTRAL, least=60) for _ in range(2))
     first.add(reports[:59])
     assert first.batch() is None
     assert (first.held, first.needs) == (59, 60)
@@ -149,7 +150,88 @@ def test_the_shuffler_forgets_in_which_order_reports_came() -> None:
 
 def test_a_shuffler_is_for_bundles_that_ask_for_one() -> None:
     with pytest.raises(BundleError, match="asks for no shuffler"):
-        capri.Shuffler(small_aggregator().bundle())
+        capri.Shuffler(small_aggregator().bundle(), CENTRAL, least=60)
+
+
+def claimed(bundle: bytes, *, length: int, local: float) -> bytes:
+    """A bundle that claims what its aggregator promised, with another length and local epsilon."""
+    header, arrays = take_apart(bundle)
+    spent = sphere(local, header["sphere"][0])
+    header["plan"]["length"] = header["shuffle"][2] = length
+    header["sphere"] = [spent.dimension, spent.candidates, spent.near, str(spent.chance)]
+    return put_together(header, arrays)
+
+
+def test_a_shuffler_believes_no_claim() -> None:
+    """A batch of one at a local epsilon of 8 was handed over as (1, 1e-6)."""
+    bundle = mixed_aggregator(first_epoch=300).bundle()
+    own = open_bundle(bundle).plan.sphere
+    assert own is not None
+    capri.Shuffler(bundle, CENTRAL, least=300)
+    alone = claimed(bundle, length=1, local=8.0)
+    assert open_bundle(alone).mixing == Mixing(1.0, 1e-6, 1)
+    with pytest.raises(BundleError, match="has 1 reports, and this shuffler mixes at least 2"):
+        capri.Shuffler(alone, CENTRAL, least=2)
+    with pytest.raises(BundleError, match="costs 8 at delta 1e-06, and this shuffler promises 1"):
+        capri.Shuffler(alone, CENTRAL, least=1)
+    # The same promise by the shuffler's own accounting: fewer reports, a louder one, fewer honest.
+    for refused, terms in (
+        (claimed(bundle, length=200, local=own.epsilon), capri.Shuffle()),
+        (claimed(bundle, length=300, local=1.1 * own.epsilon), capri.Shuffle()),
+        (bundle, capri.Shuffle(honest=0.8)),
+        (bundle, capri.Shuffle(most=2.0)),
+    ):
+        with pytest.raises(BundleError, match="this shuffler promises 1") as told:
+            capri.Shuffler(refused, CENTRAL, shuffle=terms, least=200)
+        assert told.value.reason == "too-costly"
+    with pytest.raises(BundleError, match=r"promises 0\.5"):
+        capri.Shuffler(bundle, capri.Budget(0.5, 1e-6), least=300)
+    with pytest.raises(BundleError, match="300 reports, and this shuffler mixes at least 301"):
+        capri.Shuffler(bundle, CENTRAL, least=301)
+    with pytest.raises(ConfigurationError, match="need delta above 0"):
+        capri.Shuffler(bundle, capri.Budget(1.0), least=300)
+
+
+def test_a_shuffler_waits_for_the_whole_batch_not_for_its_honest_part() -> None:
+    """Half of the reports are accounted for; all of them are what the aggregator waits for."""
+    wary = capri.Shuffle(honest=0.5)
+    aggregator = mixed_aggregator(shuffle=wary)
+    bundle = aggregator.bundle()
+    claim = open_bundle(bundle).mixing
+    assert claim is not None
+    assert claim.reports == 30
+    shuffler = capri.Shuffler(bundle, CENTRAL, shuffle=wary, least=60)
+    assert shuffler.needs == aggregator.remaining == 60
+    reports = [one_report(bundle, DEVICE, user) for user in range(60)]
+    shuffler.add(reports[:59])
+    assert shuffler.batch() is None
+    shuffler.add(reports[59:])
+    batch = shuffler.batch()
+    assert batch is not None
+    assert not aggregator.receive_many(batch).any()
+    assert len(aggregator.epochs) == 1
+
+
+def test_a_sum_of_fewer_reports_than_the_batch_ends_nothing(tmp_path: Path) -> None:
+    """3 of 300 reports cost 2.44 where 1 was promised; all of them end the epoch."""
+    aggregator = mixed_aggregator(first_epoch=300)
+    bundle = aggregator.bundle()
+    local = open_bundle(bundle).plan.sphere
+    assert local is not None
+    assert capri.Shuffle().central_epsilon(CENTRAL, local, 3) == pytest.approx(2.44, abs=0.01)
+    reports = [one_report(bundle, DEVICE, user) for user in range(300)]
+    file = tmp_path / "reports"
+    for count in (3, 299):
+        file.write_bytes(b"".join(reports[:count]))
+        with pytest.raises(HorizonError, match=f"{count} of 300 reports of this batch are in the"):
+            aggregator.receive_sum(aggregate(bundle, [file]))
+        assert aggregator.bundle() == bundle
+        assert aggregator.certificate().releases == ()
+    file.write_bytes(b"".join(reports))
+    aggregator.receive_sum(aggregate(bundle, [file]))
+    (row,) = aggregator.certificate().releases
+    assert row["reports"] == row["reports_needed"] == 300
+    assert len(aggregator.epochs) == 1
 
 
 def test_reports_mixed_or_not_make_the_same_sums() -> None:
@@ -157,7 +239,7 @@ def test_reports_mixed_or_not_make_the_same_sums() -> None:
     one, two = mixed_aggregator(), mixed_aggregator()
     reports = [one_report(one.bundle(), DEVICE, user) for user in range(60)]
     one.receive_many(reports)
-    shuffler = capri.Shuffler(two.bundle())
+    shuffler = capri.Shuffler(two.bundle(), CENTRAL, least=60)
     shuffler.add(reports)
     batch = shuffler.batch()
     assert batch is not None
@@ -207,13 +289,19 @@ def test_beliefs_of_a_mixed_batch() -> None:
 
 @pytest.mark.slow
 def test_regret_lies_between_local_and_joint() -> None:
-    """Forecast on the same functions: mixing is worth most of a curator."""
+    """Forecast on the same functions: mixing is worth more than half of the way to a curator.
+
+    Over 150 other functions the means are 0.283, 0.388 and 0.549. In groups of 5, ``0.9 local -
+    mixed`` is 0.106 with a deviation of 0.090, so that 60 functions of another seed break the last
+    line in 1 of 40,000 cases, and the order in fewer. Mixing that were worth nothing would be
+    noticed with a chance of 0.97. (With 5 functions it failed for 6 seeds of 30.)
+    """
     spaces: dict[str, Any] = {
         "kernel": capri.kernels.RBF(lengthscale=0.4),
         "actions": np.linspace(0, 1, 8)[:, None],
         "contexts": capri.ContextPool(CONTEXTS),
     }
-    asked: dict[str, Any] = {"horizons": (3000,), "functions": 5, "compare": False, "seed": 4}
+    asked: dict[str, Any] = {"horizons": (3000,), "functions": 60, "compare": False, "seed": 4}
     joint = capri.Capri(budget=CENTRAL, simulation_seed=1, **spaces).forecast(**asked)
     mixed = Fleet.build(
         budget=CENTRAL, simulation_seed=1, shuffle=capri.Shuffle(), **spaces
@@ -222,7 +310,7 @@ def test_regret_lies_between_local_and_joint() -> None:
     ratios = [found.at(1.0, 3000).ratio for found in (joint, mixed, local)]
     assert ratios == sorted(ratios)
     assert mixed.model == "shuffle"
-    assert ratios[1] < 0.8 * ratios[2]
+    assert ratios[1] < 0.9 * ratios[2]
 
 
 def test_a_forecast_is_what_simulated_devices_do() -> None:

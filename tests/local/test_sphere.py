@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import capri
 from capri.errors import ConfigurationError
 from capri.privacy.calibration import analytic_multiplier
-from capri.privacy.directions import DIRECTION_UNITS, directions
-from capri.privacy.sphere import COIN, Sphere, sphere
+from capri.privacy.directions import DIRECTION_UNITS, directions, projections
+from capri.privacy.sphere import COIN, Sphere, sphere, unbiased_sum
 
 EPSILONS = (0.001, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 
@@ -348,3 +348,27 @@ def test_stated_cost_is_the_logarithm_of_the_ratio() -> None:
     mechanism = Sphere(dimension=2, candidates=2, near=1, chance=3 * COIN // 4)
     assert mechanism.ratio == 3
     assert log(3) <= mechanism.epsilon <= log(3) * (1 + 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "told"),
+    [(10, [15.8, 8.0, 4.1, 2.2, 1.4]), (50, [36.0, 18.1, 9.2, 4.8, 2.8])],
+)
+def test_a_forged_report_counts_as_many_honest_ones(dimension: int, told: list[float]) -> None:
+    """As long as an honest one, and it points where its maker likes: ``1/c`` against a mean of 1.
+
+    The figures of docs/local.md. Seeds are tried until one points along the first axis.
+    """
+    found = [sphere(epsilon, dimension) for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0)]
+    assert [round(1 / each.shrinkage, 1) for each in found] == told
+    chosen = found[1]
+    seeds = np.random.default_rng(1).integers(0, 2**63, (20_000, 2)).astype(np.uint64)
+    axis = np.zeros((len(seeds), dimension), dtype=np.int64)
+    axis[:, 0] = 1 << 20
+    products = projections(seeds, chosen.candidates // 2, axis)
+    user, row = np.unravel_index(np.abs(products).argmax(), products.shape)
+    number = np.array([2 * row + (products[user, row] < 0)])
+    moved = unbiased_sum(seeds[user : user + 1], number, chosen)
+    longest = 1 / chosen.shrinkage
+    assert np.linalg.norm(moved) == pytest.approx(longest, rel=1e-6)
+    assert (0.9 if dimension == 10 else 0.55) * longest < moved[0] < longest

@@ -34,9 +34,9 @@ from capri.kernels import (
 )
 from capri.kernels.steady import LEAST, MOST, steady
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.device import _steady_rows
+from capri.local.device import Device, _steady_rows
 from capri.local.steady import SteadyBasis, SteadyFeatures, settled
-from capri.privacy.grid import _shrunk, _shrunk_rows
+from capri.privacy.grid import _LARGEST_SQUARE, _shrunk, _shrunk_rows, within_norm
 from capri.privacy.sphere import COIN
 
 FINEST = np.finfo(np.float64).tiny  # the smallest number that is not subnormal
@@ -188,6 +188,34 @@ def test_the_same_functions_are_called_for_every_datum(
             assert calls(bundle, randomizer, context, reward) == expected
 
 
+@pytest.mark.parametrize("randomizer", ["sphere", "gaussian"])
+@pytest.mark.parametrize("limit", [1, 3, 30, 1 << 20, (1 << 31) - 1])
+@pytest.mark.parametrize("filled", [1.0, 0.6])
+def test_the_same_functions_on_any_grid(randomizer: str, limit: int, filled: float) -> None:
+    """A grid of the attacker's choice: rounding brings rows of some contexts beyond its limit.
+
+    A limit of 1 sent a long row through a loop of Python's integers, three times as slow.
+    """
+    header, arrays = take_apart(late_bundle(randomizer))
+    plan, noise = header["plan"], header["grid"][2] / header["grid"][1]
+    arrays["whitening"] *= 1e3  # every row but that of zeros is clipped, hence as long as can be
+    step = plan["value_bound"] * plan["clip_norm"] / limit / filled
+    header["grid"] = [step * (1 + 1e-15), limit, max(noise * limit, 1 << 24)]
+    bundle = put_together(header, arrays)
+    data: list[tuple[Any, float | None]] = [([0.4], 0.5), ([0.0], 1e9), ([nan], 0.5), ([0.7], None)]
+    device = Device(open_bundle(bundle))
+    rows = [
+        device.encode(np.array([context]), np.array([2]), np.array([nan if y is None else y]))
+        for context, y in data
+    ]
+    norms = [int(row[0] @ row[0]) for row in rows]
+    assert max(norms) <= limit**2
+    assert (min(norms), max(norms) > 0) == (0, True)  # else there is nothing to tell apart
+    expected = calls(bundle, randomizer, *data[0])
+    for context, reward in data[1:]:
+        assert calls(bundle, randomizer, context, reward) == expected
+
+
 # -- the parts ------------------------------------------------------------------------------------
 
 KERNELS: list[Kernel] = [
@@ -233,14 +261,16 @@ def test_steady_kernels_are_the_kernels_to_the_bit(kernel: Kernel) -> None:
 def test_rows_are_shrunk_as_one_by_one(limit: int, dimension: int) -> None:
     """Around the limit, where floating point cannot tell: all at once equals exact integers."""
     draw = np.random.default_rng(limit)
-    rows = draw.standard_normal((200, dimension))
-    lengths = limit * np.repeat([1.0, 1 - 1e-15, 1 + 1e-15, 0.98, 1.02], 40)
+    rows = draw.standard_normal((240, dimension))
+    lengths = limit * np.repeat([1.0, 1 - 1e-15, 1 + 1e-15, 0.98, 1.02, 1.2], 40)
     rows *= lengths[:, None] / np.linalg.norm(rows, axis=1, keepdims=True)
     units = np.rint(rows).astype(np.int64)
-    units = units[(units.astype(float) ** 2).sum(axis=1) <= 1.5 * limit**2]
+    assert (units.astype(float) ** 2).sum(axis=1).max() <= _LARGEST_SQUARE
     expected = [_shrunk([int(unit) for unit in row], limit) for row in units]
     found = _shrunk_rows(units, limit)
     assert found.tolist() == expected
+    alone = [within_norm(row[None].astype(np.float64), limit)[0].tolist() for row in units]
+    assert alone == expected
     assert all(sum(unit * unit for unit in row) <= limit**2 for row in found.tolist())
 
 

@@ -4,7 +4,7 @@ When the mode and the actions change is public. What another system chose and ho
 are private, like everything else that differs between the worlds.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ def played(world: World, settings: dict[str, Any], store: str | None, private: i
     transcript: Transcript = []
     rng = np.random.default_rng(private)
     settings = settings | {"actions": ["a", "b", "c"], "horizon": None, "kernel": "auto"}
-    settings["clock"] = lambda: datetime(2030, 1, 1, tzinfo=UTC)
+    now = [datetime(2030, 1, 1, tzinfo=UTC)]
+    settings["clock"] = lambda: now[0]
     with overheard(transcript):
         policy = capri.Capri(**settings, store=store)
         decisions: list[capri.Decision] = []
@@ -65,7 +66,9 @@ def played(world: World, settings: dict[str, Any], store: str | None, private: i
             transcript.append(("ids", [(each.id, each.epoch) for each in decisions[start:]]))
             _answer(policy, world, decisions, batch)
             if policy._backing is not None:
-                policy._backing._step()
+                for _ in range(3):  # due, ready, and at a moment of the grid public
+                    policy._backing._step()
+                    now[0] += timedelta(seconds=3)
             transcript += account(policy)[:2] + face(policy, CONTEXTS)
             transcript.append(("shadow", policy.shadow))
             transcript.append(("operations", policy.operations))

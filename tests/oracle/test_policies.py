@@ -64,7 +64,10 @@ def test_restart_in_the_middle_tells_nothing(name: str, batch: int, tmp_path: Pa
     assert_same(first, second)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(first=worlds, second=worlds)
 def test_any_two_worlds_look_alike(first: World, second: World, tmp_path: Path) -> None:
     """Worlds made by Hypothesis, so that a failure comes with the smallest pair that differs."""
@@ -72,7 +75,10 @@ def test_any_two_worlds_look_alike(first: World, second: World, tmp_path: Path) 
     assert_same(public(first, name, tmp_path), public(second, name, tmp_path))
 
 
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(first=worlds, second=worlds)
 def test_any_two_worlds_of_sets_look_alike(first: World, second: World, tmp_path: Path) -> None:
     """Users come with sets of available actions: what is in them is theirs."""

@@ -110,7 +110,15 @@ def fitted(source: Callable[[Any, Table, Path], None], table: Table, folder: Pat
             ("certificate", (ridge.certificate().to_json(), ridge.certificate().to_html())),
             ("pickle", pickle.dumps(ridge)),
         ]
-    return transcript
+    # Noise that ignores the rows tells of rows that count for nothing: said in every world alike.
+    return [
+        ("notices", found) if kind == "warnings" and _are_doubts(found) else (kind, found)
+        for kind, found in transcript
+    ]
+
+
+def _are_doubts(found: Any) -> bool:
+    return len(found) == 1 and "what was released of" in str(found[0])
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)

@@ -4,6 +4,7 @@ The planner's steps are taken by the test, so that no clock decides when somethi
 everything else is a private policy as it serves people.
 """
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def played(world: World, settings: dict[str, Any], url: str, *, restarts: bool) 
     """Everything public of a run on a store; with ``restarts`` another object after each batch."""
     transcript: Transcript = []
     with overheard(transcript):
-        policy = capri.Capri(**settings, store=url)
+        now = [datetime(2030, 1, 1, tzinfo=UTC)]
+        policy = capri.Capri(**settings, store=url, clock=lambda: now[0])
         decisions: list[capri.Decision] = []
         for batch, size in enumerate(BATCHES):
             start = len(decisions)
@@ -59,11 +61,13 @@ def played(world: World, settings: dict[str, Any], url: str, *, restarts: bool) 
             transcript.append(("ids", [(each.id, each.epoch) for each in decisions[start:]]))
             _answer(policy, world, decisions, batch)
             assert policy._backing is not None
-            policy._backing._step()
+            for _ in range(3):  # due, ready, and at a moment of the grid public
+                policy._backing._step()
+                now[0] += timedelta(seconds=3)
             transcript += account(policy)[:2] + face(policy, CONTEXTS)
             if restarts:
                 policy.close()
-                policy = capri.Capri(**settings, store=url)
+                policy = capri.Capri(**settings, store=url, clock=lambda: now[0])
         policy.close_epoch(early=True)
         transcript.append(("certificate", certified(policy)))
         transcript += account(policy)[:2] + face(policy, CONTEXTS)

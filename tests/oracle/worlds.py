@@ -24,13 +24,19 @@ ODD_NUMBERS = (0.0, -0.0, 5e-324, 1e99, -1e99, 7.5, 1e6)
 class Visit:
     """One user's visit; rewards as ``(after how many batches, value, by id)``.
 
-    ``available`` is what the visit may get, where users come with sets of actions.
+    ``available`` is what the visit may get, where users come with sets of actions. ``again``: the
+    contexts with which its key comes again; ``forgotten``: after how many batches its user asks for
+    that. ``chosen`` by another system, with probability ``chance``.
     """
 
     context: Any
     user: str
     rewards: tuple[tuple[int, Any, bool], ...]
     available: Any = None
+    again: tuple[Any, ...] = ()
+    forgotten: int | None = None
+    chosen: Any = 0
+    chance: Any = 0.5
 
 
 World = tuple[Visit, ...]

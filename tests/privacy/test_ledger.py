@@ -73,6 +73,22 @@ def test_epoch_is_released_once() -> None:
     assert [past.epoch for past in book.events] == [1, 2]
 
 
+def test_purposes_are_learning_and_shadow_and_no_other_word_buys_a_release() -> None:
+    """Visits of these two are disjoint; what another purpose would be over is known to nobody."""
+    book = ledger()
+    book.record(event(1))
+    for word in ("more", "Learning", "", "shadow "):
+        with pytest.raises(BudgetError, match="purpose must be one of learning, shadow"):
+            book.record(event(1, purpose=word))
+    with pytest.raises(BudgetError, match=r"shadow .* joint model"):
+        book.record(event(1, purpose="shadow", model="local"))
+    book.record(event(1, purpose="shadow"))
+    for purpose in ("learning", "shadow"):
+        with pytest.raises(BudgetError, match="was released before"):
+            book.record(event(1, purpose=purpose))
+    assert len(book.events) == 2
+
+
 def test_too_little_noise_is_refused_before_anything_is_released() -> None:
     """A part in a hundred thousand is seen; what the calibration gives is accepted."""
     book = ledger()

@@ -1,18 +1,31 @@
-"""What scikit-learn does around the estimator: transformers that learnt from the same rows."""
+"""What scikit-learn does around the estimator: transformers that learn, and fits once more."""
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.ensemble import (
+    BaggingRegressor,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.feature_selection import SelectFromModel
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import FeatureUnion, make_pipeline
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, cross_validate
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import MultiOutputRegressor, RegressorChain
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
 from capri import (
     ConfigurationError,
+    KernelWarning,
     PrivacyLeakWarning,
     PrivateKernelClassifier,
     PrivateKernelQuantiles,
@@ -109,6 +122,163 @@ def test_what_learns_nothing_keeps_it(model: Any) -> None:
         warnings.simplefilter("error", PrivacyLeakWarning)
         model.fit(X, Y)
     assert last(model).certificate().epsilon == 1.0
+
+
+def by_rows_of_the_batch(rows: np.ndarray) -> np.ndarray:
+    return np.asarray(rows - rows.mean(axis=0))
+
+
+def halved(rows: np.ndarray) -> np.ndarray:
+    return np.asarray(rows / 2)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        make_pipeline(FunctionTransformer(by_rows_of_the_batch), ridge()),
+        make_pipeline(FunctionTransformer(halved), ridge()),
+        make_pipeline(FunctionTransformer(np.cumsum, kw_args={"axis": 0}), ridge()),
+        make_pipeline(ColumnTransformer([("all", FunctionTransformer(halved), [0, 1])]), ridge()),
+        TransformedTargetRegressor(
+            ridge(), func=by_rows_of_the_batch, inverse_func=halved, check_inverse=False
+        ),
+    ],
+)
+def test_function_that_may_look_at_the_batch_costs_the_certificate(model: Any) -> None:
+    """Whether it takes each row by itself cannot be seen: whoever knows declares it."""
+    with pytest.warns(PrivacyLeakWarning, match=r"^FunctionTransformer of the pipeline .* or may"):
+        model.fit(X, Y)
+    with pytest.raises(ConfigurationError, match=r"Give FrozenEstimator\(FunctionTr") as no:
+        last(model).certificate()
+    assert "ufunc" in str(no.value)
+    assert "not fitted on these rows" not in str(no.value)
+
+
+def test_function_that_is_declared_or_known_to_take_cells_keeps_it() -> None:
+    declared = FrozenEstimator(FunctionTransformer(halved))
+    declared_with_inverse = FrozenEstimator(FunctionTransformer(halved, np.positive))
+    for model in (
+        make_pipeline(declared, ridge()),
+        make_pipeline(FunctionTransformer(np.log1p), ridge()),
+        TransformedTargetRegressor(
+            ridge(), transformer=make_pipeline(declared_with_inverse), check_inverse=False
+        ),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", KernelWarning)  # of noise, by chance
+            model.fit(X, Y)
+        assert last(model).certificate().epsilon == 1.0
+
+
+# -- estimators around ----------------------------------------------------------------------------
+
+
+class Twice(BaseEstimator):  # type: ignore[misc]
+    """An estimator around another that nobody here has heard of."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def fit(self, X: Any, y: Any) -> "Twice":
+        self.inner_ = [clone(self.inner).fit(X, y) for _ in range(2)]
+        return self
+
+
+class OwnPipeline(Pipeline):  # type: ignore[misc]
+    """Whatever else a subclass does."""
+
+
+def classifier(*classes: str) -> PrivateKernelClassifier:
+    return PrivateKernelClassifier(classes, X_bounds=(0, 1))
+
+
+def quantiles() -> PrivateKernelQuantiles:
+    return PrivateKernelQuantiles((0.5,), X_bounds=(0, 1), y_bounds=(-1, 1))
+
+
+LABELS = np.array(["a", "b", "c"])[np.arange(40) % 3]
+AROUND: list[tuple[Any, Any]] = [
+    (GridSearchCV(ridge(), {"tau": [0.1, 1.0]}, cv=2), Y),
+    (RandomizedSearchCV(quantiles(), {"tau": [0.1, 1.0]}, n_iter=1, cv=2), Y),
+    (GridSearchCV(make_pipeline(ridge()), {"privatekernelridge__tau": [0.1]}, cv=2), Y),
+    (MultiOutputRegressor(ridge()), X),
+    (RegressorChain(ridge()), X),
+    (VotingRegressor([("one", ridge()), ("two", quantiles())]), Y),
+    (StackingRegressor([("one", ridge())], final_estimator=ridge(), cv=2), Y),
+    (BaggingRegressor(ridge(), n_estimators=2), Y),
+    (OneVsRestClassifier(classifier("0", "1")), LABELS),
+    (OneVsOneClassifier(classifier("0", "1")), LABELS),
+    (CalibratedClassifierCV(classifier("a", "b", "c"), cv=2), LABELS),
+    (VotingClassifier([("one", classifier("a", "b", "c"))]), LABELS),
+    (SelectFromModel(ridge(), importance_getter=lambda model: np.ones(2)), Y),
+    (Twice(ridge()), Y),
+    (OwnPipeline([("last", ridge())]), Y),
+]
+
+
+def fitted(model: Any) -> Iterator[Any]:
+    """Every fitted private estimator in a model, however deep."""
+    if isinstance(model, PrivateKernelRidge | PrivateKernelClassifier | PrivateKernelQuantiles):
+        if hasattr(model, "n_features_in_"):
+            yield model
+    elif isinstance(model, list | tuple):
+        for each in model:
+            yield from fitted(each)
+    elif isinstance(model, BaseEstimator) or type(model).__module__.startswith("sklearn."):
+        for each in vars(model).values():
+            yield from fitted(each)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("model", "y"), AROUND, ids=lambda each: type(each).__name__)
+def test_estimator_around_costs_the_certificate(model: Any, y: Any) -> None:
+    """GridSearchCV's best estimator said epsilon 1 where its rows had spent 2.95."""
+    name = type(model).__name__
+    with pytest.warns(PrivacyLeakWarning, match=f"^{name} calls this fit, so there is no certif"):
+        model.fit(X, y)
+    found = list(fitted(model))
+    assert found
+    for each in found:
+        # Bagging seeds its estimators, which costs the certificate as well.
+        with pytest.raises(ConfigurationError, match=f"{name} called this fit|seeded noise"):
+            each.certificate()
+
+
+def test_functions_and_worker_processes_are_seen_too() -> None:
+    with pytest.warns(PrivacyLeakWarning, match="^cross_validate calls this fit"):
+        found = cross_validate(ridge(), X, Y, cv=2, return_estimator=True)["estimator"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        apart = MultiOutputRegressor(ridge(), n_jobs=2).fit(X, X)
+    for each in (*found, *apart.estimators_):
+        with pytest.raises(ConfigurationError, match=r"(cross_validate|multioutput) called"):
+            each.certificate()
+        assert each.as_prior()._observed.event.epsilon is None
+
+
+def test_parts_after_the_first_are_looked_at_too() -> None:
+    class Feeding(BaseEstimator):  # type: ignore[misc]
+        def fit(self, estimator: Any) -> None:
+            estimator.partial_fit(X, Y)
+
+    estimator = ridge().partial_fit(X, Y)
+    Feeding().fit(estimator)
+    with pytest.raises(ConfigurationError, match="Feeding called this fit"):
+        estimator.certificate()
+
+
+def test_own_subclass_and_own_functions_keep_it() -> None:
+    class Own(PrivateKernelRidge):
+        def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "Own":
+            super().fit(X, y, sample_weight)
+            return self
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", KernelWarning)  # of noise, by chance
+        own = Own(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, Y)
+    assert own.certificate().epsilon == 1.0
 
 
 def test_fit_after_one_in_a_pipeline_is_judged_by_itself() -> None:

@@ -1,5 +1,7 @@
 """The local form: messages, their sum, and what can be learnt from it."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -37,9 +39,10 @@ def test_messages_have_norm_at_most_one(outputs: int) -> None:
 
 
 def test_fits_the_sum_of_gaussian_reports() -> None:
-    """A simulated randomizer of deviation 2.16 (epsilon 4), seeded.
+    """A simulated randomizer of deviation 2.16 (epsilon 4), seeded; the basis is drawn anew.
 
-    Twenty other seeds gave errors between 0.015 and 0.11 against a spread of 0.5.
+    Over 155 draws of it the error is 0.16 of the spread with a deviation of 0.044: a half is 7.8
+    deviations away. Twenty other seeds gave errors of 0.22 at most.
     """
     generator = np.random.default_rng(1)
     ridge, plan = ridge_and_plan()
@@ -78,7 +81,11 @@ def test_bad_reports_change_nothing() -> None:
 
 
 def test_fits_sphere_reports_of_devices() -> None:
-    """Real reports of 32 bytes, seeded; damaged, foreign and repeated ones are left out."""
+    """Real reports of 32 bytes, seeded; damaged, foreign and repeated ones are left out.
+
+    Over 58 draws of the basis the error is 0.16 of the spread with a deviation of 0.026: 0.4 is 9
+    deviations away.
+    """
     generator = np.random.default_rng(2)
     ridge, plan = ridge_and_plan(20_000)
     X = generator.random((20_000, 1))
@@ -149,3 +156,11 @@ def test_row_that_is_not_a_number_reports_like_any_other() -> None:
     reports = plan.reports(X, y, epsilon=4.0)
     assert {len(each) for each in reports} == {32}
     assert plan.total(reports, epsilon=4.0)[1] == 4
+
+
+def test_a_plan_promises_no_form_on_the_wire() -> None:
+    """A pickle would have devices run what a server sends."""
+    _, plan = ridge_and_plan()
+    for form in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="no form on the wire"):
+            form(plan)

@@ -11,6 +11,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from capri import PrivateKernelClassifier, PrivateKernelQuantiles, PrivateKernelRidge
 
 WEIGHTS = {
+    "check_dtype_object": "demands that a cell that is no number is refused: a refusal is an "
+    "output, and would tell of one row",
     "check_all_zero_sample_weights_error": "demands that weights of 0 are refused: weights are "
     "private, and a refusal would tell of them",
     "check_sample_weight_equivalence_on_dense_data": "demands equal results for repeated and for "

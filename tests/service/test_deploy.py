@@ -17,7 +17,7 @@ from capri.errors import StorageError
 from capri.service.server import Start, open_policy, serve
 from capri.service.settings import load_settings
 from service_process import POLICY, SOMEBODY, Running, add_key, service
-from stores import eventually
+from waiting import eventually
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 PROGRAM = "/opt/capri/bin/capri"

@@ -25,6 +25,7 @@ from capri.service.journal import Journal
 from capri.service.keys import add_key
 from capri.service.settings import load_settings
 from service_process import Running
+from waiting import PATIENCE
 
 POLICY = """
 name = "reading list"
@@ -82,7 +83,7 @@ def ask(
     running: Running, method: str, path: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     """As a browser on another site asks: no key, an origin."""
-    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=PATIENCE)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     elsewhere = {"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"}
     connection.request(method, path, body, elsewhere | named)
@@ -153,7 +154,7 @@ def test_strange_bodies_change_nothing(devices: Running) -> None:
         (json.dumps([{"report": each.hex()} for each in sound]).encode(), "application/json"),
     ]
     before = devices.get("/v1/policy")["progress"]
-    connection = http.client.HTTPConnection("127.0.0.1", devices.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", devices.port, timeout=PATIENCE)
     for _ in range(500):
         text, kind = draw.choice(forms)
         body = bytearray(text)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,21 +45,22 @@ def test_make_serve_starts_this_example() -> None:
 def test_curl(example: Running) -> None:
     decide, reward, many = blocks("curl")
 
-    def run(lines: str) -> object:
+    def run(lines: str) -> Any:
         lines = lines.replace("127.0.0.1:8017", f"127.0.0.1:{example.port}")
         done = subprocess.run(["sh", "-c", lines], capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
 
-    made = run(decide)
-    assert isinstance(made, dict)
+    drawn, asked = decide.split("\n", 1)
+    # The same key gives the same decision, and every caller draws another.
+    made, again = run(f"{drawn}\necho [; {asked}\necho ,; {asked}\necho ]")
     assert made["status"] == "served"
-    assert made == run(decide)  # the key is the same
+    assert made == again
+    assert run(decide)["id"] != made["id"]
     (shown,) = blocks("json")
     assert set(json.loads(shown)) == set(made)
     assert run(reward.replace(json.loads(shown)["id"], made["id"])) == {"status": "accepted"}
     assert run(reward) == {"status": "late"}
     listed = run(many)
-    assert isinstance(listed, list)
     assert [item["marks"] for item in listed] == [["absent column"]] * 2
 
 

@@ -18,6 +18,7 @@ from capri.service.keys import add_key
 from capri.service.limits import Limits
 from capri.service.openapi import document
 from service_process import Running, service
+from waiting import PATIENCE
 
 WORD = "Zq7canary"
 # What a status may be: refusals of the envelope, never a failure.
@@ -35,7 +36,7 @@ class Wire:
         # Of all requests to this service: keys bring decisions of earlier tests back.
         self.ids, self.rewarded = SEEN.setdefault(shop.url, (set(), set()))
         self.sent = 0
-        self._connection = http.client.HTTPConnection("127.0.0.1", shop.port, timeout=20)
+        self._connection = http.client.HTTPConnection("127.0.0.1", shop.port, timeout=PATIENCE)
 
     def send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> int:
         """Send, check what comes back, and note decisions; returns the status, 0 if hung up on."""
@@ -53,7 +54,8 @@ class Wire:
         assert response.status in ALLOWED, (response.status, method, path, body, said)
         self._check(response.status, said, method)
         if response.status == 200 and path.startswith("/v1/rewards"):
-            sent, told = json.loads(body), json.loads(said)
+            text = body.decode("utf-8-sig", "surrogateescape")  # a private text may hold anything
+            sent, told = json.loads(text, strict=False), json.loads(said)
             both = zip(sent, told, strict=True) if isinstance(sent, list) else [(sent, told)]
             self.rewarded |= {item["id"] for item, each in both if each["status"] == "accepted"}
         return response.status

@@ -2,11 +2,13 @@
 
 import http.client
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 import capri
+from odd_cells import HELD
 from service_process import SOMEBODY, Running
 
 
@@ -69,13 +71,14 @@ def test_whatever_is_in_a_context_is_served_and_takes_a_slot(shop: Running) -> N
         b'{"age": -0.0, "plan": ["pro"]}', b'{"age": true, "plan": 3}',
         b'{"age": ' + b"[" * 40 + b"]" * 40 + b', "plan": "pro"}',
         b'{"age": ' + b"9" * 390 + b', "plan": "pro"}',
+        b'{"age": "\xff", "plan": "pro"}', b'{"age": -Infinity, "plan": "pro"}',
     ]  # fmt: skip
     made = [shop.post("/v1/decisions", b'{"context": %s}' % context) for context in contexts]
     marks = [item.get("marks", []) for item in made]
     assert marks[:4] == [["no record"]] * 3 + [["absent column"]]
     assert marks[4] == ["unreadable value"]
     assert marks[6:8] == [["unknown level"], ["unknown column"]]
-    assert marks[-2:] == [["unreadable value"]] * 2
+    assert marks[-4:] == [["unreadable value"]] * 4
     assert all(item["status"] in ("served", "invalid") for item in made)
     # All in one list, beside one that is sound: nobody's value moves another's outcome.
     everybody = [*contexts, b'{"age": 1, "plan": "pro"}']
@@ -83,6 +86,31 @@ def test_whatever_is_in_a_context_is_served_and_takes_a_slot(shop: Running) -> N
     together = shop.post("/v1/decisions:batch", b"[" + body + b"]")
     assert [item.get("marks", []) for item in together] == [*marks, []]
     assert shop.decided() == before + 2 * len(contexts) + 1
+
+
+def test_bytes_that_are_no_utf8_are_the_matter_of_one_cell(shop: Running) -> None:
+    """In a private text they refuse nobody; in a key its own item, and outside of texts all."""
+    made = shop.post(
+        "/v1/decisions:batch",
+        b'[{"context": {"age": 41, "plan": "\xc3("}}, {"context": {"age": 41, "plan": "a\nb"}}, '
+        b'{"context": {"age": 41, "\xff": 1, "plan": "pro"}}, '
+        b'{"context": "\xff", "chosen": "\xfe"}, '
+        b'{"context": {"age": 41, "plan": "pro"}, "key": "\xff"}, '
+        b'{"context": {"age": 41, "plan": "pro"}, "actions": ["\xff", "mail"]}]',
+    )
+    marks = [item.get("marks", []) for item in made]
+    odd = [["unknown level"], ["unknown level"], ["unknown column"], ["no record"]]
+    assert marks == [*odd, [], []]
+    assert [item["status"] for item in made[4:]] == ["refused", "served"]
+    assert (made[4]["error"]["field"], made[5]["action"]) == ("key", "mail")
+    ids = [made[place]["id"].encode() for place in (0, 1, 2)]
+    body = (
+        b'[{"id": "%s", "reward": "\xff"}, {"id": "%s", "reward": 1}, {"id": "%s", "reward": NaN}]'
+    )
+    told = shop.post("/v1/rewards", body % tuple(ids))
+    assert [item["status"] for item in told] == ["invalid", "accepted", "invalid"]
+    status, said = shop.ask("POST", "/v1/decisions", b'{"context": \xff}')
+    assert (status, said["error"]["field"]) == (400, "body")
 
 
 def test_public_figures(shop: Running) -> None:
@@ -108,6 +136,17 @@ def test_admin_closes_an_epoch_and_refuses_what_cannot_be(shop: Running) -> None
     assert "early" in said["error"]["problem"]
     status, said = shop.ask("POST", "/v1/admin/catalogue", {"actions": ["one"]})
     assert (status, said["error"]["field"]) == (422, "actions")
+
+
+def test_client_sends_any_cell_and_serves_the_others(shop: Running) -> None:
+    """One cell that JSON has no form of refused the whole list, before it was sent."""
+    with capri.Client(shop.url, shop.key) as client:
+        for held in HELD:
+            records: list[Any] = [SOMEBODY, held.cell, SOMEBODY | {"age": held.cell}]
+            made = client.act_many(records, actions=[["mail"], held.cell, [held.cell, "call"]])
+            assert made[0].action_name == "mail"
+            told = client.update_many(made, [1.0, held.cell, held.cell])
+            assert told[0] is capri.RewardStatus.ACCEPTED
 
 
 def test_client_speaks_the_types_of_the_library(shop: Running) -> None:

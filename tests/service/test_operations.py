@@ -1,7 +1,6 @@
 """What operators change while a service runs: the catalogue, who decides; and users' own sets."""
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from typer.testing import CliRunner
 import capri
 from capri.cli import app
 from service_process import SOMEBODY, Running, service
+from waiting import eventually
 
 
 def names_played(shop: Running, count: int) -> set[str]:
@@ -23,12 +23,7 @@ def test_a_new_catalogue_and_a_restart(folder: Path) -> None:
         assert names_played(shop, 40) == {"mail", "call", "wait"}
         told = shop.post("/v1/admin/catalogue", {"actions": ["call", "wait", "visit"]})
         assert told["effective"] == "from the next epoch on"
-        for _ in range(100):
-            if "visit" in names_played(shop, 40):
-                break
-            time.sleep(0.1)
-        else:
-            raise AssertionError("the new action is never played")
+        eventually(lambda: "visit" in names_played(shop, 40))
         shop.stop()
         shop.start()  # by the file, which still has the first names
         played = names_played(shop, 60)

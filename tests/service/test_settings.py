@@ -264,6 +264,20 @@ def test_an_anchor_is_found_from_the_file_and_has_no_password(file: Path) -> Non
         assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["--reward-wait", "--missing"])
+def test_an_empty_option_of_init_is_refused_not_left_out(file: Path, name: str) -> None:
+    """It was taken for one that is not given: the default, without a word."""
+    sheet, output = file.parent / "public.csv", file.parent / "new.toml"
+    command = ["init", str(sheet), "--output", str(output)]
+    refused = CliRunner().invoke(app, [*command, name, ""])
+    assert refused.exit_code == 2
+    assert f"{name} must be a number" in refused.output
+    assert not output.exists()
+    given = CliRunner().invoke(app, [*command, name, {"--missing": " 0.5 "}.get(name, " 2d ")])
+    assert given.exit_code == 0
+    assert ("rewards count for" in given.output) == (name == "--missing")
+
+
 def test_every_commented_line_of_init_may_be_used(file: Path) -> None:
     sheet, output = file.parent / "public.csv", file.parent / "new.toml"
     command = ["init", str(sheet), "--actions", "mail,call", "--output", str(output)]

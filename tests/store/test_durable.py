@@ -5,7 +5,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -29,6 +28,7 @@ from capri import (
 from capri.store import lineage
 from capri.store.address import open_database
 from stored_policies import SETTINGS, building, context, course, decided, policy
+from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("unforced")
 KEY = bytes(range(32))
@@ -46,13 +46,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 def build(place: dict[str, Any]) -> Iterator[Callable[..., Capri]]:
     """Builds policies on the store and closes them."""
     yield from building(SETTINGS | place)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
 
 
 def row(place: dict[str, Any], sql: str) -> Any:
@@ -93,7 +86,7 @@ def test_two_objects_are_one_policy(build: Callable[..., Capri]) -> None:
         # By the other one: a decision belongs to the store, not to who made it.
         assert pair[1 - number % 2].update(decision.id, 0.5) is RewardStatus.ACCEPTED
     assert len(set(ids)) == 160
-    until(lambda: len(pair[0].epochs) >= 2)
+    eventually(lambda: len(pair[0].epochs) >= 2)
     pair[0].close_epoch(early=True)
     assert course(pair[0]) == course(pair[1])
     assert sum(record.length for record in pair[1].epochs) == 160
@@ -193,7 +186,7 @@ def test_rewards_after_the_wait_are_late(build: Callable[..., Capri]) -> None:
     world = np.random.default_rng(0)
     decisions = [run.act(context(world)) for _ in range(8)]
     assert run.update(decisions[0], 0.5) is RewardStatus.ACCEPTED
-    until(lambda: run.update(decisions[1], 0.5) is RewardStatus.LATE or not run.act([0.2]))
+    eventually(lambda: run.update(decisions[1], 0.5) is RewardStatus.LATE or not run.act([0.2]))
     assert run.update(decisions[2], 0.5) is RewardStatus.LATE
 
 
@@ -210,11 +203,16 @@ def test_a_wait_on_the_clock_ends_by_itself(build: Callable[..., Capri]) -> None
     now[0] += timedelta(minutes=59)
     assert run.update(decisions[0], 0.5) is RewardStatus.ACCEPTED
     now[0] += timedelta(minutes=2)
-    until(lambda: run._backing is not None and run._backing._keeper.look().waiting != ())
+    eventually(lambda: run._backing is not None and run._backing._keeper.look().waiting != ())
     assert run.update(decisions[1], 0.5) is RewardStatus.ACCEPTED
     now[0] += timedelta(hours=2)
     assert run.update(decisions[2], 0.5) is RewardStatus.LATE
-    until(lambda: len(run.epochs) == 1)
+
+    def released_later() -> bool:
+        now[0] += timedelta(seconds=0.1)
+        return len(run.epochs) == 1
+
+    eventually(released_later)
     assert run.epochs[0].length == 5
 
 

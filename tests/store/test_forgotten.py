@@ -9,7 +9,8 @@ import pytest
 
 from capri import Capri
 from operated_stores import SETTINGS, command, play
-from stores import eventually, found_in
+from stores import found_in
+from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("unforced")
 SECRET = 0.123456789012345  # a context that occurs nowhere else

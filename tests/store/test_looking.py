@@ -12,7 +12,6 @@ from capri import Capri, StorageError
 from capri.store.address import look_into, open_database
 from capri.store.sqlite_look import SqliteLook
 from capri.store.transaction import Transaction
-from first_store import first_schema, on_a_server
 from operated_stores import SETTINGS, command, forget_what_was_seen, play
 
 pytestmark = pytest.mark.usefixtures("unforced")
@@ -87,37 +86,6 @@ def test_the_doctor_leaves_a_server_as_it_was(postgres_url: str, tmp_path: Path)
     command("backup", postgres_url, f"{tmp_path}/copy.db")
     assert dumped(postgres_url) == before
     assert not (tmp_path / "anchor.json").exists()
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_an_older_schema_is_looked_at_and_copied_without_migrating_it(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forget_what_was_seen(monkeypatch)
-    source = first_schema(tmp_path / "first.db")
-    url = f"sqlite:///{tmp_path}/first.db"
-    if kind == "postgres":
-        url = str(request.getfixturevalue("postgres_url"))
-        on_a_server(url, source)
-    source.close()
-    before = everything(tmp_path), dumped(url) if kind == "postgres" else []
-    lines = looked_over(url)
-    assert "warning" in lines["schema"]  # a unit looks before it starts who migrates
-    good = ("history", "epochs", "ledger", "forgetting", "users", "values")
-    assert all(" good " in lines[name] for name in good)
-    assert command("store", "operations", url) == ""
-    command("backup", url, str(tmp_path / "copy.db"))
-    after = everything(tmp_path)
-    copy = after.pop(str(tmp_path / "copy.db"))
-    assert (after, dumped(url) if kind == "postgres" else []) == before
-    assert copy
-    with Capri.open(f"sqlite:///{tmp_path}/copy.db") as policy:  # of the schema of today
-        assert len(policy.epochs) == 2
-        policy.set_mode("shadow")
-
-
-def looked_over(url: str) -> dict[str, str]:
-    return {line.split()[0]: f"{line} " for line in command("doctor", url, code=1).splitlines()}
 
 
 def test_what_is_looked_at_may_not_be_written(url: str) -> None:

@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from postgres_server import NoServerError, PostgresServer, binaries, packaged, unavailable
+from waiting import eventually
 
 TESTS = Path(__file__).parents[1]
 
@@ -57,10 +57,7 @@ def test_a_server_dies_with_its_parent(postgres_server: PostgresServer) -> None:
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment
     ).stdout.split()
-    deadline = time.monotonic() + 20
-    while Path("/proc", said[0]).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path("/proc", said[0]).exists()
+    eventually(lambda: not Path("/proc", said[0]).exists())
     subprocess.run(["rm", "-rf", said[1]], check=True)
 
 

@@ -2,10 +2,12 @@
 import { features } from "./basis.js";
 import { type Bundle, openBundle } from "./bundle.js";
 import * as core from "./device.js";
+import { type Bytes, hex } from "./digests.js";
 import { BudgetError, BundleError, DataError, need } from "./errors.js";
 import { isBag } from "./header.js";
 import { webCrypto } from "./randomness.js";
 import type { Receipt } from "./receipts.js";
+import { numberOf } from "./schema.js";
 import { type Draws, keeps } from "./sphere.js";
 
 /** A row of numbers, or a record of the bundle's schema. */
@@ -26,9 +28,17 @@ export interface Options {
   /** What this user is willing to spend, in all: the client reports once. Pure, delta = 0. */
   epsilon: number;
   /** The digest of the bundle as published elsewhere: 32 bytes. */
-  digest?: Uint8Array;
-  /** Remembers across restarts that the report was made. */
-  receipt?: Receipt;
+  digest?: Uint8Array | undefined;
+  /** Remembers across restarts that the report was made, and the report. */
+  receipt?: Receipt | undefined;
+  /** `pending` of a client of the same bundle, to go on with its decision after a reload; needs a receipt. */
+  pending?: string | null | undefined;
+}
+
+interface Datum {
+  bundle: Bundle;
+  context: Float64Array;
+  action: number;
 }
 
 const spent = () => new BudgetError("this device has reported: a second report would spend twice");
@@ -44,14 +54,20 @@ export class LocalClient {
   readonly #receipt: Receipt | undefined;
   readonly #draws: Draws;
   #reported: boolean;
-  #pending: { bundle: Bundle; context: Float64Array; action: number } | null = null;
+  #made: Bytes | null;
+  #pending: Datum | null = null;
 
-  private constructor(bundle: Bundle, options: Options, reported: boolean, draws: Draws) {
+  private constructor(bundle: Bundle, options: Options, left: Bytes | null, draws: Draws) {
     this.#bundle = bundle;
     this.#epsilon = options.epsilon;
     this.#receipt = options.receipt;
-    this.#reported = reported;
+    this.#reported = left !== null;
+    this.#made = left && core.isReport(left) ? left : null;
     this.#draws = draws;
+    if (typeof options.pending === "string") {
+      const kept = datumOf(bundle, options.pending, options.receipt);
+      if (!left) this.#pending = kept;
+    }
   }
 
   /** Read a bundle, and make sure that a report under it can be afforded. */
@@ -66,8 +82,7 @@ export class LocalClient {
       throw new DataError("epsilon must be positive and finite");
     }
     const bundle = affordable(data, epsilon, options.digest);
-    const reported = (await options.receipt?.there()) ?? false;
-    return new LocalClient(bundle, options, reported, draws);
+    return new LocalClient(bundle, options, (await options.receipt?.there()) ?? null, draws);
   }
 
   /** The epoch this device takes part in. */
@@ -80,6 +95,21 @@ export class LocalClient {
     return this.#reported;
   }
 
+  /** The one report, to be uploaded again where that failed; null before it, or where its receipt was cut short. */
+  get made(): Bytes | null {
+    return this.#made;
+  }
+
+  /**
+   * The decision that waits for its reward, as a text to keep on the device and to open a client with
+   * after a reload; null where there is none. It holds the context and the action: it must not leave.
+   */
+  get pending(): string | null {
+    if (!this.#pending) return null;
+    const { bundle, context, action } = this.#pending;
+    return JSON.stringify({ digest: hex(bundle.digest), context: Array.from(context), action });
+  }
+
   /** What the actions are called; null where they have no names. */
   get actionNames(): readonly string[] | null {
     return this.#bundle.actions.names;
@@ -90,7 +120,7 @@ export class LocalClient {
     return core.lawOf(this.#bundle, rowOf(this.#bundle, context));
   }
 
-  /** Decide here. No value is refused, only another type or length is. */
+  /** Decide here. No cell is refused, whatever its type; another length is. */
   act(context: Context): Decision {
     const bundle = this.#bundle;
     const row = rowOf(bundle, context);
@@ -106,24 +136,27 @@ export class LocalClient {
     };
   }
 
-  /** The 32 bytes to upload; null if no reward was seen, which nobody can tell from a report. */
-  async report(reward: number | null): Promise<Uint8Array> {
-    const value = numberOf(reward, "a reward must be a number or null");
+  /** The 32 bytes to upload. What is no number is no reward, which nobody can tell from a report. */
+  async report(reward: number | null): Promise<Bytes> {
+    const value = numberOf(reward);
     if (this.#reported) throw spent();
     const datum = this.#pending;
     if (!datum) throw new DataError("there is nothing to report: act comes first");
     // At once, so that a second call meets it while this one waits for its receipt.
     this.#reported = true;
     this.#pending = null;
-    if (this.#receipt && !(await this.#receipt.leave())) throw spent();
-    return core.report(datum.bundle, datum.context, datum.action, value, this.#draws);
+    const made = core.report(datum.bundle, datum.context, datum.action, value, this.#draws);
+    // Kept before it leaves: an upload that fails is one of these bytes again, not a second report.
+    if (this.#receipt && !(await this.#receipt.leave(made))) throw spent();
+    this.#made = made;
+    return made;
   }
 
   /**
    * Go on with the bundle of a later epoch; true if a datum had to be dropped for it. With `keep` it
    * stays, for a reward that is still to come, and its report answers the old bundle.
    */
-  renew(data: Uint8Array, options: { digest?: Uint8Array; keep?: boolean } = {}): boolean {
+  renew(data: Uint8Array, options: { digest?: Uint8Array | undefined; keep?: boolean | undefined } = {}): boolean {
     const renewed = affordable(data, this.#epsilon, options.digest);
     if (renewed.epoch < this.epoch) {
       throw new BundleError(`this bundle is older (epoch ${renewed.epoch}) than the one in use`, "older");
@@ -143,17 +176,30 @@ function affordable(data: Uint8Array, epsilon: number, digest?: Uint8Array): Bun
   return bundle;
 }
 
-function numberOf(value: unknown, problem: string): number {
-  if (value === null || value === undefined) return NaN;
-  if (typeof value === "number" || typeof value === "boolean" || typeof value === "bigint") return Number(value);
-  throw new DataError(problem);
+/** A decision that was kept as a text. Only what it is made of is looked at, never a value. */
+function datumOf(bundle: Bundle, text: string, receipt: Receipt | undefined): Datum {
+  if (!receipt) throw new DataError("a decision that was kept needs a receipt: else it could be reported twice");
+  let told: unknown;
+  try {
+    told = JSON.parse(text);
+  } catch {
+    told = null;
+  }
+  const { digest, context, action } = (isBag(told) ? told : {}) as { [name: string]: unknown };
+  const row = Array.isArray(context) && context.every((x) => x === null || typeof x === "number") ? context : null;
+  const place = Number.isInteger(action) && (action as number) >= 0 && (action as number) < bundle.actions.count;
+  if (!row || !place) throw new DataError("this is no decision that a client kept: it is cut short or something else");
+  if (digest !== hex(bundle.digest)) {
+    throw new DataError("this decision was made under another bundle: open that one, then renew with keep");
+  }
+  return { bundle, context: rowOf(bundle, row as number[]), action: action as number };
 }
 
 function rowOf(bundle: Bundle, context: Context): Float64Array {
   const listed = Array.isArray(context) || ArrayBuffer.isView(context);
   if (!listed && isBag(context) && bundle.schema) return bundle.schema.row(context);
   if (!listed) throw new DataError("a context must be a row of numbers");
-  const row = Float64Array.from(context as ArrayLike<number>, (x) => numberOf(x, "a context must be a row of numbers"));
+  const row = Float64Array.from(context as ArrayLike<number>, numberOf);
   if (row.length !== bundle.contextDimension) {
     throw new DataError(`a context must have ${bundle.contextDimension} numbers, got ${row.length}`);
   }

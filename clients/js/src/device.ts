@@ -2,7 +2,7 @@
 import { times } from "./basis.js";
 import type { Bundle } from "./bundle.js";
 import { VERSION } from "./bundle.js";
-import { crc32 } from "./digests.js";
+import { type Bytes, crc32 } from "./digests.js";
 import { dot, rint } from "./directions.js";
 import { settled } from "./header.js";
 import { drawn } from "./law.js";
@@ -64,36 +64,22 @@ export function encode(bundle: Bundle, context: Float64Array, action: number, re
   return usable(context) ? units.map((each) => each + 0) : units.map(() => 0);
 }
 
-/** Towards zero until the squared norm is within the limit, in whole numbers. */
+/** Towards zero where the squared norm is beyond the limit, in whole numbers: `q L / (isqrt(|q|^2) + 1)`, else `q L / L`. */
 function withinNorm(units: Float64Array, limit: number): Float64Array {
   if (!units.every(Number.isFinite)) return units.map(() => 0);
-  let whole = Array.from(units, BigInt);
+  const whole = Array.from(units, BigInt);
   const bound = BigInt(limit);
-  for (;;) {
-    const squared = whole.reduce((sum, each) => sum + each * each, 0n);
-    if (squared <= bound * bound) return Float64Array.from(whole, Number);
-    const root = squareRoot(squared) + 1n;
-    whole = whole.map((each) => (each * bound) / root); // a quotient of BigInt is cut towards 0
-  }
-}
-
-/** The largest whole number whose square is at most this. */
-function squareRoot(square: bigint): bigint {
-  let root = BigInt(Math.floor(Math.sqrt(Number(square))));
-  for (;;) {
-    const next = (root + square / root) >> 1n;
-    if (next - root <= 1n && root - next <= 1n) {
-      root = next < root ? next : root;
-      while (root * root > square) root--;
-      while ((root + 1n) * (root + 1n) <= square) root++;
-      return root;
-    }
-    root = next;
-  }
+  const squared = whole.reduce((sum, each) => sum + each * each, 0n);
+  let root = BigInt(Math.floor(Math.sqrt(Number(squared))));
+  root -= BigInt(root * root > squared); // the square root of a rounded number may be one off
+  root += BigInt((root + 1n) * (root + 1n) <= squared);
+  // The same steps for all: whether a row is too long is secret, and the bundle chose the limit.
+  const divisor = squared > bound * bound ? root + 1n : bound;
+  return Float64Array.from(whole, (each) => Number((each * bound) / divisor)); // a quotient of BigInt is cut towards 0
 }
 
 /** The 32 bytes of a sphere report. */
-export function packed(digest: Uint8Array, token: Uint8Array, number: number): Uint8Array {
+export function packed(digest: Uint8Array, token: Uint8Array, number: number): Bytes {
   const message = new Uint8Array(32);
   const view = new DataView(message.buffer);
   message[0] = 0xca;
@@ -105,7 +91,12 @@ export function packed(digest: Uint8Array, token: Uint8Array, number: number): U
   return message;
 }
 
-export function report(bundle: Bundle, context: Float64Array, action: number, reward: number, draws: Draws): Uint8Array {
+/** Whether these are the bytes of a report, undamaged. */
+export function isReport(data: Uint8Array): boolean {
+  return data.length === 32 && data[0] === 0xca && crc32(data.subarray(0, 28)) === new DataView(data.buffer, data.byteOffset).getUint32(28, true);
+}
+
+export function report(bundle: Bundle, context: Float64Array, action: number, reward: number, draws: Draws): Bytes {
   const units = encode(bundle, context, action, reward);
   const [token, chosen] = randomized(units, bundle.normLimit, bundle.sphere!, draws);
   return packed(bundle.digest, token, chosen);

@@ -1,5 +1,11 @@
 /** SHA-256 and CRC-32, without waiting: Web Crypto's digest is asynchronous and needs HTTPS. */
 
+/** Bytes that can be uploaded: `Uint8Array` up to TypeScript 5.6, `Uint8Array<ArrayBuffer>` from 5.7 on. */
+export type Bytes = ReturnType<Uint8ArrayConstructor["of"]>;
+
+export const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+export const unhex = (text: string): Bytes => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+
 const K = new Int32Array(64);
 const START = new Int32Array(8);
 {

@@ -4,7 +4,7 @@ import { STEPS } from "./table.js";
 export const UNITS = 2 ** 24;
 
 /** 2,048 cell means of the normal law in units of 2^-13. */
-export const CELLS = new Float64Array(2048);
+export const CELLS: Float64Array = new Float64Array(2048);
 {
   // How much larger each entry is than the one before it.
   let entry = 0;

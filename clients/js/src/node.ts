@@ -1,30 +1,37 @@
 /** A receipt in a file, for Node. */
-import { close, fsync, open } from "node:fs";
-import { existsSync } from "node:fs";
+import { open, readFile } from "node:fs/promises";
 import { dirname } from "node:path";
-import { promisify } from "node:util";
 import type { Receipt } from "./receipts.js";
 
-/** Created once, and on disk before anything is drawn. */
+const told = (problem: unknown) => (problem as NodeJS.ErrnoException).code;
+
+/** Created once with the report in it, and on disk before the report leaves. */
 export function fileReceipt(path: string): Receipt {
   return {
-    there: () => existsSync(path),
-    leave: async () => {
-      for (const [target, flags] of [[path, "wx"], [dirname(path), "r"]] as const) {
-        let handle: number;
-        try {
-          handle = await promisify(open)(target, flags, 0o600);
-        } catch (problem) {
-          if ((problem as NodeJS.ErrnoException).code === "EEXIST") return false;
-          throw problem;
-        }
-        try {
-          await promisify(fsync)(handle);
-        } finally {
-          await promisify(close)(handle);
-        }
+    there: async () => {
+      try {
+        return new Uint8Array(await readFile(path));
+      } catch (problem) {
+        if (told(problem) === "ENOENT") return null;
+        throw problem;
       }
-      return true;
+    },
+    leave: async (report) => {
+      try {
+        for (const [target, flags] of [[path, "wx"], [dirname(path), "r"]] as const) {
+          const file = await open(target, flags, 0o600);
+          try {
+            if (target === path) await file.writeFile(report);
+            await file.sync();
+          } finally {
+            await file.close();
+          }
+        }
+        return true;
+      } catch (problem) {
+        if (told(problem) === "EEXIST") return false;
+        throw problem;
+      }
     },
   };
 }

@@ -19,8 +19,8 @@ export interface Schema {
 const LONGEST = 200;
 const short = (value: unknown): value is string => typeof value === "string" && [...value].length <= LONGEST;
 
-/** A cell as a number, NaN for what is none. */
-function numberOf(cell: unknown): number {
+/** A number, NaN for any other cell: what one user sends is never refused for its type. */
+export function numberOf(cell: unknown): number {
   return isNumber(cell) || typeof cell === "boolean" || typeof cell === "bigint" ? Number(cell) : NaN;
 }
 

@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
-import { existsSync, mkdtempSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { crc32 as zlibCrc } from "node:zlib";
 import fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { openBundle } from "../src/bundle.js";
 import { encode } from "../src/device.js";
 import { crc32, sha256 } from "../src/digests.js";
@@ -156,7 +156,40 @@ test("damaged bundles are refused, or harmless", async () => {
   );
 });
 
+/** A bundle with another grid, signed anew. */
+function onGrid(data: Uint8Array, limit: number): Uint8Array {
+  const size = new DataView(data.buffer, data.byteOffset).getUint32(14, true);
+  const header = JSON.parse(new TextDecoder().decode(data.subarray(18, 18 + size)));
+  const { value_bound, clip_norm } = header.plan;
+  header.grid = [((value_bound * clip_norm) / limit) * (1 + 1e-15), limit, header.grid[2]];
+  const told = new TextEncoder().encode(JSON.stringify(header));
+  const body = Uint8Array.from([...data.subarray(0, 18), ...told, ...data.subarray(18 + size, -32)]);
+  new DataView(body.buffer).setUint32(14, told.length, true);
+  return Uint8Array.from([...body, ...sha256(body)]);
+}
+
+test("the same steps on any grid, whatever the datum", () => {
+  for (const limit of [1, 3, 30, 2 ** 20, 2 ** 31 - 1]) {
+    const bundle = openBundle(onGrid(later, limit));
+    const steps = (context: number, reward: number) => {
+      const spies = [vi.spyOn(Math, "sqrt"), vi.spyOn(globalThis, "BigInt")];
+      const found = encode(bundle, Float64Array.of(context), 2, reward);
+      const counts = spies.map((spy) => spy.mock.calls.length);
+      spies.forEach((spy) => spy.mockRestore());
+      return { counts, squared: found.reduce((sum, each) => sum + BigInt(each) ** 2n, 0n) };
+    };
+    const all = [steps(0.4, 0.5), steps(0, 1e9), steps(NaN, 0.5), steps(0.7, -1e9), steps(1e100, 0)];
+    for (const each of all) expect(each.counts).toEqual(all[0]!.counts);
+    expect(all.every(({ squared }) => squared <= BigInt(limit) ** 2n)).toBe(true);
+    expect(all.some(({ squared }) => squared > 0n)).toBe(true);
+  }
+});
+
 describe("a client", () => {
+  const memory = () => {
+    const kept = new Map<string, string>();
+    return { getItem: (key: string) => kept.get(key) ?? null, setItem: (key: string, value: string) => void kept.set(key, value) };
+  };
   const refused = async (made: Promise<unknown> | (() => unknown), kind: unknown) =>
     expect(typeof made === "function" ? (async () => made())() : made).rejects.toBeInstanceOf(kind);
 
@@ -173,8 +206,7 @@ describe("a client", () => {
 
   test("remembers in a file and in storage", async () => {
     const path = join(mkdtempSync(join(tmpdir(), "capri-")), "receipt");
-    const memory = new Map<string, string>();
-    const storage = { getItem: (key: string) => memory.get(key) ?? null, setItem: (key: string, value: string) => void memory.set(key, value) };
+    const storage = memory();
     for (const make of [() => fileReceipt(path), () => storageReceipt("r", storage)]) {
       const open = () => LocalClient.open(first, { epsilon, receipt: make() });
       const [one, two] = [await open(), await open()];
@@ -188,6 +220,64 @@ describe("a client", () => {
       await refused(restarted.report(null), BudgetError);
     }
     expect(existsSync(path)).toBe(true);
+  });
+
+  test("a decision outlives a reload, and is reported as without one", async () => {
+    const draws = { action: 0.1, token: "00".repeat(16), rounding: 0.5, coin: "5", pick: 3 };
+    for (const context of [[0.25], [NaN], [1e300], [-0]]) {
+      const receipt = storageReceipt("r", memory());
+      const before = await LocalClient.openWith(first, { epsilon, receipt }, drawsOf(draws));
+      expect(before.pending).toBe(null);
+      before.act(context);
+      const kept = before.pending!;
+      expect(kept.length).toBeLessThan(200);
+      const after = await LocalClient.openWith(first, { epsilon, receipt, pending: kept }, drawsOf(draws));
+      expect(after.pending).toBe(kept);
+      after.renew(later, { keep: true });
+      const report = await after.report(0.5);
+      const alone = await LocalClient.openWith(first, { epsilon }, drawsOf(draws));
+      alone.act(context);
+      expect(text(report)).toBe(text(await alone.report(0.5)));
+      await refused(before.report(0.5), BudgetError); // the page that was left
+      const spent = await LocalClient.open(first, { epsilon, receipt, pending: kept });
+      expect([spent.reported, spent.pending, text(spent.made!)]).toEqual([true, null, text(report)]);
+      await refused(spent.report(0.5), BudgetError);
+    }
+  });
+
+  test("a decision that was not kept so is refused", async () => {
+    const receipt = storageReceipt("r", memory());
+    const client = await LocalClient.open(first, { epsilon, receipt });
+    client.act([0.5]);
+    const kept = JSON.parse(client.pending!);
+    const changes = [
+      "", "{}", "null", "[]", '{"digest":', JSON.stringify({ ...kept, digest: "00" }), JSON.stringify({ ...kept, action: 99 }),
+      JSON.stringify({ ...kept, action: -1 }), JSON.stringify({ ...kept, action: 0.5 }), JSON.stringify({ ...kept, context: [] }),
+      JSON.stringify({ ...kept, context: ["0.5"] }), JSON.stringify({ ...kept, context: { 0: 0.5, length: 1 } }),
+    ];
+    for (const pending of changes) await refused(LocalClient.open(first, { epsilon, receipt, pending }), DataError);
+    await refused(LocalClient.open(later, { epsilon, receipt, pending: client.pending }), DataError);
+    await refused(LocalClient.open(first, { epsilon, pending: client.pending }), DataError); // could be reported twice
+  });
+
+  test("an upload that failed is the same bytes again", async () => {
+    const path = join(mkdtempSync(join(tmpdir(), "capri-")), "receipt");
+    const storage = memory();
+    for (const make of [() => fileReceipt(path), () => storageReceipt("r", storage)]) {
+      const client = await LocalClient.open(first, { epsilon, receipt: make() });
+      expect(client.made).toBe(null);
+      client.act([0.5]);
+      const report = await client.report(1); // and the upload fails
+      expect(text(client.made!)).toBe(text(report));
+      const restarted = await LocalClient.open(first, { epsilon, receipt: make() });
+      expect(text(restarted.made!)).toBe(text(report));
+    }
+    // Power was lost while the receipt was written: there was a report, and its bytes are gone.
+    for (const left of [new Uint8Array(0), readFileSync(path).subarray(0, 20), new Uint8Array(32)]) {
+      writeFileSync(path, left);
+      const client = await LocalClient.open(first, { epsilon, receipt: fileReceipt(path) });
+      expect([client.reported, client.made]).toEqual([true, null]);
+    }
   });
 
   test("keeps silent where the receipt cannot be kept", async () => {
@@ -219,11 +309,13 @@ describe("a client", () => {
 
   test("refuses public mistakes alone", async () => {
     const client = await LocalClient.open(first, { epsilon });
-    for (const wrong of [[], [1, 2], "0.5", ["0.5"], null, { age: 3 }, 0.5]) {
+    for (const wrong of [[], [1, 2], "0.5", null, { age: 3 }, 0.5]) {
       await refused(() => client.act(wrong as never), DataError);
     }
-    client.act([null]);
-    await refused(client.report("1" as never), DataError);
+    for (const odd of [null, "0.5", {}, [0.5], Symbol("x"), () => 1]) {
+      expect(client.act([odd] as never).status).toBe("invalid");
+    }
+    expect((await client.report("1" as never)).length).toBe(32);
     for (const wrong of [0, -1, NaN, Infinity, "4"]) {
       await refused(LocalClient.open(first, { epsilon: wrong as number }), DataError);
     }

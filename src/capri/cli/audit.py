@@ -67,9 +67,11 @@ def audit(
 ) -> None:
     """Attack the real pipeline: claimed against proven privacy loss, and a picture.
 
-    Private runs are played through act, update, save and load, in two worlds
-    that differ in one user. How well they can be told apart proves a lower
-    bound on the loss. Model device reads the bytes that devices upload.
+    Private runs are played through act, update, save and load, in memory and
+    on a store, in two worlds that differ in one user: a reward, whether it
+    comes, late, in shadow mode, which actions are available. How well they
+    can be told apart proves a lower bound on the loss. Model device reads the
+    bytes that devices upload.
     Ends with exit code 1 where an attack proves more than was claimed.
     """
     from capri.cli.outcome import Output, versions

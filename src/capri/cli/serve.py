@@ -1,5 +1,6 @@
 """``capri serve``, ``capri init`` and ``capri key``: a policy behind HTTP."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -77,24 +78,55 @@ def init(
     rows: Annotated[str, typer.Argument(help="A CSV of public rows like those who will come.")],
     actions: Annotated[str, option("Names of the actions, with commas.", "NAMES")] = "a,b",
     output: Annotated[str, option("The file to write.", "PATH", "--output", "-o")] = "policy.toml",
+    reward_wait: Annotated[
+        str | None,
+        option("How late rewards come: decisions, or a time such as 90m or 2d.", "WAIT"),
+    ] = None,
+    missing: Annotated[
+        str | None,
+        option("What a reward that never comes counts as: 0 to 1, or as-estimated.", "VALUE"),
+    ] = None,
 ) -> None:
     """Write a commented policy file from a CSV of public rows.
 
     Every cell that is read here is published with the policy: no user's data.
+    What is not given is asked for at a terminal; elsewhere rewards are waited
+    for as long as 2,000 decisions take, and those that never come count as 0.
     """
     from capri.errors import ConfigurationError
-    from capri.service.example import example_file
+    from capri.service.example import USUAL_WAIT, example_file, missing_of, wait_of
 
     path = Path(output)
     if path.exists():
         raise ConfigurationError(f"{output} is there already: give another --output")
     names = [name.strip() for name in actions.split(",") if name.strip()]
-    path.write_text(example_file(Path(rows), names, path.parent), encoding="utf-8")
+    wait = wait_of(
+        _asked("How late do rewards come? Decisions, or a time: 90m, 2d", USUAL_WAIT)
+        if reward_wait is None
+        else reward_wait
+    )
+    never = missing_of(
+        _asked("A reward that never comes counts as? 0 to 1, or as-estimated", 0)
+        if missing is None
+        else missing
+    )
+    text = example_file(Path(rows), names, path.parent, wait=wait, missing=never)
+    path.write_text(text, encoding="utf-8")
+    if reward_wait is None:
+        said = f"{wait} decisions" if isinstance(wait, int) else wait
+        typer.echo(f"rewards count for {said} after their epoch; --reward-wait gives another wait")
     typer.echo(f"{output}: look through it, then")
     typer.echo(
         f"  capri key shop --roles decide,reward,operator --file {path.with_suffix('.keys')}"
     )
     typer.echo(f"  capri serve {output}")
+
+
+def _asked(question: str, usual: object) -> str:
+    """What somebody at a terminal answers; where there is none, what is usual."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return str(usual)
+    return str(typer.prompt(question, default=str(usual)))
 
 
 def key(

@@ -10,6 +10,7 @@ from typing import Protocol, final
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.cells import as_number_rows, as_numbers
 from capri.checks import whole
 from capri.datasets.rewards import label_name
 from capri.datasets.tables import (
@@ -24,7 +25,7 @@ from capri.environments import Environment
 from capri.epoch.decide import Decisions
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.simulation import Policy, play
-from capri.spaces import as_contexts, as_numbers
+from capri.spaces import as_contexts
 from capri.streams import LOG, LOG_REPLAY
 
 
@@ -48,15 +49,15 @@ class BanditLog:
     actions: int
 
     def __post_init__(self) -> None:
-        rows = as_numbers(self.contexts, "contexts must be rows of finite numbers")
+        rows = as_number_rows(self.contexts)
         rows = as_contexts(rows, rows.shape[1] if rows.ndim == 2 else 1)
         count = len(rows)
         if count == 0:
             raise ShapeError("a log needs at least one round, got none")
         whole("actions", self.actions)
-        chosen = as_numbers(self.action_index, "action_index must be whole numbers")
-        rewards = as_numbers(self.rewards, "rewards must be finite numbers")
-        chances = as_numbers(self.propensities, "propensities must be numbers above 0, up to 1")
+        chosen = as_numbers(self.action_index)
+        rewards = as_numbers(self.rewards)
+        chances = as_numbers(self.propensities)
         columns = {"action_index": chosen, "rewards": rewards, "propensities": chances}
         for name, array in columns.items():
             if array.shape != (count,):

@@ -11,7 +11,7 @@ from capri.epoch.decide import ACCEPTED, DUPLICATE, LATE, UNCOUNTED, reward_stat
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
-from capri.epoch.rewards import settled
+from capri.epoch.rewards import MOST_REWARDS, settled
 from capri.epoch.shadow import ShadowRecord, ShadowSum
 from capri.epoch.storage import Arrays, plan_state, segment_from_state, segment_state
 from capri.privacy.gate import Gate, MessageMechanism, SumMechanism
@@ -70,7 +70,7 @@ class OpenEpoch:
         self._status = np.full(plan.length, ACCEPTED, dtype=np.int8)
         # Where several rewards may come, they are combined here until the epoch closes.
         self._combined = np.full(plan.length if self._keyed else 0, np.nan)
-        self._seen: set[tuple[int, str]] = set()
+        self._seen: dict[int, set[str]] = {}
         self._accumulator = np.zeros(plan.dimension, dtype=np.int64)
         self._encoder = Encoder(plan, problem)
         self.segments: list[Segment] = [plan.opening]
@@ -231,10 +231,11 @@ class OpenEpoch:
             statuses[row] = found[0]
             if found[0] != ACCEPTED:
                 continue
-            if (int(number), key) in self._seen:
-                statuses[row] = DUPLICATE
+            seen = self._seen.setdefault(int(number), set())
+            if key in seen or len(seen) == MOST_REWARDS:
+                statuses[row] = DUPLICATE if key in seen else UNCOUNTED
                 continue
-            self._seen.add((int(number), key))
+            seen.add(key)
             place = int(number) - self.first
             self._combined[place] = self._terms.rule.combined(
                 float(self._combined[place]), float(reward)
@@ -334,7 +335,7 @@ class OpenEpoch:
         }
         if self._keyed:
             arrays["combined"] = self._combined[:issued]
-            seen = sorted(self._seen)
+            seen = sorted((number, key) for number, keys in self._seen.items() for key in keys)
             arrays["seen.number"] = np.array([number for number, _ in seen], dtype=np.int64)
             arrays["seen.key"] = np.array([key for _, key in seen], dtype=np.str_)
         if self._shadow is not None:
@@ -358,7 +359,8 @@ class OpenEpoch:
         if self._keyed:
             self._combined[:issued] = arrays["combined"]
             numbers, keys = arrays["seen.number"].tolist(), arrays["seen.key"].tolist()
-            self._seen = set(zip(numbers, keys, strict=True))
+            for number, key in zip(numbers, keys, strict=True):
+                self._seen.setdefault(number, set()).add(key)
         if "shadow.sum" in arrays:
             self._await_shadows()
             assert self._shadow is not None

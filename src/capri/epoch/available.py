@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, IntArray
-from capri.cells import as_numbers, number_or_missing
+from capri.cells import as_numbers, plain
 from capri.errors import DataError
 from capri.spaces import Actions
 
@@ -85,11 +85,7 @@ def _table(values: np.ndarray[Any, Any], visits: int, count: int, *, single: boo
             f"available must have shape ({visits}, {count}), a truth value for every action of "
             f"every visit, got {rows.shape}"
         )
-    if rows.dtype.kind == "b":
-        return np.array(rows)
-    if rows.dtype.kind == "O":  # cell by cell: one that is no truth value is its visit's alone
-        return np.array([[number_or_missing(cell) == 1.0 for cell in row] for row in rows])
-    return np.asarray(as_numbers(rows, "available must hold truth values") == 1.0)
+    return np.asarray(as_numbers(rows) == 1.0)
 
 
 def _one(given: Any, count: int, places: dict[Any, int]) -> BoolArray:
@@ -97,16 +93,16 @@ def _one(given: Any, count: int, places: dict[Any, int]) -> BoolArray:
     mask = np.zeros(count, dtype=np.bool_)
     if given is None:
         return ~mask
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        return mask
     try:
-        cells = list(given)
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            return mask
+        cells = [plain(cell, None) for cell in given]
     except Exception:  # whatever it is, it belongs to one visit alone
         return mask
-    if len(cells) == count and all(isinstance(cell, bool | np.bool_) for cell in cells):
+    if len(cells) == count and all(isinstance(cell, bool) for cell in cells):
         return np.array(cells, dtype=np.bool_)
     for cell in cells:
-        known = isinstance(cell, str | int | np.integer) and not isinstance(cell, bool)
+        known = isinstance(cell, str | int) and not isinstance(cell, bool)
         if known and (place := places.get(cell)) is not None:
             mask[place] = True
     return mask

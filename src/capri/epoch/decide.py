@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.cells import as_numbers
 from capri.epoch.bounds import Bounds
 from capri.epoch.ids import NOBODY, SIMULATED, DecisionIds
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, RewardIgnoredWarning, ShapeError
-from capri.spaces import CHUNK_PAIRS, ContextPool, as_numbers, context_chunks
+from capri.spaces import CHUNK_PAIRS, ContextPool, context_chunks
 
 
 class VisitStatus(IntEnum):
@@ -180,7 +181,7 @@ class RewardStatus(IntEnum):
     DUPLICATE = 2  # a reward for this decision came before
     UNKNOWN = 3  # no such decision was made here
     INVALID = 4  # not a number: the reward counts as missing
-    UNCOUNTED = 5  # the visit counts for nothing: see its status
+    UNCOUNTED = 5  # the visit counts for nothing (see its status), or enough rewards came for it
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -195,7 +196,7 @@ def decision_rewards(
 ) -> tuple[IntArray, FloatArray]:
     """Numbers of some decisions and the reward of each, NaN where it is none."""
     numbers = decision_numbers(decisions, ids)
-    values = as_numbers(rewards, "a reward must be a number")
+    values = as_numbers(rewards)
     if values.shape != numbers.shape:
         raise ShapeError(f"one reward per decision is needed: {len(numbers)}, got {values.shape}")
     return numbers, values

@@ -23,7 +23,8 @@ _MOST_SETS = 1 << 14
 class Limits:
     """What the sampling law keeps to in every decision; all of it is public.
 
-    Actions go by name, or by number where they have none.
+    Actions go by name, or by number where they have none. A limit stays with its name when actions
+    are replaced, and rests while there is no action of that name.
 
     ``floor``: least probability of an action wherever it is offered: ``{"control": 0.05}``.
     ``ceiling``: its largest probability in any decision, whoever comes.
@@ -48,6 +49,8 @@ class Limits:
     share: Mapping[Name, float] = field(default_factory=dict)
     allowed: Mapping[Name, Mapping[Name, Any]] = field(default_factory=dict)
     availability: Any = None
+    # The actions that there were when a policy was built with these limits, where they had names.
+    declared: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for kind in ("floor", "ceiling", "share", "allowed"):
@@ -72,34 +75,40 @@ class Limits:
         elif self.availability is not None:
             object.__setattr__(self, "availability", _sets(self.availability))
 
-    def among(self, actions: Actions) -> "Limits":
-        """Without the limits of actions that are gone, by their names."""
-        known = set(actions.names or ())
+    def declared_for(self, names: tuple[str, ...] | None) -> "Limits":
+        """By the names of the actions that a policy begins with, for as long as it lives.
 
-        def left(given: Mapping[Name, Any]) -> dict[Name, Any]:
+        Numbers become the names that they stand for.
+        """
+        if self.declared is not None or names is None:
+            return self
+
+        def named(given: Mapping[Name, Any]) -> dict[Name, Any]:
             return {
-                name: value
-                for name, value in given.items()
-                if not isinstance(name, str) or name in known
+                names[int(key)] if is_whole(key) and 0 <= int(key) < len(names) else key: value
+                for key, value in given.items()
             }
 
         given = self.availability
-        return Limits(
-            floor=left(self.floor),
-            ceiling=left(self.ceiling),
-            share=left(self.share),
-            allowed=left(self.allowed),
-            availability=left(given) if isinstance(given, dict) else given,
+        found = Limits(
+            floor=named(self.floor),
+            ceiling=named(self.ceiling),
+            share=named(self.share),
+            allowed=named(self.allowed),
+            availability=named(given) if isinstance(given, dict) else given,
         )
+        object.__setattr__(found, "declared", tuple(names))
+        return found
 
     def of(self, actions: Actions, contexts: Contexts) -> Bounds:
         """As arrays over these actions."""
-        place = _Places(actions)
+        place = _Places(actions, self.declared)
         rules = [
             rule
             for action, columns in self.allowed.items()
             for column, wanted in _columns_of(columns)
-            for rule in _rules(place(action), column, wanted, contexts)
+            if (number := place(action)) is not None
+            for rule in _rules(number, column, wanted, contexts)
         ]
         return Bounds(
             floor=_filled(self.floor, place, 0.0),
@@ -115,16 +124,34 @@ class Limits:
         if given is None:
             return None
         if isinstance(given, np.ndarray):
-            if given.shape[1] != actions.count:
-                raise ShapeError(
-                    f"a set of available actions has {actions.count} truth values, one an action, "
-                    f"got {given.shape[1]}: give availability by name to replace actions"
-                )
-            return np.asarray(given)
+            return self._sampled(given, actions)
         chance = _filled(given, place, 1.0)
         generator = np.random.default_rng(0)  # public, and the same whenever it is asked for
         ranks = generator.permuted(np.tile(np.arange(_SETS) + 0.5, (len(chance), 1)), axis=1)
         masks = chance * _SETS > ranks.T
+        return np.asarray(masks[masks.any(axis=1)])
+
+    def _sampled(self, given: BoolArray, actions: Actions) -> BoolArray:
+        """A public sample of sets over these actions, in their order."""
+        names = self.declared or actions.names or tuple(map(str, range(actions.count)))
+        if given.shape[1] != len(names):
+            raise ShapeError(
+                f"a set of available actions has {len(names)} truth values, one an action, "
+                f"got {given.shape[1]}: give availability by name to replace actions"
+            )
+        if self.declared is None:
+            return given
+        new = [name for name in actions.names or () if name not in names]
+        if new:
+            raise ConfigurationError(
+                f"availability is a sample of sets, which says nothing of {new[0]!r}: a policy "
+                "whose availability goes by name takes new actions"
+            )
+        masks = given[:, [names.index(name) for name in actions.names or ()]]
+        if not masks.any():
+            raise ConfigurationError(
+                "no set of the sample that availability gives holds any of these actions"
+            )
         return np.asarray(masks[masks.any(axis=1)])
 
     # -- storage ----------------------------------------------------------------------------------
@@ -147,16 +174,19 @@ class Limits:
         return values
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Limits":
-        """The inverse of :meth:`to_dict`."""
+    def from_dict(cls, values: dict[str, Any], declared: list[str] | None = None) -> "Limits":
+        """The inverse of :meth:`to_dict`; with the names that they were declared for."""
         given = values.get("availability")
-        return cls(
+        found = cls(
             floor=dict(values["floor"]),
             ceiling=dict(values["ceiling"]),
             share=dict(values["share"]),
             allowed={action: dict(columns) for action, columns in values["allowed"]},
             availability=dict(given["by"]) if isinstance(given, dict) else given,
         )
+        if declared is not None:
+            object.__setattr__(found, "declared", tuple(declared))
+        return found
 
 
 def _sets(given: Any) -> BoolArray:
@@ -180,14 +210,16 @@ def _sets(given: Any) -> BoolArray:
 class _Places:
     """Numbers of actions by name."""
 
-    def __init__(self, actions: Actions) -> None:
-        self._actions = actions
+    def __init__(self, actions: Actions, declared: tuple[str, ...] | None) -> None:
+        self._actions, self._declared = actions, declared or ()
         self._names = {name: number for number, name in enumerate(actions.names or ())}
 
-    def __call__(self, name: Name) -> int:
-        """Where an action is."""
+    def __call__(self, name: Name) -> int | None:
+        """Where an action is; None for one that was declared and is gone."""
         if isinstance(name, str) and name in self._names:
             return self._names[name]
+        if name in self._declared:
+            return None
         if is_whole(name) and 0 <= int(name) < self._actions.count:
             return int(name)
         known = ", ".join(map(repr, self._names)) or f"0 to {self._actions.count - 1}"
@@ -202,7 +234,8 @@ class _Places:
 def _filled(values: Mapping[Name, float], place: _Places, rest: float) -> FloatArray:
     found = np.full(place.count, rest)
     for name, value in values.items():
-        found[place(name)] = value
+        if (number := place(name)) is not None:
+            found[number] = value
     return found
 
 

@@ -20,13 +20,14 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.cells import as_numbers, plain
 from capri.checks import is_whole, one_of
 from capri.epoch.decide import Chooser, VisitStatus
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import WEIGHT_BOUND
 from capri.errors import ConfigurationError, ShapeError
 from capri.privacy.promise import PrivacyModel
-from capri.spaces import Actions, FixedActions, as_numbers
+from capri.spaces import Actions, FixedActions
 
 MODES = ("active", "shadow", "default")
 # Plain numbers: looking up a member of an enumeration takes long.
@@ -147,10 +148,11 @@ class Logged:
         names = {} if actions.names is None else {name: at for at, name in enumerate(actions.names)}
         found = np.full(len(self.chosen), -1, dtype=np.int64)
         for place, each in enumerate(self.chosen):
-            if isinstance(each, str):
-                found[place] = names.get(each, -1)
-            elif is_whole(each) and 0 <= each < actions.count:  # type: ignore[operator]
-                found[place] = each  # type: ignore[call-overload]
+            known = plain(each, None)
+            if isinstance(known, str):
+                found[place] = names.get(known, -1)
+            elif is_whole(known) and 0 <= known < actions.count:  # type: ignore[operator]
+                found[place] = known  # type: ignore[call-overload]
         return found
 
     def weights(self, law: FloatArray) -> FloatArray:
@@ -167,7 +169,7 @@ def as_logged(chosen: object, propensities: object, count: int) -> Logged | None
         return None
     if chosen is None or propensities is None:
         raise ConfigurationError("chosen and its propensity come together, one of each a visit")
-    values = as_numbers(propensities, "a propensity must be a number")
+    values = as_numbers(propensities)
     if isinstance(chosen, str) or not hasattr(chosen, "__len__"):
         raise ShapeError(f"one chosen action per context is needed, {count} in all")
     listed = chosen.tolist() if isinstance(chosen, np.ndarray) else list(chosen)  # type: ignore[call-overload]

@@ -162,7 +162,7 @@ def checked_problem(
         limit=limit,
         randomizer=Randomizer(randomizer),
         rewards=rewards or RewardTerms(),
-        limits=limits,
+        limits=None if limits is None else limits.declared_for(offered.names),
         bounds=None if limits is None else limits.of(offered, contexts),
         shuffle=shuffle,
     )
@@ -209,11 +209,15 @@ def _check_reach(problem: Problem) -> None:
 
 
 def with_actions(problem: Problem, actions: Actions) -> Problem:
-    """The same problem with other actions, checked like the first."""
-    limits, bounds = problem.limits, None
-    if limits is not None:
-        limits = limits.among(actions)
-        bounds = limits.of(actions, problem.contexts)
-    renewed = replace(problem, actions=actions, limits=limits, bounds=bounds)
+    """The same problem with other actions, checked like the first. Limits stay with names."""
+    limits = problem.limits
+    if limits is not None and (limits.declared is None) != (actions.names is None):
+        raise ConfigurationError(
+            "limits of this policy go by the numbers of its actions: give actions without names"
+            if limits.declared is None
+            else "limits of this policy go by the names of its actions: give actions with names"
+        )
+    bounds = None if limits is None else limits.of(actions, problem.contexts)
+    renewed = replace(problem, actions=actions, bounds=bounds)
     _check_reach(renewed)
     return renewed

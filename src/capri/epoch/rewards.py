@@ -15,6 +15,9 @@ from capri.errors import ConfigurationError
 
 AS_ESTIMATED = "as-estimated"
 _LONGEST = timedelta(days=36_500)
+# Rewards of one decision that count, where each has a key. How often they come is private, so what
+# is kept of them and the work they make is bounded, whoever sends them.
+MOST_REWARDS = 32
 
 
 class RewardRule(StrEnum):

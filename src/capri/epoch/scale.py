@@ -22,10 +22,12 @@ from capri.arrays import FloatArray
 from capri.checks import between, is_number, one_of, positive
 from capri.errors import ConfigurationError
 
-# Transforms by name: on numbers, on arrays, and the least reward that has one.
-_TRANSFORMS: dict[str, tuple[Callable[[float], float], Callable[..., Any], float]] = {
-    "log1p": (log1p, np.log1p, 0.0),
-    "sqrt": (sqrt, np.sqrt, 0.0),
+# Transforms by name: on numbers, on arrays, the least reward that has one, and the way back.
+_TRANSFORMS: dict[
+    str, tuple[Callable[[float], float], Callable[..., Any], float, Callable[..., Any]]
+] = {
+    "log1p": (log1p, np.log1p, 0.0, np.expm1),
+    "sqrt": (sqrt, np.sqrt, 0.0, np.square),
 }
 # Tails of residuals are measured up to so many times the bound at which they are clipped.
 LARGEST_EXCESS = 16.0
@@ -80,6 +82,15 @@ class RewardScale:
         if self.transform is not None:
             rewards = _TRANSFORMS[self.transform][1](rewards)
         return np.asarray(rewards - self.centre)
+
+    def sent(self, values: FloatArray) -> FloatArray:
+        """Rewards that are learnt as these ``y``: ``h^-1(y + c)``, the inverse of :meth:`learnt`.
+
+        >>> RewardScale(10.0, 11.0).sent(np.array([-0.5, 0.0, 0.5]))
+        array([10. , 10.5, 11. ])
+        """
+        values = self.told(values)
+        return values if self.transform is None else _TRANSFORMS[self.transform][3](values)
 
     def told(self, values: FloatArray) -> FloatArray:
         """Estimates of ``y`` in the units of (transformed) rewards."""

@@ -22,13 +22,12 @@ from capri.arrays import FloatArray, IntArray
 from capri.epoch.problem import Problem
 from capri.privacy.gate import Gate, SumMechanism
 from capri.privacy.grid import Grid, make_grid, within_norm
-from capri.privacy.ledger import ReleaseEvent
+from capri.privacy.ledger import SHADOW, ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 
 # The public bound W on a weight.
 WEIGHT_BOUND = 10.0
 _COORDINATES = 3
-PURPOSE = "shadow"
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class ShadowSum:
     def __init__(self, problem: Problem, epoch: int, capacity: int) -> None:
         """``capacity``: the most visits that an epoch may have."""
         self._epoch, self._scale = epoch, problem.scale
-        self._grid: Grid = make_grid(
+        self.grid: Grid = make_grid(
             bound=1.0,
             rank=_COORDINATES,
             length=capacity,
@@ -76,28 +75,29 @@ class ShadowSum:
 
     def add(self, weights: FloatArray, rewards: FloatArray) -> None:
         """Messages of visits that count; no reward counts as the middle of the range."""
-        self.units += self._messages(weights, rewards).sum(axis=0)
+        self.units += self.messages(weights, rewards).sum(axis=0)
 
-    def _messages(self, weights: FloatArray, rewards: FloatArray) -> IntArray:
+    def messages(self, weights: FloatArray, rewards: FloatArray) -> IntArray:
+        """The message of each visit, in units of the grid."""
         share = np.clip(weights, 0.0, WEIGHT_BOUND) / WEIGHT_BOUND
         reward = np.nan_to_num(self._scale.learnt(rewards), nan=0.0) / self._scale.bound
         message = np.stack([share * reward, share, reward], axis=1) / sqrt(_COORDINATES)
-        return within_norm(np.rint(message / self._grid.step), self._grid.norm_limit)
+        return within_norm(np.rint(message / self.grid.step), self.grid.norm_limit)
 
     def release(self, gate: Gate) -> tuple[ShadowRecord, ReleaseEvent | None]:
         """Pass the gate."""
         mechanism = SumMechanism(
-            grid=self._grid,
+            grid=self.grid,
             rank=_COORDINATES,
             model=PrivacyModel.JOINT,
             calibration="analytic",
-            purpose=PURPOSE,
+            purpose=SHADOW,
         )
         sums, event = gate.release(
             mechanism, self.units, epoch=self._epoch, participants=self.visits
         )
         scale = sqrt(_COORDINATES) / self.visits
-        noise = self._grid.noise_units * self._grid.step * scale
+        noise = self.grid.noise_units * self.grid.step * scale
         worth, weight, earned = (float(each) * scale for each in sums)
         largest, bound, centre = WEIGHT_BOUND, self._scale.bound, self._scale.centre
         return ShadowRecord(

@@ -129,6 +129,8 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         values["rewards"] = problem.rewards.to_dict()
     if problem.limits is not None:
         values["limits"] = problem.limits.to_dict()
+        if problem.limits.declared != actions.names:  # they were replaced since
+            values["limited_actions"] = problem.limits.declared
     if problem.shuffle is not None:
         values["shuffle"] = asdict(problem.shuffle)
     arrays: Arrays = {}
@@ -177,9 +179,13 @@ def problem_arguments(
         "contributions_per_user": limit["total"],
         "contributions_per_epoch": limit["per_epoch"],
         **(RewardTerms.from_dict(values["rewards"]).arguments() if "rewards" in values else {}),
-        **({"limits": Limits.from_dict(values["limits"])} if "limits" in values else {}),
+        **({"limits": _limits(values)} if "limits" in values else {}),
         **({"shuffle": Shuffle(**values["shuffle"])} if "shuffle" in values else {}),
     }
+
+
+def _limits(values: dict[str, Any]) -> Limits:
+    return Limits.from_dict(values["limits"], values.get("limited_actions"))
 
 
 def _schema(description: dict[str, Any] | None) -> Schema | None:

@@ -12,6 +12,7 @@ from capri.environments import TabularEnvironment
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
+from capri.epoch.scale import RewardScale
 from capri.errors import ConfigurationError
 from capri.forecast.kinds import FAMILY, TOLD, FamilyFunctions
 from capri.kernels import Auto, random_coefficients
@@ -120,7 +121,7 @@ class RandomFunctions:
             simulation_seed=self.seed_of(number),
             **changes,
         )
-        return NewUsers(fresh, named=self.problem.limit is not None)
+        return NewUsers(fresh, self.problem.scale, named=self.problem.limit is not None)
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -212,10 +213,14 @@ def _pool(
 
 
 class NewUsers:
-    """A policy that meets a new user in every round, with an id where ids are asked for."""
+    """A policy that meets a new user in every round, with an id where ids are asked for.
 
-    def __init__(self, policy: Any, *, named: bool) -> None:
-        self._policy, self._named, self._seen = policy, named, 0
+    Functions are drawn of what is learnt, ``y`` within ``[-B, B]``. Users send rewards in the
+    policy's own units, so that a forecast is the same wherever the range of rewards lies.
+    """
+
+    def __init__(self, policy: Any, scale: RewardScale, *, named: bool) -> None:
+        self._policy, self._scale, self._named, self._seen = policy, scale, named, 0
 
     @property
     def remaining(self) -> int:
@@ -237,8 +242,8 @@ class NewUsers:
         return decisions
 
     def update_many(self, decisions: Decisions, rewards: object) -> None:
-        """Pass the rewards on."""
-        self._policy.update_many(decisions, rewards)
+        """Pass the rewards on, which are values ``y``, in the policy's own units."""
+        self._policy.update_many(decisions, self._scale.sent(np.asarray(rewards)))
 
     def close_full_epoch(self) -> None:
         """Pass the end of the run on, to whoever closes epochs."""

@@ -6,13 +6,15 @@ users but one subtracts the others, and knows where to look for the one that is 
 
 from dataclasses import dataclass, field
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.encode import contributions, features_and_baseline
-from capri.epoch.plan import EpochPlan
+from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
+from capri.epoch.shadow import ShadowSum
 from capri.privacy.attack import Sighting
 from capri.spaces import context_chunks
 
@@ -26,10 +28,14 @@ _CERTAIN = 100.0
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """A context and the reward that follows it; None for a reward that never comes."""
+    """A context and the reward that follows it; None for a reward that never comes.
+
+    ``given``: what else ``act`` is told, such as the actions that are available.
+    """
 
     context: FloatArray
     reward: float | None
+    given: dict[str, Any] = field(default_factory=dict)
 
     @property
     def counts(self) -> bool:
@@ -38,17 +44,31 @@ class Visit:
 
 
 class Reader:
-    """Reads the release of one epoch with its plan at hand, in units of the noise."""
+    """Reads the release of one epoch with its plan at hand, in units of the noise.
 
-    def __init__(self, plan: EpochPlan, problem: Problem) -> None:
+    ``segment``: the part of the epoch in which the visits came, the first where none is given.
+    """
+
+    def __init__(self, plan: EpochPlan, problem: Problem, segment: Segment | None = None) -> None:
         self.plan = plan
         self._problem = problem
+        self.segment = segment or plan.opening
         self._known: dict[tuple[bytes, float, int], FloatArray] = {}
+
+    @property
+    def deviations(self) -> FloatArray:
+        """The noise of each coordinate."""
+        return np.asarray(self.plan.deviations)
+
+    @property
+    def nothing(self) -> FloatArray:
+        """What a visit adds that does not count."""
+        return np.zeros(len(self.deviations))
 
     def share(self, visit: Visit, action: int) -> FloatArray:
         """What a visit adds: nothing where it does not count, a stand-in where no reward came."""
         if not visit.counts:
-            return np.zeros(self.plan.dimension)
+            return self.nothing
         reward = visit.reward
         value = self._problem.rewards.stand_in
         if reward is not None and np.isfinite(reward):
@@ -62,11 +82,10 @@ class Reader:
 
     def shares(self, pairs: FloatArray, reward: float) -> FloatArray:
         """What each pair would add with this reward."""
-        segment = self.plan.opening
         units = contributions(
             self.plan,
-            segment,
-            *features_and_baseline(self.plan, segment, pairs),
+            self.segment,
+            *features_and_baseline(self.plan, self.segment, pairs),
             np.full(len(pairs), reward),
             scale=self._problem.scale,
         )
@@ -95,6 +114,26 @@ class Reader:
         harm = np.floor(_GRADES * far / max(far.max(), 1e-300) + 1e-6) + norms / (1 + norms)
         place = int(harm.argmax())
         return np.asarray(candidates[place]), float(far[place])
+
+
+class ShadowReader(Reader):
+    """Reads what an epoch releases of visits for which another system chose."""
+
+    def __init__(self, plan: EpochPlan, problem: Problem, law: FloatArray) -> None:
+        """``law`` of the policy at the one context from which everybody comes."""
+        super().__init__(plan, problem)
+        self._sum, self._law = ShadowSum(problem, plan.epoch, plan.capacity), law
+
+    @property
+    def deviations(self) -> FloatArray:
+        """The same noise for all coordinates."""
+        return np.full(len(self._sum.units), self._sum.grid.step * self._sum.grid.noise_units)
+
+    def share(self, visit: Visit, action: int) -> FloatArray:
+        """What a visit adds: by what was chosen and how probable that was."""
+        weight = self._law[visit.given["chosen"]] / visit.given["chosen_propensity"]
+        units = self._sum.messages(np.array([weight]), np.array([visit.reward], dtype=float))
+        return np.asarray(units[0] / self._sum.grid.noise_units)
 
 
 def outside(rows: FloatArray) -> FloatArray:

@@ -8,14 +8,29 @@ teeth and that little noise is wasted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from capri.epoch.limits import Limits
 from capri.epoch.notice import unsaid
+from capri.epoch.rewards import AS_ESTIMATED
 from capri.errors import ConfigurationError
 from capri.joint.attacker import Visit
 from capri.joint.policy import Capri
-from capri.joint.scenarios import Difference, Fork, Next, Restart, Scenario, Users
+from capri.joint.scenarios import (
+    RARE,
+    Difference,
+    Fork,
+    Next,
+    Restart,
+    Scenario,
+    Sets,
+    Shadow,
+    Stored,
+    Users,
+)
 from capri.joint.stage import Stage
 from capri.privacy.attack import (
     FORKS,
@@ -28,6 +43,7 @@ from capri.privacy.attack import (
     proven_mu,
     share_of,
 )
+from capri.spaces import FixedActions
 
 __all__ = ["AttackResult", "AuditResult", "audit_policy", "clopper_pearson_upper", "proven_mu"]
 
@@ -41,11 +57,18 @@ SCENARIOS = {
     "bad context": 10,
     "users": 20,
     "next": 20,
+    "overlap": 20,
+    "as-estimated": 10,
+    "sets": 10,
+    "shadow": 10,
+    "store": 20,
     "restart": 100,
     "difference": 100,
     "fork": 100,
 }
 _ALSO = 4
+# Decisions for which an epoch waits where the policy has no wait of its own.
+_WAIT = 20
 # Without a curator nothing is kept that could come late, be carried on or be saved.
 _LOCAL = ("reward", "outside", "users", "difference", "fork")
 
@@ -70,6 +93,11 @@ def audit_policy(
     - *bad context*: NaN, or a context;
     - *users*: all contributions of a user who comes back, and one more;
     - *next*: the reward again, in the epoch after its own;
+    - *overlap*: the same where epochs wait for rewards while the next one plays;
+    - *as-estimated*: a reward that never comes and is counted as missing, or one that does;
+    - *sets*: one action that is available, or another, and a reward far below or above its bound;
+    - *shadow*: the same two rewards while another system decides, with the largest weight;
+    - *store*: on a store, with a key that comes again and a process that ends in between;
     - *restart*: saved and loaded in between, with both copies going on;
     - *difference* and *fork*: releases subtracted from those of another epoch or process, in case
       noise repeats.
@@ -82,7 +110,7 @@ def audit_policy(
             "only a private run can be audited: give the policy a budget and no simulation_seed"
         )
     check_trials(trials, confidence)
-    known = SCENARIOS if policy.model == "joint" else _LOCAL
+    known = [name for name in SCENARIOS if _applies(name, policy)]
     chosen = chosen_attacks(tuple(known) if attacks is None else attacks, tuple(known))
     played = scenarios(policy, chosen)
     counts = {name: share_of(trials, SCENARIOS[name]) for name in chosen}
@@ -102,10 +130,17 @@ def audit_policy(
         )
 
 
+def _applies(name: str, policy: Capri) -> bool:
+    """Whether a policy can be attacked so: the paper has neither missing rewards nor sets."""
+    if policy.model != "joint":
+        return name in _LOCAL
+    return name not in ("as-estimated", "sets") or policy.preset != "paper"
+
+
 def scenarios(policy: Capri, names: Sequence[str]) -> dict[str, Scenario]:
     """The attacks of these names on a policy's configuration, ready to be played."""
     # The noise for users who come back is larger: only such a user can use it up.
-    alone = Stage(policy, contributions_per_user=None, contributions_per_epoch=None)
+    alone = _alone(policy)
     low, high = alone.extremes()
     served = alone.absence(None)[1]
     nowhere = Visit(np.full_like(served.context, np.nan), served.reward)
@@ -121,12 +156,52 @@ def scenarios(policy: Capri, names: Sequence[str]) -> dict[str, Scenario]:
     }
     found: dict[str, Scenario] = {}
     for name in names:
-        if name == "users":
-            found[name] = _users(policy)
+        if name in _STAGED:
+            found[name] = _STAGED[name](policy)
         else:
             kind, below, above = worlds.get(name, (Scenario, low, high))
             found[name] = kind(alone, below, above)
     return found
+
+
+def _alone(policy: Capri, **changes: Any) -> Stage:
+    """A stage of users who come once, in a changed configuration."""
+    return Stage(policy, contributions_per_user=None, contributions_per_epoch=None, **changes)
+
+
+def _overlap(policy: Capri) -> Scenario:
+    """Epochs wait for their rewards, by a number of decisions."""
+    wait = policy.problem.rewards.wait
+    stage = _alone(policy, reward_wait=wait if isinstance(wait, int) and wait else _WAIT)
+    return Next(stage, *stage.extremes())
+
+
+def _as_estimated(policy: Capri) -> Scenario:
+    stage = _alone(policy, missing_reward=AS_ESTIMATED)
+    return Scenario(stage, *stage.absence(None))
+
+
+def _sets(policy: Capri) -> Scenario:
+    """The first two actions; a policy with one gets a second."""
+    actions = policy.problem.actions
+    changes: dict[str, Any] = {"limits": policy.problem.limits or Limits()}
+    if actions.count == 1 and isinstance(actions, FixedActions):
+        changes["actions"] = np.concatenate([actions.rows, actions.rows + 1.0])
+    stage = _alone(policy, **changes)
+    low, high = stage.extremes()
+    return Sets(
+        stage, replace(low, given={"available": [0]}), replace(high, given={"available": [1]})
+    )
+
+
+def _shadow(policy: Capri) -> Scenario:
+    stage = _alone(policy)
+    return Shadow(stage, *(replace(visit, given=RARE) for visit in stage.extremes()))
+
+
+def _store(policy: Capri) -> Scenario:
+    stage = _alone(policy, rehearsed=False)
+    return Stored(stage, *stage.extremes())
 
 
 def _users(policy: Capri) -> Scenario:
@@ -137,3 +212,13 @@ def _users(policy: Capri) -> Scenario:
         total = most  # reports of one epoch: filling epochs with noisy reports takes long
     stage = Stage(policy, contributions_per_user=total, contributions_per_epoch=most)
     return Users(stage, *stage.extremes())
+
+
+_STAGED: dict[str, Callable[[Capri], Scenario]] = {
+    "users": _users,
+    "overlap": _overlap,
+    "as-estimated": _as_estimated,
+    "sets": _sets,
+    "shadow": _shadow,
+    "store": _store,
+}

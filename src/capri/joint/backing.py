@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from threading import RLock
-from typing import Any
+from threading import RLock, Thread
+from typing import Any, TypeVar
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.available import Sets
@@ -24,6 +24,7 @@ from capri.joint.desk import Desk, Visits
 from capri.joint.planner import Planner
 from capri.joint.progress import Progress, UnderWay, end_by_clock
 from capri.joint.record import TURNS, OvertakenError
+from capri.joint.rewards import Rewards
 from capri.joint.rounds import Rounds
 from capri.learners.presets import checked_options
 from capri.privacy.certificate.digests import digest_of
@@ -39,6 +40,7 @@ from capri.store.lineage import Seen
 from capri.store.shelf import Shelf
 
 DEFAULT_RETENTION = timedelta(days=30)
+Result = TypeVar("Result")
 Configuration = tuple[dict[str, Any], dict[str, Any]]
 _WITHOUT_ANCHOR = (
     "this store has an anchor and was opened without it: an older copy would not be noticed, and "
@@ -101,11 +103,15 @@ class Backing:
             retention=retention,
             now=self._now,
         )
+        self._rewards = Rewards(self.shelf, self._keeper, self._now)
         self._changes = Changes(self._keeper, self._now)
         self._planner = Planner(self._step)
+        # How long it takes to add up an epoch must move nothing that the planner does.
+        self._settler = Planner(self._keeper.settle_closed)
         self.closed = False
         if not streams.simulated:
             self._planner.start()  # epochs on a clock also close where nobody decides
+            self._settler.start()
 
     def __repr__(self) -> str:
         return f"Backing({self.shelf.database!r})"
@@ -171,7 +177,7 @@ class Backing:
                 self._keeper.ready()
                 return self._desk.decide(visits)
         # A key that is known has its decision, also where no epoch takes another one.
-        self._planner.check()
+        self.check()
         if self._keeper.view.newest is None and self._desk.wanted(visits):
             self._step_now()
         decisions, kept = self._desk.decide(visits)
@@ -199,15 +205,13 @@ class Backing:
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Store rewards; a status for each."""
-        digests = None
-        if keys is not None:
-            digests = [self.shelf.digest("reward", key) for key in keys]
-        self._planner.check()
-        return self._desk.reward(numbers, values, digests)
+        self.check()
+        return self._rewards.reward(numbers, values, keys)
 
     def check(self) -> None:
         """Raise where nothing is released or planned any more: decisions would be refused."""
         self._planner.check()
+        self._settler.check()
 
     def look(self) -> None:
         """Read what is public now, and keys that were rotated; nothing heavier."""
@@ -259,18 +263,22 @@ class Backing:
 
     # -- epochs -----------------------------------------------------------------------------------
 
-    def _step(self) -> None:
-        """All that is due, whoever else is at it."""
-        self._repeat(self._keeper.step)
+    def _step(self) -> float | None:
+        """All that is due, whoever else is at it; the seconds until more is."""
+        soon = self._repeat(self._keeper.step)
+        if self._settler.started:
+            self._settler.wake()
+        else:
+            self._keeper.settle_closed()
+        return soon
 
-    def _repeat(self, step: Callable[[], None]) -> None:
+    def _repeat(self, step: Callable[[], Result]) -> Result:
         """Take a step, again where another process was faster."""
         for _ in range(TURNS):
             try:
-                step()
+                return step()
             except OvertakenError:
                 continue
-            return
         raise self._keeper.never_current()
 
     def _step_now(self) -> None:
@@ -301,6 +309,7 @@ class Backing:
         return Progress(
             decided=issued,
             released=released,
+            missed=self._keeper.missed(),
             under_way=tuple(
                 UnderWay(
                     epoch=epoch.number,
@@ -345,6 +354,10 @@ class Backing:
         """Close epochs whose decisions are all taken, if none is under way."""
         self._repeat(self._keeper.close_full)
 
+    def planned_by(self, thread: Thread) -> bool:
+        """Whether a thread is the planner's."""
+        return self._planner.runs_in(thread) or self._settler.runs_in(thread)
+
     def close(self) -> None:
         """Stop the planner and give the connections back."""
         if not self.closed:
@@ -352,6 +365,7 @@ class Backing:
             self.shelf.database.closing = True
             self._keeper.workshop.stop()
             self._planner.stop()
+            self._settler.stop()
             self._keeper.workshop.close()
             self.shelf.database.close()
 

@@ -1,4 +1,4 @@
-"""Where a stored policy serves: decisions and rewards, each durable before it is answered.
+"""Where a stored policy decides: every decision is durable before it is answered.
 
 A decision is a row under the number of its slot. Where the database has one writer, slots are taken
 in the transaction that fills them. Where many write at once, a process leases some slots of one
@@ -9,24 +9,14 @@ Every transaction compares the store's generation with that of the view it works
 joined the epoch it writes to: nothing is ever written to an epoch that another process has closed.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.available import Sets
-from capri.epoch.decide import (
-    ACCEPTED,
-    DUPLICATE,
-    INVALID,
-    LATE,
-    UNCOUNTED,
-    UNKNOWN,
-    Decisions,
-)
+from capri.epoch.decide import Decisions
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
@@ -35,15 +25,10 @@ from capri.joint.rounds import Rounds
 from capri.joint.settle import stored_part
 from capri.joint.slots import FullError, SlotBook, Slots
 from capri.privacy.randomness import Streams
-from capri.store.records import VOID, Played, is_counted, owned, reward_blobs
+from capri.store.records import VOID, Played, owned
 from capri.store.shelf import Shelf
 from capri.store.transaction import Transaction
 from capri.store.view import View
-
-Result = TypeVar("Result")
-
-# The last slot of an epoch whose end is open.
-_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +76,6 @@ class Desk:
         self._problem, self._ids = keeper.problem, ids
         self._retention, self._now = retention, now
         self.slots = SlotBook(shelf, keeper, streams, horizon)
-        self._order = 0
         self._last: Slots | None = None  # what was played last, most likely the next one, too
 
     # -- deciding ---------------------------------------------------------------------------------
@@ -273,7 +257,7 @@ class Desk:
     def _plan_now(self) -> None:
         """Nothing can be decided before the next epoch is planned."""
         try:
-            self._keeper.step(ahead=False)
+            self._keeper.plan_now()
         except OvertakenError:
             return
         if self._keeper.at_the_horizon():
@@ -342,98 +326,6 @@ class Desk:
             self._ids,
             self._keeper.problem_of(view, epoch).actions.names,
         )
-
-    # -- rewards ----------------------------------------------------------------------------------
-
-    def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
-        """Store the rewards that are awaited; a status for each. ``keys`` are digests."""
-        names = [""] * len(numbers) if keys is None else list(keys)
-        for _ in range(TURNS):
-            view = self._keeper.view
-            try:
-                return self._shelf.database.write(
-                    lambda transaction, view=view: self._reward(  # type: ignore[misc]
-                        transaction, view, numbers, values, names
-                    )
-                )
-            except OvertakenError:
-                self._keeper.look()
-        raise self._keeper.never_current()
-
-    def _reward(
-        self,
-        transaction: Transaction,
-        view: View,
-        numbers: IntArray,
-        values: FloatArray,
-        names: list[str],
-    ) -> IntArray:
-        open_for = [
-            (epoch, (numbers >= epoch.first) & (numbers < (epoch.last or _ENDLESS)))
-            for epoch in view.epochs
-            if epoch.accepts
-        ]
-        issued, generation = transaction.join_epochs(
-            [epoch.number for epoch, own in open_for if own.any()]
-        )
-        if generation != view.generation:
-            raise OvertakenError
-        known = (numbers >= 0) & (numbers < issued)
-        now, awaited = self._now(), np.zeros(len(numbers), dtype=np.bool_)
-        for epoch, own in open_for:
-            if not epoch.is_past(issued, now):
-                awaited |= own & known
-        statuses = np.where(known, LATE, UNKNOWN)
-        places = np.flatnonzero(awaited)
-        if len(places):
-            chosen = [names[place] for place in places.tolist()]
-            statuses[places] = self._accept(transaction, numbers[places], values[places], chosen)
-        return statuses
-
-    def _accept(
-        self, transaction: Transaction, numbers: IntArray, values: FloatArray, names: list[str]
-    ) -> list[int]:
-        """Store rewards whose epochs take them; a status for each."""
-        decisions = self._shelf.read_decisions(transaction, numbers)
-        taken = {
-            (number, name)
-            for number, name in transaction.among(
-                "SELECT number, reward FROM rewards WHERE number", list(decisions)
-            )
-        }
-        keyed = self._problem.rewards.rule.keyed
-        finite = np.isfinite(values).tolist()
-        statuses: list[int] = []
-        rows: list[tuple[int, str]] = []
-        new = []
-        for place, row in enumerate(zip(numbers.tolist(), names, strict=True)):
-            blob = decisions.get(row[0])
-            if blob is None:
-                statuses.append(UNKNOWN)  # a slot that nobody filled
-            elif not is_counted(blob):
-                statuses.append(UNCOUNTED)
-            elif keyed and not finite[place]:
-                statuses.append(INVALID)
-            elif row in taken:
-                statuses.append(DUPLICATE)
-            elif not finite[place]:
-                statuses.append(INVALID)
-            else:
-                statuses.append(ACCEPTED)
-                taken.add(row)
-                rows.append(row)
-                new.append(place)
-        if rows:
-            blobs = reward_blobs(values[new], self._orders(len(rows)))
-            if self._shelf.write_rewards(transaction, rows, blobs) < len(rows):
-                raise OvertakenError  # another process was faster with the same reward
-        return statuses
-
-    def _orders(self, count: int) -> IntArray:
-        """Numbers that grow with time, within a process strictly."""
-        self._order = max(self._order + 1, time.time_ns())
-        first, self._order = self._order, self._order + count
-        return np.arange(first, first + count)
 
 
 def _at(values: Sequence[str], places: IntArray) -> list[str]:

@@ -4,8 +4,9 @@ Every step is one transaction that publishes something and raises the store's ge
 
     open       a planned epoch, from a slot that nobody holds yet
     end        the last slot of an epoch is known; it waits for rewards
-    close      nothing of it counts any more
-    release    the noise is drawn, the result stored, and what users did is deleted
+    close      nothing of it counts any more; only now are its data read
+    release    the noise is drawn, the result stored, and what users did is deleted: at a moment
+               that was fixed before (:mod:`capri.joint.moments`)
     learn      what the learner knows now; with a new segment for the epoch under way
 
 Who finds the store between two steps takes the next one: a crash loses no more than a computation.
@@ -21,8 +22,10 @@ from capri.epoch.course import Course
 from capri.epoch.plan import Release
 from capri.epoch.problem import Problem
 from capri.joint.draft import Draft, Task
+from capri.joint.draws import Draws
+from capri.joint.moments import first_moment, moment_of
 from capri.joint.record import OvertakenError, PublicRecord
-from capri.joint.settle import settled_sum
+from capri.joint.settle import SettledSum, epoch_parts, settled_sum
 from capri.joint.workshop import Workshop
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
@@ -37,10 +40,13 @@ from capri.store.view import (
     RELEASED,
     WAITING,
     EpochRow,
+    read_counter,
 )
 
-# Slots whose data are read at once when an epoch is added up: bounds the memory.
-_CHUNK = 1 << 15
+# Seconds after which others release what the process that closed an epoch has not.
+_GRACE = 2.0
+# No release is that far ahead: the clock was set back.
+_LONGEST = 600.0
 
 
 class Keeper(PublicRecord):
@@ -61,6 +67,10 @@ class Keeper(PublicRecord):
         self._gate = gate
         self.workshop = Workshop()
         self.unclean = False
+        # Epochs that this process has closed, and their sums, with the time each was ready.
+        self._closed: set[int] = set()
+        self._sums: dict[int, tuple[SettledSum, float]] = {}
+        self._draws = Draws(shelf, streams)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -122,71 +132,137 @@ class Keeper(PublicRecord):
         )
         self.shelf.publish(transaction, generation, b"full %d" % epoch.number)
 
+    def note_due(self, transaction: Transaction, epoch: EpochRow, generation: int) -> None:
+        """Note when an epoch has waited long enough, by the slots that were handed out."""
+        transaction.run("UPDATE epochs SET due = ? WHERE number = ?", (self._now(), epoch.number))
+        self.shelf.publish(transaction, generation, b"due %d" % epoch.number)
+
     def close(self, epoch: EpochRow) -> None:
-        """Nothing of an epoch counts from here on: after all who are at it."""
+        """Nothing of an epoch counts from here on: after all who are at it.
+
+        When it is due was noted with its slot, or is what the clock said; where nobody was there
+        to close it then, or somebody asked for it before, it is due now.
+        """
+        due = epoch.closes_at if epoch.due is None else epoch.due
+        if due is None or not 0 <= self._now() - due <= _GRACE:
+            due = self._now()
 
         def close(transaction: Transaction) -> None:
             transaction.hold_epoch(epoch.number)
             _, generation = self.current(transaction)
             self._move(transaction, epoch.number, WAITING, CLOSED)
+            transaction.run("UPDATE epochs SET due = ? WHERE number = ?", (due, epoch.number))
             self.shelf.publish(transaction, generation, b"close %d" % epoch.number)
 
         self.write(close)
+        self._closed.add(epoch.number)
+
+    def moment(self, epoch: EpochRow) -> float:
+        """When the release of a closed epoch becomes public, as far as that is known now.
+
+        Its sum is made by the process that has closed it. The others wait a little longer, in case
+        that one has died, and then make it themselves.
+        """
+        first, now = self._first_moment(epoch), self._now()
+        if now > first + _GRACE:
+            self._closed.add(epoch.number)
+        if epoch.number not in self._closed:
+            return first + _GRACE
+        moment, _ = moment_of(first, self._ready(epoch.number))
+        return now if moment > now + _LONGEST else moment  # the clock was set back
+
+    def _ready(self, number: int) -> float:
+        """When a sum was ready to be published: one that is not may be soon."""
+        return self._sums[number][1] if number in self._sums else self._now()
+
+    def _first_moment(self, epoch: EpochRow) -> float:
+        assert epoch.due is not None
+        assert epoch.last is not None
+        return first_moment(epoch.due, epoch.last - epoch.first)
+
+    def settle_closed(self) -> None:
+        """Add up what this process has closed, in a thread of its own: nothing waits for it."""
+        with self.lock:
+            numbers = sorted(self._closed - self._sums.keys())
+        for number in numbers:
+            self.settle(number)
+
+    def settle(self, number: int) -> None:
+        """Add up a closed epoch: from here on nothing but the gate is left.
+
+        Whoever looks at the policy meanwhile is not held up: how long that takes is not to be seen.
+        """
+        with self.lock:
+            epoch = self._closed_epoch(number)
+            if epoch is None or number in self._sums:
+                return
+            plan, problem = self.plan(number), self.problem_of(self.ground, number)
+            segments = tuple(self.segment(number, each.number) for each in epoch.stretches)
+        assert epoch.last is not None
+        starts = [each.first for each in epoch.stretches]
+        parts = epoch_parts(self.shelf, epoch.first, epoch.last)
+        total = settled_sum(plan, segments, starts, problem, parts)
+        with self.lock:
+            if self._closed_epoch(number) is not None:  # else it was released meanwhile
+                self._sums[number] = total, self._now()
+
+    def _closed_epoch(self, number: int) -> EpochRow | None:
+        """An epoch that waits for its release; None where that is done, by whoever it was."""
+        found = (each for each in self.ground.epochs if each.number == number)
+        return next((each for each in found if each.state == CLOSED), None)
+
+    def drop_sums(self) -> None:
+        """Forget what belongs to epochs that were released, by whoever it was."""
+        closed = {epoch.number for epoch in self.ground.epochs if epoch.state == CLOSED}
+        self._closed &= closed
+        self._sums = {number: kept for number, kept in self._sums.items() if number in closed}
+        self._draws.forget_others(closed)
 
     def release(self, number: int) -> None:
-        """Pass an epoch through the gate: noise, ledger, forgetting and state in one transaction.
+        """Pass an epoch through the gate: release, ledger, forgetting, state in one transaction.
 
-        The sum is made before, since nothing of a closed epoch changes any more. Noise is drawn
-        only by who holds the row and finds it closed, hence never twice for data that is out.
+        The sum was made before, since nothing of a closed epoch changes any more, and its noise is
+        drawn once (:mod:`capri.joint.draws`).
         """
-        epoch = next((each for each in self.ground.epochs if each.number == number), None)
-        if epoch is None or epoch.state != CLOSED:
+        epoch = self._closed_epoch(number)
+        if epoch is None:
             return
         assert epoch.last is not None
         self.shelf.note()  # an older copy, or an anchor that is away, ends it here
+        self.settle(number)
         first, last = epoch.first, epoch.last
-        plan = self.plan(number)
-        segments = tuple(self.segment(number, each.number) for each in epoch.stretches)
-        starts = [each.first for each in epoch.stretches]
-        parts = (
-            self.shelf.database.read(
-                lambda transaction, start=start: self.shelf.epoch_data(  # type: ignore[misc]
-                    transaction, start, min(start + _CHUNK, last)
-                )
-            )
-            for start in range(first, last, _CHUNK)
-        )
-        problem = self.problem_of(self.ground, number)
-        settled = settled_sum(plan, segments, starts, problem, parts)
-        before = self._streams.state()
+        _, missed = moment_of(self._first_moment(epoch), self._ready(number))
+        blob = self._draws.of(number, lambda: self._drawn(number), self.current)
 
         def release(transaction: Transaction) -> None:
-            if before is not None:
-                self._streams.restore(before)
             transaction.hold_epoch(number)
             found = transaction.row("SELECT state FROM epochs WHERE number = ?", (number,))
             if found != (CLOSED,):
                 return  # by another process
-            gate = self._gate.afresh(self._ledger(transaction))
-            blob = settled.released(gate)
             _, generation = self.shelf.lock_counter(transaction)
             self._move(transaction, number, CLOSED, RELEASED)
             transaction.run(
-                "UPDATE epochs SET released = ?, release = ? WHERE number = ?",
-                (generation + 1, blob, number),
+                "UPDATE epochs SET released = ?, release = ?, missed = ? WHERE number = ?",
+                (generation + 1, blob, missed, number),
             )
-            self.shelf.forget(transaction, first, last, self._now())
-            self._write_streams(transaction)
+            self.shelf.forget(transaction, number, first, last, self._now())
             self.shelf.publish(transaction, generation, b"release %d " % number + (blob or b""))
 
-        try:
-            self.write(release)
-        except BaseException:
-            if before is not None:
-                self._streams.restore(before)
-            raise
+        self.write(release)
+        self.drop_sums()
         self.unclean = True  # also if the anchor is away now
         self.shelf.note()  # at once: from here on an older copy would release these data again
+
+    def _drawn(self, number: int) -> bytes | None:
+        """The sum of an epoch with its noise, accounted for; not if another process was faster."""
+
+        def account(transaction: Transaction) -> Ledger | None:
+            if read_counter(transaction)[1] != self.ground.generation:
+                raise OvertakenError
+            return self._ledger(transaction)
+
+        ledger = self.shelf.database.read(account)
+        return self._sums[number][0].released(self._gate.afresh(ledger))
 
     def clean_log(self) -> None:
         """On opening: a process that died after a release may have left its log as it was."""
@@ -292,8 +368,8 @@ class Keeper(PublicRecord):
                 at_once = not given_up and first < newest.first + newest.length
                 start = issued if at_once else max(first, self.effect(newest, issued))
                 self._set_end(transaction, newest, start, at_once=at_once)
-            row = (number, start, draft.plan.length, OPEN, *[None] * 5, draft.plan_blob)
-            transaction.insert("epochs", [(*row, None, None)])
+            row = (number, start, draft.plan.length, OPEN, *[None] * 6, draft.plan_blob)
+            transaction.insert("epochs", [(*row, *[None] * 3)])
             self._insert_segment(transaction, number, draft, start, generation + 1)
             if coming is not None:
                 transaction.run(

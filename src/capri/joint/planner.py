@@ -1,4 +1,6 @@
-"""A thread beside the path of requests: releases, learns and plans when something is due.
+"""A thread beside the path of requests: takes a step when something is due.
+
+One releases, learns and plans; another adds up epochs, since how long that takes is private.
 
 A step that fails is told to the logger ``capri.store`` and tried again. If it goes on failing, who
 asks for decisions or brings rewards is told, too: nothing would be released or learnt any more.
@@ -13,6 +15,8 @@ from capri.errors import CapriError, StorageError
 
 # Seconds after which it looks by itself: for epochs on a clock, and for what others left half-way.
 _PERIOD = 0.5
+# Seconds to rest at least, also where a release is due at once.
+_SHORTEST = 0.01
 # Seconds to rest after a step has failed.
 _REST = 2.0
 # Failures in a row before requests are refused.
@@ -26,7 +30,8 @@ _log = logging.getLogger("capri.store")
 class Planner:
     """Calls a step whenever it is woken, and from time to time."""
 
-    def __init__(self, step: Callable[[], None]) -> None:
+    def __init__(self, step: Callable[[], float | None] | Callable[[], None]) -> None:
+        """``step`` returns after how many seconds it wants to be called again at the latest."""
         self._step = step
         self._due, self._ended = Event(), Event()
         self._thread: Thread | None = None
@@ -47,6 +52,15 @@ class Planner:
             self._thread = Thread(target=self._run, name="capri-planner", daemon=True)
             self._thread.start()
 
+    @property
+    def started(self) -> bool:
+        """Whether there is a thread, to which a step can be left."""
+        return self._thread is not None
+
+    def runs_in(self, thread: Thread) -> bool:
+        """Whether a thread is the planner's."""
+        return thread is self._thread
+
     def wake(self) -> None:
         """Something is due."""
         self._due.set()
@@ -59,13 +73,15 @@ class Planner:
             self._thread.join(_PARTING)
 
     def _run(self) -> None:
+        rest: float = _PERIOD
         while not self._ended.is_set():
-            self._due.wait(_PERIOD)
+            self._due.wait(rest)
             self._due.clear()
             if self._ended.is_set():
                 return
             try:
-                self._step()
+                soon = self._step()
+                rest = _PERIOD if soon is None else min(_PERIOD, max(soon, _SHORTEST))
             except BaseException as problem:  # also what would end a thread: others need this one
                 if self._ended.is_set():
                     return

@@ -10,6 +10,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
+from capri.cells import number_or_missing
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.available import Sets
 from capri.epoch.course import Course
@@ -257,9 +258,10 @@ class Capri(Flights):
     ) -> Decision:
         """Decide for one context: a row of numbers or, with a schema, a record by name.
 
-        Any numbers are served: a context that is none (NaN, infinite, beyond 1e100) is played by
+        Any cells are served: a context that is no row of numbers up to 1e100 is played by
         the default law, every action alike, and counts for nothing, as its ``status`` says. The
-        same ``key`` gets the same decision while it is kept, whatever the context is then.
+        same ``key`` gets the same decision while it is kept, whatever the context is then and
+        whoever sends it: make keys that nobody can guess, as ``secrets.token_urlsafe()`` does.
 
         ``available``: the actions that this visit may get, by name or number, or one truth value
         for each; None for all. It belongs to the user and is never refused for what is in it: a set
@@ -416,12 +418,9 @@ class Capri(Flights):
         keys = None
         if key is not None or self._keyed:
             keys = self._checked_keys(None if key is None else [key], 1)
-        if (
-            isinstance(decision, Decision)
-            and decision.ids is self._ids
-            and isinstance(reward, float)
-        ):  # the usual call
-            statuses = self._reward(np.array([decision.number]), np.array([reward]), keys)
+        if isinstance(decision, Decision) and decision.ids is self._ids:  # the usual call
+            value = reward if type(reward) is float else number_or_missing(reward)
+            statuses = self._reward(np.array([decision.number]), np.array([value]), keys)
         else:
             statuses = self._reward(*self._numbered([decision], [reward]), keys)
         return RewardStatus(statuses[0])

@@ -30,11 +30,15 @@ def end_by_clock(began: float | None, lasts: timedelta | None) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Decisions taken so far, releases, and the epochs under way, oldest first."""
+    """Decisions taken so far, releases, and the epochs under way, oldest first.
+
+    ``missed``: releases of a store that were not ready at the moment that was fixed for them.
+    """
 
     decided: int
     released: int
     under_way: tuple[UnderWay, ...]
+    missed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

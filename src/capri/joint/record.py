@@ -5,7 +5,6 @@ Nothing here changes the store; the steps that do are in :mod:`capri.joint.keepe
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from threading import RLock
 from typing import Any
 
@@ -15,7 +14,7 @@ from capri.epoch.decide import Chooser
 from capri.epoch.hooks import Hooks
 from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
-from capri.epoch.problem import Problem
+from capri.epoch.problem import Problem, with_actions
 from capri.epoch.storage import (
     actions_from_state,
     actions_state,
@@ -51,7 +50,7 @@ def actions_blob(problem: Problem) -> bytes:
 def problem_with(problem: Problem, blob: bytes) -> Problem:
     """The problem with another version of its actions: the inverse of :func:`actions_blob`."""
     values, arrays = unpacked(blob)
-    return replace(problem, actions=actions_from_state(values, arrays["rows"]))
+    return with_actions(problem, actions_from_state(values, arrays["rows"]))
 
 
 class OvertakenError(Exception):
@@ -333,6 +332,13 @@ class PublicRecord:
         """The public slot at which a change takes effect: the next multiple that nobody holds."""
         unit = 1 if self._streams.simulated else max(1, epoch.length // _SHARE)
         return epoch.first + -(-(issued - epoch.first) // unit) * unit
+
+    def missed(self) -> int:
+        """Releases that were not ready at the moment that was fixed for them."""
+        found = self.shelf.database.read(
+            lambda transaction: transaction.row("SELECT count(*) FROM epochs WHERE missed > 0")
+        )
+        return 0 if found is None else int(found[0])
 
     def has_data(self) -> bool:
         """Whether an epoch that is not released yet has decisions."""

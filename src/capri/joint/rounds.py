@@ -1,9 +1,11 @@
 """When each step of a stored policy is due: before a decision, in the background, or on demand."""
 
+from collections.abc import Iterator
+
 from capri.errors import HorizonError
 from capri.joint.keeper import Keeper
 from capri.store.transaction import Transaction
-from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow
+from capri.store.view import CLOSED, OPEN, RELEASED, WAITING, EpochRow
 
 # The next epoch is planned when this share of the one under way is still to come.
 _AHEAD = 8
@@ -33,34 +35,73 @@ class Rounds(Keeper):
             elif self.played != len(self._course.records):
                 self.turn()
 
-    def step(self, *, ahead: bool = True) -> None:
-        """All that is due now, for a run whose planning is off the path of requests."""
+    def step(self) -> float | None:
+        """All that is due now, for a run whose planning is off the path of requests.
+
+        All of it is public; what looks at users' data is done elsewhere (:meth:`settle_closed`).
+        Returns the seconds until more is due by the clock, None where nothing is.
+        """
         with self.lock:
             self.refresh()
+            self.drop_sums()
             self.drop_keys()
             if self.unclean:
                 self.clean()
-            self._finish()
             for waiting in self.ground.waiting:
                 if not self._is_due(waiting, before=False):
                     break
-                self.take_in(waiting.number)
-            newest = self.ground.newest
-            if newest is None:
-                self.open_next(self.issued)
+                self.close(waiting)
+            self._release_due()
+            self._plan_due(ahead=True)
+            return min((each - self._now() for each in self._deadlines()), default=None)
+
+    def _deadlines(self) -> Iterator[float]:
+        """Public times at which something is due: none follows from how long a step took."""
+        lasts = self.problem.rewards.epoch_time
+        for epoch in self.ground.epochs:
+            if epoch.state == CLOSED:
+                yield self.moment(epoch)
+            elif epoch.closes_at is not None and epoch.state == WAITING:
+                yield epoch.closes_at
+            elif lasts is not None and epoch.began is not None and epoch.state == OPEN:
+                yield epoch.began + lasts.total_seconds()
+
+    def plan_now(self) -> None:
+        """Plan the next epoch: nothing can be decided before."""
+        with self.lock:
+            self.refresh()
+            self._plan_due(ahead=False)
+
+    def _release_due(self) -> None:
+        """Releases whose moment has come, and lessons of those that nobody learnt from."""
+        for epoch in self.ground.epochs:
+            if epoch.state == CLOSED and not self._is_public(epoch):
                 return
-            given_up = self.issued > newest.first and self._course.learner.obsolete(newest.number)
-            if self.played != len(self._course.records) and not given_up:
-                self.turn()
-                newest = self.ground.newest or newest
-            margin = self.margin(newest) if ahead else 0
-            if self.is_over(newest, newest.first):  # else by the clock
-                self.open_next(self.issued)
-            elif given_up:  # at a public slot: when a release was ready is nobody's business
-                self.open_next(self.effect(newest, self.issued), given_up=True)
-            elif self.issued >= newest.first + newest.length - margin:
-                end = newest.first + newest.length
-                self.open_next(max(end, self.effect(newest, self.issued)))
+            if epoch.state in (CLOSED, RELEASED):
+                self.take_in(epoch.number)
+
+    def _is_public(self, epoch: EpochRow) -> bool:
+        """Whether the moment of a closed epoch has come, and its sum is ready."""
+        return self._now() >= self.moment(epoch) and epoch.number in self._sums
+
+    def _plan_due(self, *, ahead: bool) -> None:
+        """A new segment after a release, and the next epoch when it is time."""
+        newest = self.ground.newest
+        if newest is None:
+            self.open_next(self.issued)
+            return
+        given_up = self.issued > newest.first and self._course.learner.obsolete(newest.number)
+        if self.played != len(self._course.records) and not given_up:
+            self.turn()
+            newest = self.ground.newest or newest
+        margin = self.margin(newest) if ahead else 0
+        if self.is_over(newest, newest.first):  # else by the clock
+            self.open_next(self.issued)
+        elif given_up:  # at a public slot: when a release was ready is nobody's business
+            self.open_next(self.effect(newest, self.issued), given_up=True)
+        elif self.issued >= newest.first + newest.length - margin:
+            end = newest.first + newest.length
+            self.open_next(max(end, self.effect(newest, self.issued)))
 
     def margin(self, epoch: EpochRow) -> int:
         """Slots before the end of an epoch at which the next one is planned."""

@@ -180,7 +180,8 @@ class Saved(Configured):
         plan = plan_from_state(values["plan"], arrays, self._problem.kernel)
         problem = self._problem
         if "played_actions" in arrays:  # they were replaced since
-            problem = replace(problem, actions=FixedActions(arrays["played_actions"]))
+            actions = FixedActions(arrays["played_actions"])
+            problem = replace(problem, actions=actions, limits=None, bounds=None)
         epoch = OpenEpoch(plan, values["first_decision"], problem, self._gate)
         epoch.restore_public(values, arrays)
         if data := below("open", arrays):

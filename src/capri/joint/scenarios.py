@@ -12,11 +12,15 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.decide import Decision
-from capri.joint.attacker import Piece, Play, Reader, Visit
+from capri.joint.attacker import Piece, Play, Reader, ShadowReader, Visit
 from capri.joint.policy import Capri
 from capri.joint.stage import Run, Stage
 from capri.privacy.attack import Sighting, in_child
 from capri.spaces import ContextPool
+
+# What is said of bystanders in shadow mode, and of a target whose weight is the largest there is.
+_CERTAIN = {"chosen": 0, "chosen_propensity": 1.0}
+RARE = {"chosen": 0, "chosen_propensity": 1e-9}
 
 
 class Scenario:
@@ -69,7 +73,7 @@ class Scenario:
                 run.policy.update(decision.id, visit.reward)
         reports = run.seen[before:]
         times = sqrt(len(reports))
-        piece = self.piece(reader, np.zeros(reader.plan.dimension), decision)
+        piece = self.piece(reader, reader.nothing, decision)
         seen = sum(reports, piece.seen) / (reader.plan.noise_scale * max(times, 1.0))
         return Piece(seen, piece.low * times, piece.high * times)
 
@@ -145,6 +149,63 @@ class Restart(Scenario):
         other, _ = sibling.epoch([])
         run.noticed += sibling.noticed
         return Play([self.piece(reader, each, decision) for each in (seen, other)])
+
+
+class Sets(Scenario):
+    """A target who may get one action alone, another one in either world."""
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """One epoch; what others would be played is theirs, whatever the target may get."""
+        reader = run.reader
+        seen, _ = run.epoch([visit])
+        run.noticed.append(run.policy.probabilities(self.stage.bystander.context[None]).tolist())
+        worlds = self.low, self.high
+        return Play([Piece(seen, *(reader.share(e, e.given["available"][0]) for e in worlds))])
+
+
+class Shadow(Scenario):
+    """Another system decides, and says how probable the target's action was."""
+
+    def once(self, sign: float) -> tuple[Play, list[object]]:
+        """One run in which nothing teaches: what is released is what the policy would be worth."""
+        policy, visit = self.stage.begin(), self.high if sign > 0 else self.low
+        policy.set_mode("shadow")
+        bystander = Visit(self.low.context, self.stage.bystander.reward, _CERTAIN)
+        law = self.stage.law(self.low.context[None])[0]
+        reader = ShadowReader(policy.plan(), self.stage.problem, law)
+        run = Run(policy, reader, bystander)
+        seen, _ = run.epoch([visit])
+        piece = Piece(seen, reader.share(self.low, 0), reader.share(self.high, 0))
+        return Play([piece]), run.noticed
+
+
+class Stored(Scenario):
+    """A run on a store: the target comes again with its key, the process ends and another goes on,
+    and rewards come again there, also when the epoch is out."""
+
+    whole = False
+
+    def once(self, sign: float) -> tuple[Play, list[object]]:
+        """One store in a folder of its own."""
+        with TemporaryDirectory() as folder:
+            url = f"sqlite:///{folder}/store.db"
+            run = Run(self.stage.stored(url), None, self.stage.bystander)
+            try:
+                return self._on(run, url, self.high if sign > 0 else self.low), run.noticed
+            finally:
+                run.policy.close()
+
+    def _on(self, run: Run, url: str, visit: Visit) -> Play:
+        own = [run.act(visit, key="target") for _ in range(2)]
+        for decision in own:
+            if decision is not None:
+                run.policy.update(decision.id, visit.reward)
+        run.policy.close()
+        run.goes_on(self.stage.stored(url))
+        own += [run.act(visit, key="target")]
+        reader = run.reader
+        seen, _ = run.epoch([visit] * len(own), decisions=own, last=False)
+        return Play([self.piece(reader, seen, own[0])], self._action(own[0]))
 
 
 class Difference(Scenario):

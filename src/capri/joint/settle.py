@@ -1,9 +1,9 @@
-"""The sum of a closed epoch from its rows: rewards combined, encoded by segment, added up.
+"""The sum of a closed epoch from its rows: decisions and rewards, encoded by segment, added up.
 
 Sums are integers, so neither the order of the rows nor who wrote them changes the result.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +21,11 @@ from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import Actions, FixedActions
 from capri.store.blobs import packed
-from capri.store.records import DEFAULT, SHADOW, VOID, Played, read_rewards
+from capri.store.records import DEFAULT, SHADOW, VOID, Played, reward_values
+from capri.store.shelf import Shelf
 
+# Slots whose data are read at once: bounds the memory.
+_CHUNK = 1 << 15
 EpochData = tuple[IntArray, list[bytes], IntArray, list[bytes]]
 
 
@@ -59,6 +62,16 @@ class SettledSum:
         return gate.release(mechanism, self.total, epoch=self.plan.epoch, participants=participants)
 
 
+def epoch_parts(shelf: Shelf, first: int, last: int) -> Iterator[EpochData]:
+    """The data of some slots, part by part."""
+    for start in range(first, last, _CHUNK):
+        yield shelf.database.read(
+            lambda transaction, start=start: shelf.epoch_data(  # type: ignore[misc]
+                transaction, start, min(start + _CHUNK, last)
+            )
+        )
+
+
 def settled_sum(
     plan: EpochPlan,
     segments: Sequence[Segment],
@@ -84,7 +97,9 @@ def settled_sum(
         apart = (played.status == SHADOW) | (played.status >= VOID)
         teaching = ~apart & (played.status != DEFAULT)
         counts += np.bincount(which[teaching], minlength=len(segments))
-        values = settled(_combined(numbers, rewarded, rewards, problem), problem.rewards)
+        combined = np.full(len(numbers), np.nan)
+        combined[np.searchsorted(numbers, rewarded)] = reward_values(rewards)
+        values = settled(combined, problem.rewards)
         shadow.visits += int(np.count_nonzero(apart))
         chosen = played.status == SHADOW
         shadow.add(played.propensity[chosen], values[chosen])
@@ -111,23 +126,3 @@ def _pairs(problem: Problem, numbers: FloatArray, action: IntArray) -> FloatArra
     if not isinstance(problem.actions, FixedActions) or len(action) == 0:
         return numbers
     return problem.actions.chosen(numbers[:, : problem.contexts.dimension], action)
-
-
-def _combined(
-    numbers: IntArray, rewarded: IntArray, rewards: list[bytes], problem: Problem
-) -> FloatArray:
-    """What the rewards of each decision make together, NaN where there is none."""
-    combined = np.full(len(numbers), np.nan)
-    if len(rewarded) == 0:
-        return combined
-    values, orders = read_rewards(rewards)
-    sequence = np.lexsort((orders, rewarded))
-    place = np.searchsorted(numbers, rewarded)
-    rule = problem.rewards.rule
-    if not rule.keyed:
-        combined[place] = values
-        return combined
-    for row in sequence:
-        at = place[row]
-        combined[at] = rule.combined(float(combined[at]), float(values[row]))
-    return combined

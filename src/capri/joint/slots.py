@@ -86,7 +86,11 @@ class SlotBook:
         )
 
     def count(self, transaction: Transaction, view: View, slots: Slots, count: int) -> None:
-        """Move the counter behind slots that were filled or leased; let clocks run."""
+        """Move the counter behind slots that were filled or leased; let clocks run.
+
+        An epoch whose wait ends with these slots is due now: all that becomes public of it counts
+        from here.
+        """
         if count == 0:
             return
         end = slots.numbers[0] + count
@@ -95,8 +99,13 @@ class SlotBook:
             state = self._streams.state()
             assert state is not None
             self._shelf.write_streams(transaction, packed(state))
+        generation = view.generation
+        if not self._streams.simulated:
+            for epoch in view.waiting:
+                if epoch.due is None and epoch.closes is not None and epoch.closes < end:
+                    self._keeper.note_due(transaction, epoch, generation)
+                    generation += 1
         if self._problem.rewards.timed:
-            generation = view.generation
             if slots.epoch.began is None:
                 self._keeper.begin(transaction, slots.epoch, generation)
                 generation += 1

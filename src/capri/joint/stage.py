@@ -6,6 +6,7 @@ others can tell for certain, such as the epoch they are in or what became of the
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 from typing import Any
@@ -20,6 +21,7 @@ from capri.joint.attacker import Reader, Visit, outside
 from capri.joint.live import go_live
 from capri.joint.policy import Capri
 from capri.privacy.attack import EXCESS
+from capri.privacy.gate import Gate
 from capri.privacy.promise import PrivacyModel
 
 # Epochs that are rehearsed on made-up users before private runs begin, and decisions at most.
@@ -27,16 +29,23 @@ _EPOCHS, _DECISIONS = 8, 100_000
 _SUPPORT = 256
 # Bystanders whose rewards come in one batch with the target's.
 _NEIGHBOURS = 8
+# What `act_many` calls what `act` is told.
+_MANY = {
+    "available": "available",
+    "chosen": "chosen",
+    "chosen_propensity": "chosen_propensities",
+}
 
 
 class Stage:
     """Where every run begins: a late epoch of a simulation, planned, and nobody has come yet."""
 
-    def __init__(self, policy: Capri, **changes: Any) -> None:
+    def __init__(self, policy: Capri, *, rehearsed: bool = True, **changes: Any) -> None:
         with unsaid():  # made-up users, made-up rewards
             self._simulation = policy.again(simulation_seed=0, **changes)
             self.problem = self._simulation.problem
-            self._rehearse()
+            if rehearsed:
+                self._rehearse()
         self.reader = Reader(self._simulation.plan(), self.problem)
         generator = np.random.default_rng(0)
         self.rows, _ = self.problem.contexts.support(generator, _SUPPORT)
@@ -68,6 +77,10 @@ class Stage:
     def begin(self) -> Capri:
         """A private run of its own noise."""
         return go_live(self._simulation)
+
+    def stored(self, url: str) -> Capri:
+        """A private run of the same configuration on a store: it begins with its first epoch."""
+        return self._simulation.again(simulation_seed=None, store=url)
 
     def law(self, contexts: FloatArray) -> FloatArray:
         """The public law in the epoch where runs begin."""
@@ -105,17 +118,21 @@ class Run:
     """One run. ``seen`` are the vectors that left the gate, ``noticed`` what others can tell."""
 
     def __init__(self, policy: Capri, reader: Reader | None, bystander: Visit) -> None:
-        self.policy = policy
         self.seen: list[FloatArray] = []
         self.noticed: list[object] = []
         self._reader, self._bystander = reader, bystander
         self._last = False
-        self._watch()
+        self._came = 0  # bystanders
+        self._early: list[_Crowd] = []  # of the epoch under way, come while an older one waited
+        self.goes_on(policy)
 
-    def _watch(self) -> None:
-        """Read what the gate puts out, on this object alone: released vectors are public."""
-        gate = self.policy._gate
-        release, report = gate.release, gate.report
+    def goes_on(self, policy: Capri) -> None:
+        """With this policy from here on: read what its gate puts out, on this object alone."""
+        self.policy = policy
+        self._watch(policy._gate)
+
+    def _watch(self, gate: Gate) -> Gate:
+        release, report, afresh = gate.release, gate.report, gate.afresh
 
         def watched(*arguments: Any, **named: Any) -> Any:
             public, event = release(*arguments, **named)
@@ -129,20 +146,34 @@ class Run:
             self.seen.append(public * mechanism.grid.step)
             return public
 
-        vars(gate).update(release=watched, report=watched_report)
+        def watched_afresh(*arguments: Any) -> Gate:
+            return self._watch(afresh(*arguments))
+
+        vars(gate).update(release=watched, report=watched_report, afresh=watched_afresh)
+        return gate
 
     @property
     def reader(self) -> Reader:
-        """Of the epoch under way."""
+        """Of the epoch under way, and of its newest segment."""
         plan = self.policy.plan()
         if self._reader is None or self._reader.plan is not plan:
             self._reader = Reader(plan, self.policy.problem)
+        self._reader = self._at(self._reader)
         return self._reader
 
-    def act(self, visit: Visit, user: str | None = None) -> Decision | None:
+    def _at(self, reader: Reader) -> Reader:
+        """Of the segment in which the last visits came."""
+        epoch = self.policy._open
+        if epoch is None:
+            return reader
+        if epoch.plan is reader.plan and epoch.segments[-1].number == reader.segment.number:
+            return reader
+        return Reader(epoch.plan, self.policy.problem, epoch.segments[-1])
+
+    def act(self, visit: Visit, user: str | None = None, **more: Any) -> Decision | None:
         """The target comes; None where it is sent away, which should never happen."""
         try:
-            return self.policy.act(visit.context, user=user)
+            return self.policy.act(visit.context, user=user, **visit.given, **more)
         except CapriError:
             return None
 
@@ -159,38 +190,69 @@ class Run:
 
         Returns the release without the bystanders' shares, and the targets' decisions. ``late``:
         decisions of an earlier epoch whose rewards are sent once more. ``decisions``: of targets
-        who came already. ``last``: nothing of this run is read after its release.
+        who came already. ``last``: nothing of this run is read after its release. Where epochs
+        wait for rewards, these come while the next epoch is under way.
         """
         policy, reader, before = self.policy, self.reader, len(self.seen)
         own = list(decisions) if decisions is not None else [self.act(v, user) for v in targets]
         policy.plan()  # opened, so that all of it is there to be filled
+        crowds, self._early = self._early, []
         count = policy.remaining
-        crowd = np.repeat(self._bystander.context[None], count, axis=0)
-        users = None if user is None else [f"{reader.plan.epoch}-{n}" for n in range(count)]
-        others = policy.act_many(crowd, users=users)
-        self.noticed += [count, others.epoch, len(policy.epochs)]
+        crowds.append(self._crowd(count, user))
+        others = crowds[-1].decisions
+        self.noticed += [count, others.epoch, *self._passed()]
         self._last = last
         try:
-            self._rewards(targets, own, late, others)
-            self.noticed += [policy.remaining, policy.pending, len(policy.epochs)]
-            self._close()
+            self._pass_by(max(0, self._wait - 1), user)
+            self._rewards(targets, own, late, [crowd.decisions for crowd in crowds])
+            self.noticed += self._passed()
+            self._close(user)
         except _Over:
             self.noticed.append("released before it was closed")
         # The rest of an event is random where its plan follows a release of this run.
         self.noticed += [(event.epoch, event.participants) for event in policy.ledger.events]
         released = self.seen[before:]
-        vector = sum(released) / reader.plan.deviations / sqrt(max(len(released), 1))
-        return np.asarray(vector - self.crowd(reader, others)), own
+        # There should be one; of several the attacker takes the mean, in units of its noise.
+        times = sqrt(max(len(released), 1))
+        vector = sum(released, reader.nothing) / (reader.deviations * times)
+        others_add = sum((crowd.shares(self._bystander) for crowd in crowds), reader.nothing)
+        return np.asarray(vector - times * others_add), own
 
-    def crowd(self, reader: Reader, others: Decisions) -> FloatArray:
-        """What the bystanders add, whose actions the attacker knows."""
-        times = np.bincount(others.action_index)
-        shares = [n * reader.share(self._bystander, a) for a, n in enumerate(times) if n]
-        return np.asarray(sum(shares, np.zeros(reader.plan.dimension)))
+    @property
+    def _wait(self) -> int:
+        wait = self.policy.problem.rewards.wait
+        return wait if isinstance(wait, int) else 0
 
-    def _close(self) -> None:
+    def _passed(self) -> list[object]:
+        """How far others see the policy come; a store plans ahead in its own time."""
+        if self.policy._backing is not None:
+            return [self.policy.progress.decided]
+        return [self.policy.remaining, self.policy.pending, len(self.policy.epochs)]
+
+    def _crowd(self, count: int, user: str | None) -> "_Crowd":
+        """Bystanders come, all at once."""
+        reader, first = self.reader, self._came
+        self._came += count
+        contexts = np.repeat(self._bystander.context[None], count, axis=0)
+        users = None if user is None else [f"{first + n}" for n in range(count)]
+        given = {_MANY[name]: [each] * count for name, each in self._bystander.given.items()}
+        decisions = self.policy.act_many(contexts, users=users, **given)
+        return _Crowd(self._at(reader), decisions)
+
+    def _pass_by(self, count: int, user: str | None) -> None:
+        """Bystanders of the next epoch, while the one before waits for its rewards."""
+        while part := min(count, self.policy.remaining):  # none at the horizon
+            self._early.append(self._crowd(part, user))
+            count -= part
+
+    def _close(self, user: str | None) -> None:
+        """By the visits that end its wait, or by a call."""
+        before = len(self.seen)
         try:
-            self.policy.close_epoch()
+            if self._wait:
+                self._pass_by(2, user)
+            if len(self.seen) == before:
+                self.policy.close_epoch()
         except _Over:
             self.noticed.append("closed")
 
@@ -199,7 +261,7 @@ class Run:
         targets: Sequence[Visit],
         own: Sequence[Decision | None],
         late: Sequence[tuple[Decision | None, float | None]],
-        others: Decisions,
+        crowds: Sequence[Decisions],
     ) -> None:
         """In one batch with some bystanders', by themselves, and again. Others note their own."""
         policy, reward = self.policy, self._bystander.reward
@@ -210,7 +272,7 @@ class Run:
             for decision, value in due
             if decision is not None and value is not None
         ]
-        near = others[:_NEIGHBOURS]
+        near = crowds[-1][:_NEIGHBOURS]
         batch = [*sent, *((str(name), reward) for name in near.id), *sent]
         statuses = self._sent(
             lambda: policy.update_many([name for name, _ in batch], [value for _, value in batch])
@@ -221,10 +283,9 @@ class Run:
         for name, value in sent:
             self._sent(partial(policy.update_many, [name], [value]))
             self._sent(partial(self._update, name, value))
-        rest = others[len(near) :]
-        self.noticed.append(
-            set(self._sent(lambda: policy.update_many(rest, np.full(len(rest), reward))))
-        )
+        for rest in (*crowds[:-1], crowds[-1][len(near) :]):
+            told = self._sent(partial(policy.update_many, rest, np.full(len(rest), reward)))
+            self.noticed.append(set(told))
         self.noticed.append(self._sent(partial(self._update, near[0].id, reward)))
 
     def _update(self, name: str, reward: float) -> list[int]:
@@ -237,3 +298,17 @@ class Run:
             return [int(status) for status in send()]
         except CapriError as refusal:
             return type(refusal).__name__
+
+
+@dataclass(frozen=True, eq=False)
+class _Crowd:
+    """Bystanders of one segment, whose actions the attacker knows."""
+
+    reader: Reader
+    decisions: Decisions
+
+    def shares(self, bystander: Visit) -> FloatArray:
+        """What they add."""
+        times = np.bincount(self.decisions.action_index)
+        shares = [n * self.reader.share(bystander, a) for a, n in enumerate(times) if n]
+        return np.asarray(sum(shares, self.reader.nothing))

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
+from threading import Thread, current_thread
 from typing import Any, Self
 
 import numpy as np
@@ -257,6 +258,11 @@ class Stored(Saved):
     # -- what lives in the store ------------------------------------------------------------------
 
     @property
+    def stored(self) -> bool:
+        """Whether every answer is kept in a store before it is given."""
+        return self._backing is not None
+
+    @property
     def epochs(self) -> Epochs:
         """One record per closed epoch, shown as a table."""
         if self._backing is not None and not self._backing.closed:
@@ -299,7 +305,7 @@ class Stored(Saved):
             return None
         seen, anchored = self._backing.seen, self._backing.anchored
         standing = {"line": seen.line, "generation": seen.generation, "digest": seen.digest}
-        return standing | {"anchored": anchored}
+        return standing | {"anchored": anchored, "missed": self._backing.progress().missed}
 
 
 def _seen(certificate: Certificate) -> Seen:
@@ -322,6 +328,14 @@ def _seconds(clock: Callable[[], datetime] | None) -> Callable[[], float]:
 
 
 def _shut(backing: Backing, process: int) -> None:
-    """Not in a forked child: the connections are its parent's."""
-    if os.getpid() == process:
+    """Not in a forked child: the connections are its parent's.
+
+    The last one to hold a policy may be its own planner, which can wait neither for itself nor for
+    a transaction that it is in: then another thread closes.
+    """
+    if os.getpid() != process:
+        return
+    if backing.planned_by(current_thread()):
+        Thread(target=backing.close, name="capri-closing", daemon=True).start()
+    else:
         backing.close()

@@ -148,10 +148,8 @@ class PracticalLearner(ChangingLearner):
         chosen = generator.choice(len(contexts), size=count, replace=False)
         pairs = actions.pairs(contexts[chosen])
         if isinstance(self._prior, EvidencePrior):
-            root = np.linalg.cholesky(self._prior.covariance(self._prior.expected))
-            return widths.Rehearsal.of_prior(
-                self._basis, pairs, np.asarray(root, dtype=np.float64), generator
-            )
+            prior = self._prior.covariance(self._prior.expected)
+            return widths.Rehearsal.of_prior(self._basis, pairs, prior, generator)
         assert isinstance(self._basis, Basis)
         return widths.Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
 

@@ -309,11 +309,13 @@ class LocalCapri(PromisedAggregator):
 
         Which tokens are in a sum is not known here, so it is all there is of its bundle: reports
         that were received one by one before are refused to be mixed with it, later ones are stale.
+        What no reports add up to is refused before anything changes, and with ``shuffle`` a sum of
+        fewer reports than the batch was planned for.
         """
         with self._lock:
             now = self._now()
             self._settle(now)
-            gathering = open_for(told, self._flights)
+            gathering = open_for(told, self._flights, mixed=self._problem.shuffle is not None)
             if self._horizon is not None and self._accepted + told.accepted > self._horizon:
                 raise HorizonError(
                     f"{told.accepted} reports, and {self._horizon - self._accepted} of the horizon "

@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.cells import number_or_missing
 from capri.epoch.available import as_sets
 from capri.epoch.decide import Decision, VisitStatus
-from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
+from capri.errors import BudgetError, BundleError, ConfigurationError, DataError
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.device import Device, report_mechanism, usable_rows
+from capri.local.kept import Datum, fill_receipt, leave_receipt, report_in, reported_already
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.spaces import as_numbers, visit_rows
+from capri.spaces import visit_rows
 
 
 class LocalClient:
@@ -39,7 +41,11 @@ class LocalClient:
         The digest of the bundle as published elsewhere, to make sure that everybody got the same.
     receipt:
         Path of a file that remembers across restarts that the report was made. It is created just
-        before the report; where it exists, the device stays silent.
+        before the report, and holds it: where it exists the device makes no other, and :attr:`made`
+        is what to upload again.
+    pending:
+        :attr:`pending` of a client of the same bundle, to go on with its decision after a restart.
+        Needs a receipt, which says whether that decision was reported meanwhile.
     simulation:
         ``(seed, user)`` to reproduce a user of a simulation, without any privacy. None for a real
         device.
@@ -52,6 +58,7 @@ class LocalClient:
         *,
         digest: bytes | None = None,
         receipt: str | PathLike[str] | None = None,
+        pending: str | None = None,
         simulation: tuple[int, int] | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -61,12 +68,24 @@ class LocalClient:
         self._gate = Gate(self._randomness, Ledger(budget, tolerance=0.0))
         self._bundle = self._checked(bundle, digest)
         self._device = Device(self._bundle)
-        # The datum, with the device that decided: it belongs to that bundle and to no other.
-        self._pending: tuple[Device, FloatArray, IntArray] | None = None
         self._receipt = None if receipt is None else Path(receipt)
-        self._reported = self._receipt is not None and self._receipt.exists()
+        self._reported, self._made = False, None
+        if self._receipt is not None and self._receipt.exists():
+            self._reported, self._made = True, report_in(self._receipt)
+        self._pending = self._resumed(pending)
         self._lock = Lock()
         self._process = os.getpid()
+
+    def _resumed(self, pending: str | None) -> Datum | None:
+        """The decision that was kept, unless it was reported since."""
+        if pending is None:
+            return None
+        if self._receipt is None:
+            raise ConfigurationError(
+                "a decision that was kept needs a receipt: without one it could be reported twice"
+            )
+        datum = Datum.from_text(pending, self._device)
+        return None if self._reported else datum
 
     def _checked(self, data: bytes, digest: bytes | None) -> Bundle:
         """Read a bundle, and make sure that a report under it can be made and afforded."""
@@ -102,6 +121,25 @@ class LocalClient:
         return self._reported
 
     @property
+    def made(self) -> bytes | None:
+        """The one report, to be uploaded again where that failed; None before it was made.
+
+        After a restart as the receipt holds it: None where that was cut short, and no second report
+        takes its place.
+        """
+        return self._made
+
+    @property
+    def pending(self) -> str | None:
+        """The decision that waits for its reward, to be kept on the device until a restart.
+
+        A short text; None where there is none. It holds the context and the action: it must not
+        leave the device. Keep the bundle beside it.
+        """
+        with self._lock:
+            return None if self._pending is None else self._pending.to_text()
+
+    @property
     def private(self) -> bool:
         """Whether reports are protected: False only for a simulated user."""
         return self._randomness.private
@@ -109,7 +147,7 @@ class LocalClient:
     def act(self, context: object, *, available: object = None) -> Decision:
         """Decide on the device, for a row of numbers or a record of the bundle's schema.
 
-        No number and no cell is refused, only another type or shape is.
+        No number and no cell is refused, only another shape is.
 
         Where the context is not a number the action is uniform, and the report will contribute
         nothing while it looks like any other. A second decision replaces one that was not
@@ -129,7 +167,7 @@ class LocalClient:
         features = bundle.actions.features_of(row, action)
         with self._lock:
             if device is self._device and not self._reported:
-                self._pending = device, counted, action
+                self._pending = Datum(device, counted, action)
         status = VisitStatus.SERVED if usable_rows(counted)[0] else VisitStatus.INVALID
         number, names = int(action[0]), bundle.actions.names
         return Decision(
@@ -145,18 +183,19 @@ class LocalClient:
     def report(self, reward: float | None) -> bytes:
         """The bytes to upload; None if no reward was seen, which nobody can tell from a report.
 
-        NaN and infinity are missing rewards too. Can be called once. Lost in transport? Upload the
-        same bytes again, never make new ones.
+        Whatever is no finite number is a missing reward too. Can be called once. Lost in transport?
+        Upload the same bytes again (:attr:`made`), never make new ones.
         """
-        number = nan if reward is None else reward  # the same steps for both
-        value = as_numbers(number, "a reward must be a number or None")
-        if value.size != 1:
-            raise DataError(f"a reward must be one number or None, got {value.size} numbers")
-        device, context, action = self._spend()
-        message = device.report(context, action, value.reshape(1), self._gate)
-        return bytes(message[0].tobytes())
+        value = np.array([number_or_missing(nan if reward is None else reward)])  # one way for both
+        datum = self._spend()
+        message = datum.device.report(datum.context, datum.action, value, self._gate)
+        report = bytes(message[0].tobytes())
+        if self._receipt is not None:
+            fill_receipt(self._receipt, report)
+        self._made = report
+        return report
 
-    def _spend(self) -> tuple[Device, FloatArray, IntArray]:
+    def _spend(self) -> Datum:
         """Take the datum, once for all threads, processes and restarts.
 
         Before anything is drawn: an interrupted report is not made a second time.
@@ -165,11 +204,11 @@ class LocalClient:
             raise BudgetError("this client was forked: its report belongs to the first process")
         with self._lock:
             if self._reported:
-                raise _reported_already(self._receipt)
+                raise reported_already(self._receipt)
             if self._pending is None:
                 raise DataError("there is nothing to report: act comes first")
             if self._receipt is not None:
-                _leave_receipt(self._receipt)
+                leave_receipt(self._receipt)
             datum, self._pending, self._reported = self._pending, None, True
         return datum
 
@@ -184,8 +223,8 @@ class LocalClient:
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         other._gate = Gate(self._randomness, Ledger(self._budget, tolerance=0.0))
-        other._pending = self._device, context, action
-        other._receipt, other._reported, other._lock = None, False, Lock()
+        other._pending = Datum(self._device, context, action)
+        other._reported, other._made, other._lock = False, None, Lock()
         return other
 
     def __getstate__(self) -> dict[str, Any]:
@@ -225,28 +264,6 @@ def _randomness(simulation: tuple[int, int] | None) -> DeviceRandomness:
             f"simulation must be None or (seed, user), whole numbers from 0, got {simulation!r}"
         )
     return SimulatedRandomness(simulation[0], np.array([simulation[1]]))
-
-
-def _leave_receipt(path: Path) -> None:
-    """Create the file on disk, or refuse: it is there already, or cannot be made to last."""
-    try:
-        for target, flags in ((path, os.O_CREAT | os.O_EXCL | os.O_WRONLY), (path.parent, 0)):
-            handle = os.open(target, flags, 0o600)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-    except FileExistsError:
-        raise _reported_already(path) from None
-    except OSError as problem:
-        raise StorageError(
-            f"cannot write the receipt {path}: {problem.strerror}. Nothing was reported"
-        ) from problem
-
-
-def _reported_already(receipt: Path | None) -> BudgetError:
-    where = "" if receipt is None else f", says its receipt {receipt}"
-    return BudgetError(f"this device has reported{where}: a second report would spend twice")
 
 
 def check_promise(bundle: Bundle, budget: Budget) -> None:

@@ -31,6 +31,11 @@ class Device:
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
 
+    @property
+    def bundle(self) -> Bundle:
+        """What it decides and reports by."""
+        return self._bundle
+
     def decide(
         self, contexts: FloatArray, uniform: FloatArray, available: BoolArray | None = None
     ) -> tuple[IntArray, FloatArray]:

@@ -6,6 +6,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.cells import as_numbers
 from capri.checks import whole
 from capri.epoch.available import as_sets
 from capri.epoch.decide import Decisions
@@ -27,7 +28,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import Promise
-from capri.spaces import as_numbers, visit_rows
+from capri.spaces import visit_rows
 
 
 @final
@@ -189,7 +190,7 @@ class Fleet:
         Without a delay those are its own.
         """
         users = decisions.number
-        values = as_numbers(rewards, "a reward must be a number or None")
+        values = as_numbers(rewards)
         if not len(users):
             return np.empty(0, dtype=np.int64)
         found = self._waiting.get(int(users[0]))
@@ -219,10 +220,13 @@ class Fleet:
 
     def _mixed(self, reports: Messages) -> IntArray:
         """Hand reports to the aggregator, or to the shuffler, who waits until all are there."""
-        if self._aggregator.problem.shuffle is None:
+        terms = self._aggregator.problem.shuffle
+        if terms is None:
             return self._aggregator.receive_many(reports)
         if self._shuffler is None:
-            self._shuffler = Shuffler(self._aggregator.bundle())
+            budget = self._aggregator.budget
+            assert budget is not None  # an aggregator has one
+            self._shuffler = Shuffler(self._aggregator.bundle(), budget, shuffle=terms, least=1)
         statuses = self._shuffler.add(reports)
         if (batch := self._shuffler.batch()) is not None:
             self._aggregator.receive_many(batch)

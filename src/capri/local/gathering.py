@@ -92,10 +92,19 @@ class Gathering:
         payload = wire.payload_of(rows, self._randomizer)
         if self.plan.sphere is not None:
             return np.asarray(payload[:, 0] < self.plan.sphere.candidates)
-        grid = self.plan.grid
-        reach = grid.norm_limit + grid.noise_units * (sqrt(payload.shape[1]) + _FAR_OUT)
         numbers = payload.astype(np.float64)
-        return np.asarray(np.einsum("ij,ij->i", numbers, numbers) <= reach**2)
+        return np.asarray(np.einsum("ij,ij->i", numbers, numbers) <= self.reach**2)
+
+    @property
+    def reach(self) -> float:
+        """How long a report can be in units of the sum, whatever a device sends.
+
+        Sphere: a direction of ``U`` units, each coordinate rounded. Gaussian: what is sensible.
+        """
+        plan, root = self.plan, sqrt(self.plan.dimension)
+        if plan.sphere is not None:
+            return DIRECTION_UNITS + root / 2
+        return plan.grid.norm_limit + plan.grid.noise_units * (root + _FAR_OUT)
 
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""

@@ -1,9 +1,12 @@
 """The shuffler: waits until a batch is whole, forgets how it came, and passes it on at once.
 
 It need not be trusted with data: a report is private by itself, up to the local epsilon. It is
-trusted to mix. A token is uniform and never depends on a datum, so reports in the order of their
-bytes are in an order that has nothing to do with when or whence they came; what is passed on is
-the batch as a set.
+trusted to mix, by people who do not trust the aggregator: what the aggregator's bundle claims of a
+batch counts for nothing here. The shuffler works out what the batch costs, and refuses a bundle
+whose batch would break its own promise.
+
+A token is uniform and never depends on a datum, so reports in the order of their bytes are in an
+order that has nothing to do with when or whence they came; what is passed on is the batch as a set.
 """
 
 from collections.abc import Sequence
@@ -11,11 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from capri.arrays import IntArray
+from capri.checks import whole
 from capri.errors import BundleError
 from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.gathering import Gathering, ReportStatus
 from capri.local.intake import are_reports, by_size, judge
+from capri.privacy.budget import Budget
+from capri.privacy.mixing import Shuffle
 
 
 class Shuffler:
@@ -24,20 +30,48 @@ class Shuffler:
     Parameters
     ----------
     bundle:
-        The bytes of :meth:`LocalCapri.bundle` of an aggregator with ``shuffle``. It says how many
-        reports make a batch.
+        The bytes of :meth:`LocalCapri.bundle` of an aggregator with ``shuffle``. Its length is how
+        many reports make a batch; nothing else of it is believed.
+    budget:
+        What this shuffler promises of every batch that it hands over, to people whose reports are
+        in it. A bundle whose batch costs more is refused.
+    least:
+        The smallest batch that it hands over, whatever the cost: how many others people are hidden
+        among. Without a default, since this is what its operator promises.
+    shuffle:
+        Its own terms: the local epsilon that no report may exceed, and the share of reports that it
+        takes for honest. :class:`~capri.Shuffle` by default.
     """
 
-    def __init__(self, bundle: bytes) -> None:
-        opened = open_bundle(bundle)
-        if opened.mixing is None:
+    def __init__(
+        self, bundle: bytes, budget: Budget, *, least: int, shuffle: Shuffle | None = None
+    ) -> None:
+        opened, terms = open_bundle(bundle), Shuffle() if shuffle is None else shuffle
+        plan = opened.plan
+        if opened.mixing is None or plan.sphere is None:
             raise BundleError(
                 "this bundle asks for no shuffler: its reports may be passed on as they come. "
                 "Build the aggregator with shuffle=capri.Shuffle()"
             )
+        terms.check(budget)
+        if plan.length < whole("least", least):
+            raise BundleError(
+                f"a batch of this bundle has {plan.length} reports, and this shuffler mixes at "
+                f"least {least}. Ask for longer epochs (first_epoch), or give another least",
+                "too-costly",
+            )
+        if not terms.keeps(budget, plan.sphere, plan.length):
+            cost = terms.central_epsilon(budget, plan.sphere, plan.length)
+            raise BundleError(
+                f"a batch of {plan.length} reports of a local epsilon of {plan.sphere.epsilon:.3g} "
+                f"costs {cost:.3g} at delta {budget.delta:g}, and this shuffler promises "
+                f"{budget.epsilon:g}, and {terms.most:g} of a single report. Ask for longer epochs "
+                "or for less a report, or give another budget",
+                "too-costly",
+            )
         self._kind = opened.randomizer
-        self._gathering = Gathering(opened.plan, opened.randomizer, opened.digest[:8])
-        self._needs = opened.plan.length
+        self._gathering = Gathering(plan, opened.randomizer, opened.digest[:8])
+        self._needs = plan.length
         self._rows: list[wire.Messages] = []
         self._held = 0
 

@@ -12,19 +12,22 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil, isqrt
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
 
 from capri.arrays import IntArray
-from capri.errors import ConfigurationError, DataError, StorageError
+from capri.checks import is_whole
+from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.local.bundle import open_bundle
 from capri.local.gathering import Gathering
 from capri.local.parts import Spilled, Stretch, add_up, kind_of, spill
 
 _FORMAT, _VERSION = "capri-sum", 1
+_COUNTS = ("accepted", "replayed", "unknown", "malformed")
 # Reports that a worker holds at a time, of files and of a part; fewer where there are few in all,
 # so that there is work for several.
 PIECE, _LEAST = 1 << 20, 1 << 16
@@ -61,6 +64,17 @@ class EpochSum:
     unknown: int
     malformed: int
 
+    def __post_init__(self) -> None:
+        counts = {name: getattr(self, name) for name in (*_COUNTS, "epoch")}
+        wrong = [name for name, value in counts.items() if not is_whole(value) or value < 0]
+        if wrong:
+            raise DataError(f"{', '.join(wrong)} of a sum must be whole numbers from 0")
+        if not (isinstance(self.digest, bytes) and len(self.digest) == 32):
+            raise DataError("the digest of a sum must be 32 bytes, those of its bundle")
+        total = self.total
+        if not isinstance(total, np.ndarray) or total.dtype != np.int64 or total.ndim != 1:
+            raise DataError("the total of a sum must be one row of 64-bit integers")
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values; whole numbers beyond ``2^53`` are texts."""
         return {
@@ -68,10 +82,7 @@ class EpochSum:
             "version": _VERSION,
             "digest": self.digest.hex(),
             "epoch": self.epoch,
-            "accepted": self.accepted,
-            "replayed": self.replayed,
-            "unknown": self.unknown,
-            "malformed": self.malformed,
+            **{name: getattr(self, name) for name in _COUNTS},
             "sum": [str(each) for each in self.total.tolist()],
         }
 
@@ -84,23 +95,27 @@ class EpochSum:
         """Read a file that :meth:`save` wrote."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
+            listed = values["sum"]
             if (values["format"], values["version"]) != (_FORMAT, _VERSION):
                 raise ValueError
-            counts = {name: int(values[name]) for name in ("accepted", "replayed", "unknown")}
+            if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+                raise ValueError
             return cls(
                 digest=bytes.fromhex(values["digest"]),
-                epoch=int(values["epoch"]),
-                total=np.array([int(each) for each in values["sum"]], dtype=np.int64),
-                malformed=int(values["malformed"]),
-                **counts,
+                epoch=values["epoch"],
+                total=np.array([int(each) for each in listed], dtype=np.int64),
+                **{name: values[name] for name in _COUNTS},
             )
         except (OSError, ValueError, TypeError, LookupError, OverflowError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else "it is no sum of reports"
             raise StorageError(f"{path} cannot be read: {reason}") from None
 
 
-def open_for(told: EpochSum, gatherings: Sequence[Gathering]) -> Gathering:
-    """The gathering that a sum is for, of those that take reports now."""
+def open_for(told: EpochSum, gatherings: Sequence[Gathering], *, mixed: bool) -> Gathering:
+    """The gathering that a sum is for, of those that take reports now.
+
+    ``mixed``: reports hide among each other, so all that were planned for must be there.
+    """
     found = [each for each in gatherings if each.digest == told.digest[:8]]
     if not found:
         raise DataError(
@@ -113,9 +128,30 @@ def open_for(told: EpochSum, gatherings: Sequence[Gathering]) -> Gathering:
             "reports to this bundle were received one by one: put all of an epoch into files, or "
             "none"
         )
-    if len(told.total) != gathering.plan.dimension or told.accepted < 0:
-        raise DataError("this is no sum of reports to this bundle")
+    _check_possible(told, gathering)
+    if mixed and told.accepted < gathering.plan.length:
+        raise HorizonError(
+            f"{told.accepted} of {gathering.plan.length} reports of this batch are in the sum: a "
+            "smaller one would hide its users less than was promised. Wait, and add all of them up"
+        )
     return gathering
+
+
+def _check_possible(told: EpochSum, gathering: Gathering) -> None:
+    """Refuse what no reports to this bundle add up to: ``|sum| <= accepted * reach``, exactly."""
+    plan = gathering.plan
+    if (told.epoch, len(told.total)) != (plan.epoch, plan.dimension):
+        raise DataError(
+            f"a sum of {len(told.total)} coordinates of epoch {told.epoch}: reports to this bundle "
+            f"have {plan.dimension}, and its epoch is {plan.epoch}. Add up its reports again"
+        )
+    squared = sum(each * each for each in told.total.tolist())
+    if squared > (told.accepted * ceil(gathering.reach)) ** 2:
+        raise DataError(
+            f"{told.accepted} reports cannot add up to this: the sum is {isqrt(squared)} units "
+            f"long, and a report at most {ceil(gathering.reach)}. The file was changed or damaged: "
+            "add up the reports again"
+        )
 
 
 def report_files(places: Sequence[Path]) -> list[Path]:

@@ -14,6 +14,9 @@ from capri.privacy.calibration import NOISE_UNITS, noise_multiplier
 LARGEST_SUM = 1 << 62
 # Squared norms of single contributions stay below 2^62 as well.
 _LARGEST_NORM = 1 << 31
+# Rows up to this squared norm are shrunk in 64 bits. An encoder's are: half a unit a coordinate
+# beyond a limit below 2^31.
+_LARGEST_SQUARE = 1.5 * 2.0**62
 
 
 @dataclass(frozen=True)
@@ -80,19 +83,23 @@ def within_norm(rounded: FloatArray, norm_limit: int) -> IntArray:
     """Whole numbers as integers, with every row's norm at most the limit.
 
     The sum of squares is right to ``(m + 1) 2^-53`` in floating point; rows that this cannot settle
-    are settled in exact integers, and shrunk if they must be. Rows near the limit are settled all
-    at once, in about no time: which rows are is secret.
+    are settled in exact integers, and shrunk if they must be, all of them at once. A row that comes
+    alone, as on a device, is always settled so: whether it is near the limit is secret, and a
+    bundle may choose the limit. Only what no encoder makes takes longer.
     """
     limit = norm_limit * norm_limit
-    certain = limit * (1 - (rounded.shape[1] + 4) * 2.0**-52)
     squared = np.einsum("ij,ij->i", rounded, rounded)
-    settled = squared <= certain
-    if not settled.all():
-        near = ~settled & (squared <= 1.5 * limit)
-        if near.any() and norm_limit < _LARGEST_NORM:
-            rounded[near] = _shrunk_rows(rounded[near].astype(np.int64), norm_limit)
-            settled |= near
-        for row in np.flatnonzero(~settled):
+    exact = squared <= (_LARGEST_SQUARE if norm_limit < _LARGEST_NORM else 0.0)
+    if len(rounded) == 1 and exact[0]:
+        units = rounded.astype(np.int64)
+        size = int(np.einsum("ij,ij->", units, units))
+        divisor = (norm_limit, isqrt(size) + 1)[size > limit]  # q L / L is q
+        return np.asarray(np.sign(units) * (np.abs(units) * norm_limit // divisor))
+    unsure = ~(squared <= limit * (1 - (rounded.shape[1] + 4) * 2.0**-52))
+    if unsure.any():
+        near = unsure & exact
+        rounded[near] = _shrunk_rows(rounded[near].astype(np.int64), norm_limit)
+        for row in np.flatnonzero(unsure & ~near):
             if np.isfinite(rounded[row]).all():
                 rounded[row] = _shrunk([int(number) for number in rounded[row]], norm_limit)
             else:  # not a number at all: it contributes nothing
@@ -101,7 +108,10 @@ def within_norm(rounded: FloatArray, norm_limit: int) -> IntArray:
 
 
 def _shrunk_rows(units: IntArray, norm_limit: int) -> IntArray:
-    """:func:`_shrunk` for rows with ``|q|^2 <= 1.5 norm_limit^2 < 2^63``: once is enough."""
+    """:func:`_shrunk` for rows with ``|q|^2 <= 1.5 2^62``: products with the limit stay in 64 bits.
+
+    Once is enough: ``q L / (isqrt(|q|^2) + 1)`` is shorter than ``L``.
+    """
     squared = np.einsum("ij,ij->i", units, units)
     root = np.sqrt(squared.astype(np.float64)).astype(np.int64)
     root -= root * root > squared  # the square root of a rounded number may be one off

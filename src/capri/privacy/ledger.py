@@ -15,8 +15,9 @@ from capri.privacy.users import Participation, UserId
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
 _TOLERANCE = 1e-9
 _MECHANISMS = ("gaussian", "sphere")
-# What a release is for. An epoch has at most one for each purpose, over disjoint visits.
-LEARNING = "learning"
+# What a release is for. An epoch has at most one for each purpose. Only these two are known to be
+# over disjoint visits: under any other name the same visits could be released again.
+LEARNING, SHADOW = PURPOSES = "learning", "shadow"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,8 @@ class ReleaseEvent:
     ``sensitivity`` and ``noise_scale`` are those of one contribution and of the noise that hides
     it, in the same unit; ``mu`` is their ratio. "sphere": a report of pure ``epsilon``.
     ``participants`` is the number of decisions, reports or rows, which is public. ``purpose``: what
-    the release is for. Every visit is in the release of one purpose; which one was public before
-    it came.
+    the release is for, "learning" or, in the joint model, "shadow". Every visit is in the release
+    of one purpose; which one was public before it came.
     """
 
     epoch: int
@@ -49,6 +50,13 @@ class ReleaseEvent:
             raise BudgetError("an event needs a finite sensitivity and noise of 0 or more")
         if self.model not in tuple(PrivacyModel):
             raise BudgetError(f"no account is known for a release in the {self.model!r} model")
+        if self.purpose not in PURPOSES:
+            raise BudgetError(
+                f"purpose must be one of {', '.join(PURPOSES)}, got {self.purpose!r}: a further "
+                "release of the same visits would spend their budget twice"
+            )
+        if self.purpose == SHADOW and self.model != PrivacyModel.JOINT:
+            raise BudgetError("a release for shadow is of the joint model")
         if sphere != (self.mechanism == "sphere"):
             raise BudgetError("an event states its epsilon if and only if it is a sphere's")
         if self.epsilon is not None and not (isfinite(self.epsilon) and self.epsilon > 0):

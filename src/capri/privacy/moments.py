@@ -20,7 +20,6 @@ the same bits.
 
 from dataclasses import dataclass, replace
 from math import isqrt, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -52,11 +51,6 @@ class MomentGrid:
     limbs: int
     noise_units: float
     tails: bool = False
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Estimators pickled by an earlier release call the noise by the name it had.
-        names = {"noise_scale": "noise_units"}
-        vars(self).update({names.get(name, name): value for name, value in state.items()})
 
     @property
     def level(self) -> int:

@@ -20,7 +20,10 @@ taken. The same holds for every seed, and rounding to the sphere mixes such laws
 C - A + 1 - D)`` against its mirror image, ``C ~ Bin(n - 1, e^-epsilon_0)``, ``A ~ Bin(C, 1/2)`` and
 ``D`` of probability ``e^epsilon_0 / (e^epsilon_0 + 1)``.
 
-Sums over counts are cut and rounded to the private side.
+Sums over counts are cut and rounded to the private side. Neither bound grows with ``n``, so that of
+``_MOST_REPORTS`` holds for all larger batches. The blanket's: given the sum ``S_(n+1)`` of all, the
+mean of ``S_n / n`` is ``S_(n+1) / (n + 1)``, and the positive part is convex (Jensen). The clones':
+one report more adds to both counts what does not depend on the datum.
 """
 
 from collections.abc import Callable
@@ -32,7 +35,7 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.checks import between, whole
 from capri.errors import ConfigurationError
-from capri.privacy.sphere import COIN, Sphere, sphere
+from capri.privacy.sphere import Sphere, sphere
 
 # Counts farther than this many deviations from their mean are bounded, not added up.
 _DEVIATIONS = 9.0
@@ -40,6 +43,8 @@ _DEVIATIONS = 9.0
 _BLOCK = 0.25
 # What binomial tails of SciPy are wrong by, and more.
 _ROUNDING = 1e-6
+# Up to here logarithms of binomial chances are right to a part of ``_ROUNDING``.
+_MOST_REPORTS = 10**8
 # A bisection ends within this share of its result.
 _CLOSE = 1e-4
 
@@ -97,6 +102,7 @@ def _within(local: float, central: float, reports: int, delta: float, dimension:
     return blanket_delta(sphere(local, dimension), reports, central) <= delta
 
 
+@lru_cache(maxsize=1024)  # plans, shuffler and certificate ask for the same batch
 def blanket_delta(mechanism: Sphere, reports: int, epsilon: float) -> float:
     """``E[(sum L)_+] / (gamma n)``, rounded up; 0 from the local epsilon on.
 
@@ -106,9 +112,9 @@ def blanket_delta(mechanism: Sphere, reports: int, epsilon: float) -> float:
     """
     if epsilon >= mechanism.epsilon:
         return 0.0
+    reports = min(reports, _MOST_REPORTS)
     near, far = (mechanism.candidates * float(each) for each in mechanism.probabilities)
-    share = mechanism.near / mechanism.candidates
-    gamma = float(1 - mechanism.chance / COIN) / (1 - share)
+    share, gamma = mechanism.near / mechanism.candidates, far  # M (1 - p) / (M - k)
     grown, lost = exp(epsilon), -expm1(epsilon)
     high, low, rest = near - grown * far, far - grown * near, far * lost
     hit = 2 * gamma * share
@@ -140,10 +146,13 @@ def _positive_part(high: float, low: float, hits: FloatArray, shift: FloatArray)
     """
     slope, offset = high - low, low * hits + shift
     least = np.maximum(np.ceil(-offset / slope), 0.0)
-    spread = least.max() + 2
-    keys, place = np.unique(hits * spread + least, return_inverse=True)
-    counts = np.floor(keys / spread)
-    tails = keys - counts * spread
+    # One number for each pair of a count and its t, from their least: below 2^53 for any counts.
+    fewest, lowest = int(hits.min()), int(least.min())
+    spread = int(least.max()) - lowest + 1
+    keys = (hits.astype(np.int64) - fewest) * spread + (least.astype(np.int64) - lowest)
+    keys, place = np.unique(keys, return_inverse=True)
+    counts = (keys // spread + fewest).astype(np.float64)
+    tails = (keys % spread + lowest).astype(np.float64)
     fewer = np.where(counts > 0, _at_least(tails - 1, counts - 1), 0.0)[place].reshape(least.shape)
     reached = _at_least(tails, counts)[place].reshape(least.shape)
     return np.asarray(np.maximum(slope * hits / 2 * fewer + offset * reached, 0.0))
@@ -167,7 +176,7 @@ def clones_delta(local: float, reports: int, epsilon: float) -> float:
     if epsilon >= local:
         return 0.0
     grown, heads = exp(epsilon), 1 / (1 + exp(-local))
-    others, share = reports - 1, exp(-local)
+    others, share = min(reports, _MOST_REPORTS) - 1, exp(-local)
     first, last = _range(others, share)
     total, outside = 0.0, 1.0
     for start in range(first, last + 1, 1 << 16):

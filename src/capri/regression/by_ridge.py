@@ -32,6 +32,7 @@ class ByRidge(SharedParameters):
         """
         ones = np.ones(codes.shape[1])
         ridge = self._ridge(y_bounds=(lowest * ones, ones), stream_rows=max(1, len(codes)), **more)
+        ridge._codes = True
         return ridge.partial_fit(X, codes, weights).release()
 
     def _know_columns_of(self, ridge: PrivateKernelRidge) -> None:

@@ -1,18 +1,30 @@
 """Who calls a fit: what scikit-learn does around an estimator can undo its guarantee.
 
-The stack tells, as far as it is of this process: a search that fits again and again, and
-transformers that were fitted on the same rows before they came here.
+The stack tells, as far as it is of this process: an estimator around this one, which may fit the
+same rows again or choose rows by their labels, and transformers that learnt from the same rows
+before they came here. What is not known to be harmless counts as harmful.
 """
 
 import sys
 from collections.abc import Iterator
 from traceback import walk_stack
+from types import FrameType
 from typing import Any
 
+import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
+
+from capri.regression.parameters import SharedParameters
+
+# They fit their last part once, on all rows; what they do before is looked at by itself.
+_ONCE = (Pipeline, TransformedTargetRegressor)
+# Modules of scikit-learn that call a fit on behalf of one of these, or of a caller of their own.
+_MODULES = ("sklearn.base", "sklearn.pipeline", "sklearn.compose._target", "sklearn.utils")
 
 
 def steps_to_caller() -> int:
@@ -26,16 +38,32 @@ def steps_to_caller() -> int:
     return 1
 
 
-def inside_model_selection() -> bool:
-    """Whether a search or a cross-validation of scikit-learn is calling."""
-    return any(
-        str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection")
-        for frame, _ in walk_stack(sys._getframe())
-    )
+def estimator_around() -> str | None:
+    """What else than one pipeline calls this fit: the outermost class or function; None if nothing.
+
+    A search, a vote, a chain, one-vs-one or whatever anybody writes fits several times, or on rows
+    of its own choice, or looks at held-out rows. What all of it spends is not known here. In a
+    worker process the function is seen that it runs there.
+    """
+    found = None
+    for frame, _ in walk_stack(sys._getframe()):
+        found = _around(frame) or found
+    return found
+
+
+def _around(frame: FrameType) -> str | None:
+    caller, module = frame.f_locals.get("self"), str(frame.f_globals.get("__name__", ""))
+    if isinstance(caller, BaseEstimator):
+        harmless = type(caller) in _ONCE or isinstance(caller, SharedParameters)
+        return None if harmless else type(caller).__name__
+    if not module.startswith("sklearn.") or module.startswith(_MODULES):
+        return None
+    name = frame.f_code.co_name
+    return module if name.startswith(("_", "<")) else name
 
 
 def transformers_fitted_on_the_data() -> tuple[str, ...]:
-    """Classes of the transformers that fitted the rows, or the targets, on their way here.
+    """Classes of the transformers that fitted the rows, or the targets, on their way here; or may.
 
     A scaler that learnt means from private rows carries every one of them into what it scales, and
     into the pipeline that is published: no noise covers that.
@@ -48,8 +76,18 @@ def transformers_fitted_on_the_data() -> tuple[str, ...]:
         if isinstance(caller, Pipeline):
             found += [name for _, step in caller.steps[:-1] for name in _fitted(step)]
         elif isinstance(caller, TransformedTargetRegressor):
-            found += _fitted(caller.transformer)
+            found += _fitted(caller.transformer or FunctionTransformer(caller.func))
     return tuple(dict.fromkeys(found))
+
+
+def private_instead_of(name: str) -> str:
+    """What may stand in a pipeline where a transformer of this class costs the certificate."""
+    if name != FunctionTransformer.__name__:
+        return f"a {name} that was not fitted on these rows"
+    return (
+        "FrozenEstimator(FunctionTransformer(f)) where f takes each row by itself (or a ufunc as "
+        "the function)"
+    )
 
 
 def _fitted(transformer: Any) -> Iterator[str]:
@@ -63,6 +101,11 @@ def _fitted(transformer: Any) -> Iterator[str]:
     elif isinstance(transformer, ColumnTransformer):
         parts = [part for _, part, _ in transformer.transformers]
         parts.append(transformer.remainder)
+    elif isinstance(transformer, FunctionTransformer):
+        # It needs no fit, and its function is given the whole batch: means of it are within reach.
+        if not _cell_by_cell(transformer.func):
+            yield FunctionTransformer.__name__
+        return
     else:
         # One without tags declares nothing, so it may have learnt.
         if not hasattr(transformer, "__sklearn_tags__") or get_tags(transformer).requires_fit:
@@ -70,3 +113,10 @@ def _fitted(transformer: Any) -> Iterator[str]:
         return
     for part in parts:
         yield from _fitted(part)
+
+
+def _cell_by_cell(function: Any) -> bool:
+    """Whether a function takes every cell by itself for sure: none, or a ufunc of one argument."""
+    if function is None:
+        return True
+    return isinstance(function, np.ufunc) and function.nin == 1 and function.signature is None

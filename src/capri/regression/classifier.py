@@ -11,7 +11,7 @@ the mean of a probability that is known up to a Gaussian error. It moves towards
 little is known and never says 0 or 1 for sure.
 """
 
-from math import erf, pi, sqrt
+from math import erf, nan, pi, sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -20,12 +20,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import FloatArray
+from capri.cells import as_number_rows, is_list, plain
 from capri.errors import ConfigurationError
 from capri.privacy.certificate import Certificate, Declaration
 from capri.regression.by_ridge import ByRidge, one_per_row
 from capri.regression.options import warn_of_leak
 from capri.regression.parameters import ClassifierParameters
 from capri.regression.refits import earlier_events
+from capri.regression.tables import CellTypeError
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
@@ -54,22 +56,25 @@ class PrivateKernelClassifier(
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit on an array or a data frame, with one class per row."""
-        labels = one_per_row(y, "class", _cells)
         if self.classes is None:
+            labels = one_per_row(y, "class", _as_array)
             check_classification_targets(labels)
-            classes = np.unique(labels)
+            known = _checked(np.unique(labels))
             if self.epsilon != float("inf"):
                 warn_of_leak(
                     "classes not given: taken from the data, which is not private. Give classes "
                     "that are known without looking at the data"
                 )
         else:
-            classes = np.asarray(list(self.classes))
-        if classes.ndim != 1 or len(set(classes.tolist())) != len(classes) or not len(classes):
-            raise ConfigurationError("classes must be at least one, each once")
+            known = _checked(self.classes)
+            texts = any(isinstance(each, str) for each in known)
+            labels = one_per_row(y, "class", lambda given: _cells(given, texts=texts))
+        classes = np.asarray(known)
+        if classes.tolist() != known:  # NumPy would make texts of numbers beside a text
+            classes = np.array(known, dtype=object)
         # Two classes need one target: the other is what is left.
         wanted = classes[1:] if len(classes) == 2 else classes
-        codes = _indicators(labels, classes)[:, -len(wanted) :]
+        codes = _indicators(labels.tolist(), known)[:, -len(wanted) :]
         ridge = self._told_in_one_stage(X, codes, sample_weight, lowest=0.0)
         ridge.past_events_ = earlier_events(getattr(self, "ridge_", None), ridge)
         self.ridge_, self.classes_ = ridge, classes
@@ -114,24 +119,51 @@ class PrivateKernelClassifier(
         return self.ridge_.certificate(declaration=declaration, audit=audit)
 
 
-def _cells(y: Any) -> Any:
-    """Classes as they are; of a column with a mask as objects, None for a missing one."""
-    return np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+def _checked(classes: Any) -> list[Any]:
+    """Classes as Python has them: texts, numbers or truth values, each once."""
+    known = [plain(each, None) for each in classes]
+    if not known or None in known or len(set(known)) != len(known):
+        raise ConfigurationError(
+            "classes must be at least one text, number or truth value, each once"
+        )
+    return known
 
 
-def _indicators(labels: Any, classes: Any) -> FloatArray:
+def _as_array(y: Any) -> Any:
+    """Labels as NumPy reads them: for whoever takes classes from the data."""
+    return np.asanyarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+
+
+def _cells(y: Any, *, texts: bool) -> Any:
+    """Every label by itself, as an object: a text or a number, None for anything else.
+
+    ``texts``: whether a class is one. An array of texts is refused where none is: NumPy has made
+    all labels alike, and where one of them was a text, the others are lost.
+    """
+    if not is_list(y):
+        array = _as_array(y)
+        if array.dtype.kind not in f"biufcO{'US' * texts}":
+            raise CellTypeError(
+                f"y is an array of type {array.dtype.type.__name__}, and no class is a text: give "
+                "a list, an array of objects or a data frame"
+            )
+        if array.dtype.kind == "c":  # a single complex label makes complex numbers of all
+            array = np.where(array.imag == 0, array.real, nan)
+        cells, shape = array.ravel().tolist(), array.shape
+    else:
+        cells, shape = list(y), (len(y),)
+        if 2 * sum(map(is_list, cells)) > len(cells):  # a list for each row, as a column has them
+            shape = as_number_rows(cells).shape
+            cells = [each[0] if is_list(each) and len(each) == 1 else each for each in cells]
+            if shape[1] != 1:
+                return np.empty(shape)  # refused by its shape
+    return np.array([plain(each, None) for each in cells], dtype=object).reshape(shape)
+
+
+def _indicators(labels: list[Any], classes: list[Any]) -> FloatArray:
     """1 for the class of a row, 0 for the others; NaN for a row of no declared class."""
-    listed = labels.tolist()
-    hits = np.array([[_same(label, each) for label in listed] for each in classes.tolist()])
+    hits = np.array([[label == each for label in labels] for each in classes])
     return np.where(hits.any(axis=0), hits, np.nan).T
-
-
-def _same(label: Any, each: Any) -> bool:
-    """Whether a cell is this class; whatever a cell may be, it is no reason to fail."""
-    try:
-        return bool(label == each)
-    except Exception:  # a comparison of its own that fails would tell of the cell
-        return False
 
 
 def _mean_of_clipped(mean: FloatArray, width: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from math import isfinite, sqrt
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -38,9 +38,19 @@ _UNITS = 1 << 30
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportPlan:
-    """Everything a device needs to make its message, and the server to read the sum. Public."""
+    """All that a row's message is made with, and its sum read. Public, and of one process.
+
+    It has no form on the wire, and nothing that remembers who has reported: it shows what the local
+    model costs where rows are at hand. Devices of people are :class:`~capri.LocalClient`.
+    """
 
     stage: StagePlan
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a ReportPlan is not pickled: it has no form on the wire, since a device must not "
+            "unpickle what a server sends. Make it where the rows are, or use capri.LocalCapri"
+        )
 
     @property
     def dimension(self) -> int:
@@ -82,8 +92,8 @@ class ReportPlan:
     ) -> list[bytes]:
         """One report per row, private by itself: pure epsilon, 32 bytes, made on the device.
 
-        A person makes one, once. ``randomness`` is the operating system's unless a simulation
-        brings its own.
+        Two calls for a row are two reports, and cost twice: the caller keeps account of it.
+        ``randomness`` is the operating system's unless a simulation brings its own.
         """
         vectors = self.messages(X, y)
         if self.dimension == 1:  # a circle is the smallest sphere with directions to choose from

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from capri.regression.allocation import (
 from capri.regression.decode import Estimate, Reading
 from capri.regression.law import Law, Seen, spread_rows
 from capri.regression.pooling import decode
-from capri.regression.priors import FunctionPrior, told_prior
+from capri.regression.priors import FunctionPrior
 from capri.regression.stage import MARGIN, Lot, StagePlan, StageResult, Targets
 from capri.regression.support import Support
 
@@ -42,13 +41,6 @@ class Setting:
     tau: float | None
     prior: FunctionPrior
     shares: tuple[float, ...]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Estimators pickled by an earlier release were told their kernel.
-        prior = state["prior"]
-        if isinstance(prior, float):
-            state = {**state, "prior": told_prior(state["basis"].rank, prior)}
-        vars(self).update(state)
 
     @property
     def outputs(self) -> int:
@@ -89,6 +81,7 @@ class Engine:
     def __init__(self, setting: Setting, salt: int, from_data: tuple[str, ...] = ()) -> None:
         self.setting = setting
         self.from_data = from_data  # settings that were read off the rows: not private
+        self.called_by: str | None = None  # an estimator around this one: what it spent is unknown
         self.readings: list[Reading] = []
         self.estimates: list[Estimate] = []
         self.law = setting.law  # as far as releases tell of it
@@ -97,11 +90,6 @@ class Engine:
         self._salt = salt
         self._shape: Shape | None = None
         self._baseline = self._nothing()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        added = {"law": state["setting"].law, "_seen": [], "_base": None}
-        vars(self).update({**added, **state})
-        vars(self).setdefault("_baseline", self._nothing())
 
     def _nothing(self) -> FloatArray:
         return np.zeros((self.setting.basis.rank, self.setting.outputs))

@@ -1,8 +1,7 @@
 """The estimator: scikit-learn's manners around the engine."""
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist
 from typing import Any, Self
@@ -11,20 +10,21 @@ import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray
 from capri.checks import between
 from capri.errors import BudgetError, ConfigurationError, StorageError
 from capri.learners.start import Prior
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
-from capri.privacy.randomness import Streams
 from capri.privacy.sphere import sphere
 from capri.regression.as_prior import fit_prior
 from capri.regression.decode import PARTS, ErrorWidth, Model
 from capri.regression.devices import ReportPlan, read_reports
 from capri.regression.digests import fit_digests
+from capri.regression.doubts import warn_of_doubts
 from capri.regression.engine import Engine
+from capri.regression.opened import OpenRows
 from capri.regression.options import Options, checked, warn_of_leak
 from capri.regression.parameters import RidgeParameters
 from capri.regression.refits import earlier_events
@@ -36,7 +36,7 @@ from capri.regression.sources import (
     is_path,
     one_block,
 )
-from capri.regression.stage import EVERYONE, StagePlan
+from capri.regression.stage import EVERYONE
 from capri.regression.stages import ShownWithStages
 from capri.regression.tables import (
     as_weights,
@@ -48,19 +48,6 @@ from capri.regression.tables import (
 
 # The noise of sphere reports hardly depends on their length; this one stands for all.
 _TYPICAL_DIMENSION = 32
-
-
-@dataclass(kw_only=True, eq=False)
-class _Open:
-    """Rows that came by ``partial_fit`` and were not released yet: the one secret that is held."""
-
-    engine: Engine
-    plan: StagePlan
-    total: IntArray
-    rows: int
-    streams: Streams
-    ledger: Ledger | None
-    process: int
 
 
 class PrivateKernelRidge(
@@ -115,7 +102,9 @@ class PrivateKernelRidge(
     (1,)
     """
 
-    _open: _Open | None = None
+    _open: OpenRows | None = None
+    # Targets are codes that another estimator made: all of them at an end of their range.
+    _codes: bool = False
     _engine: Engine
     _awaited: tuple[Engine, bytes, int] | None = None
     _private: bool
@@ -178,6 +167,7 @@ class PrivateKernelRidge(
             self._one_dimensional, self.schema_ = y.ndim == 1, options.schema
         y = y.reshape(len(y), -1)
         state = self._open or self._opened(options, X, y)
+        state.engine.called_by = state.engine.called_by or options.called_by
         if y.shape[1] != state.engine.setting.outputs:
             raise ConfigurationError(
                 f"y must have {state.engine.setting.outputs} outputs as before, got {y.shape[1]}"
@@ -189,7 +179,7 @@ class PrivateKernelRidge(
         self._open = state
         return self
 
-    def _opened(self, options: Options, X: FloatArray, y: FloatArray) -> _Open:
+    def _opened(self, options: Options, X: FloatArray, y: FloatArray) -> OpenRows:
         """A stage for the rows to come: the first, or one more after a release."""
         if hasattr(self, "model_"):
             engine, ledger = self._engine, self.ledger_
@@ -209,14 +199,12 @@ class PrivateKernelRidge(
             streams, ledger = options.streams(), options.ledger()
             engine = options.engine(streams, one_block(X, y), options.stream_rows)
         plan = engine.plan(EVERYONE, options.stream_rows)
-        return _Open(
+        return OpenRows(
             engine=engine,
             plan=plan,
             total=plan.grid.empty(),
-            rows=0,
             streams=streams,
             ledger=ledger,
-            process=os.getpid(),
         )
 
     def release(self) -> Self:
@@ -325,22 +313,11 @@ class PrivateKernelRidge(
         taus = np.array([estimate.tau for estimate in engine.estimates])
         self.tau_ = float(taus[0]) if len(taus) == 1 else taus
         self._private = private
+        warn_of_doubts(engine, codes=self._codes)
 
     def _check_open(self) -> None:
-        """Open rows belong to one process and one budget."""
-        state = self._open
-        if state is None:
-            return
-        if state.process != os.getpid():
-            raise BudgetError(
-                "open rows of another process: releasing them here too would spend their budget "
-                "twice. Release before forking"
-            )
-        if checked(self).budget != state.engine.setting.budget:
-            raise BudgetError(
-                f"the open rows were taken under {state.engine.setting.budget}: set epsilon and "
-                "delta back to release them, or call fit to begin anew under another budget"
-            )
+        if self._open is not None:
+            self._open.check(checked(self).budget)
 
     # -- using ------------------------------------------------------------------------------------
 
@@ -424,6 +401,7 @@ class PrivateKernelRidge(
             self.ledger_,
             private=self._private,
             from_data=self._engine.from_data,
+            called_by=self._engine.called_by,
             declaration=declaration,
             audit=audit,
             digests=None if self.ledger_ is None else fit_digests(self._engine),
@@ -437,7 +415,8 @@ class PrivateKernelRidge(
         """
         check_is_fitted(self)
         self.release()
-        return fit_prior(self.model_, self.ledger_ if self._private else None, self._engine)
+        unknown = not self._private or self._engine.from_data or self._engine.called_by
+        return fit_prior(self.model_, None if unknown else self.ledger_, self._engine)
 
     # -- manners ----------------------------------------------------------------------------------
 

@@ -23,7 +23,8 @@ from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.regression.allocation import SIGNAL, choose_stages, matrix_root
 from capri.regression.callers import (
-    inside_model_selection,
+    estimator_around,
+    private_instead_of,
     steps_to_caller,
     transformers_fitted_on_the_data,
 )
@@ -73,6 +74,7 @@ class Options:
     random_state: Any
     schema: Schema | None = None
     weight_bound: float = 1.0
+    called_by: str | None = None
 
     @property
     def from_data(self) -> tuple[str, ...]:
@@ -102,15 +104,15 @@ class Options:
         return Ledger(self.budget, composition=1.0, participation=None)
 
     def streams(self, releases: int = 0) -> Streams:
-        """Randomness; warns when it can be repeated, and when a search selects on private data.
+        """Randomness; warns when it can be repeated, and when another estimator calls the fit.
 
         Every release of a simulation has noise of its own: ``releases`` were made before.
         """
-        if self.budget is not None and inside_model_selection():
+        if self.budget is not None and self.called_by is not None:
             warn_of_leak(
-                "selection on private data spends budget: every fit of this search costs its rows "
-                f"the full epsilon of {self.budget.epsilon}, and scores on held-out rows are not "
-                "private"
+                f"{self.called_by} calls this fit, so there is no certificate: every fit costs its "
+                f"rows the full epsilon of {self.budget.epsilon} again, and neither scores on "
+                "held-out rows nor n_rows_ of rows that were chosen by their labels are private"
             )
         if self.random_state is None:
             return Streams(None)
@@ -143,8 +145,9 @@ class Options:
         if self.budget is not None and upstream:
             warn_of_leak(
                 f"{' and '.join(upstream)} of the pipeline learnt from the data before this fit, "
-                "which is not private. Fit it on public data and freeze it (FrozenEstimator), or "
-                "transform without fitting (FunctionTransformer)"
+                "or may have, which is not private. Fit it on public data and freeze it "
+                "(FrozenEstimator), which also declares that a FunctionTransformer takes each row "
+                "by itself"
             )
         if self.budget is not None and noise is None:  # reports have a delta of 0
             warn_of_large_delta(self.budget, stacklevel=steps_to_caller())
@@ -164,8 +167,10 @@ class Options:
             )
         if self.budget is not None or self.rank is None:
             setting = self._allotted(setting, sample, rows, staged=staged, noise=noise)
-        unfitted = tuple(f"a {name} that was not fitted on these rows" for name in upstream)
-        return Engine(setting, int(streams.public.integers(2**62)), self.from_data + unfitted)
+        needed = self.from_data + tuple(map(private_instead_of, upstream))
+        found = Engine(setting, int(streams.public.integers(2**62)), needed)
+        found.called_by = self.called_by
+        return found
 
     def _basis(
         self, box: tuple[FloatArray, FloatArray], sample: FloatArray, rows: int
@@ -287,6 +292,7 @@ def checked(estimator: Any) -> Options:
         public_rows=estimator.public_X,
         schema=schema_of(estimator.X_bounds, estimator.public_X),
         weight_bound=positive("weight_bound", estimator.weight_bound),
+        called_by=estimator_around(),
         **{name: getattr(estimator, name) for name in _UNCHECKED},
     )
 

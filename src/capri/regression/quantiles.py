@@ -18,6 +18,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import FloatArray, IntArray
+from capri.cells import is_list
 from capri.checks import between
 from capri.errors import ConfigurationError, DataError
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
@@ -69,7 +70,10 @@ class PrivateKernelQuantiles(
         ridge = self._ridge(y_bounds=self.y_bounds, random_state=random)
         # All rows are checked before any is released.
         options = checked(ridge)
-        check_consistent_length(encoded(X, options.schema, self), targets)
+        rows = encoded(X, options.schema, self)
+        check_consistent_length(rows, targets)
+        if is_list(X) and options.schema is None:  # read once: parts could differ in most lengths
+            X = rows
         weights = np.ones(len(targets))
         if sample_weight is not None:
             weights = as_weights(sample_weight, options.weight_bound, len(targets))[:, 0]
@@ -154,6 +158,7 @@ class PrivateKernelQuantiles(
             one_account([each.ledger_ for each in ridges]),
             private=all(each._private for each in ridges),
             from_data=self.ridge_._engine.from_data,
+            called_by=self.ridge_._engine.called_by,
             declaration=declaration,
             audit=audit,
             digests={

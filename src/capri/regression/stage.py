@@ -241,7 +241,10 @@ class StageResult:
 
     @property
     def noise(self) -> tuple[float, FloatArray, FloatArray]:
-        """Standard deviation of the noise on covariance entries, the vector and the squares."""
+        """Standard deviation of the noise on covariance entries, the vector and the squares.
+
+        Of the covariance it is that beside the diagonal; on the diagonal it is ``sqrt(2)`` larger.
+        """
         return self._noise(self.plan.unit)
 
     @property

@@ -1,12 +1,16 @@
-"""Tables of private rows as matrices of numbers: shapes and types are checked, values never are.
+"""Tables of private rows as matrices of numbers: shapes are checked, cells never are.
 
-A refusal is an output. What may refuse a table is public: its shape, the names and the types of its
-columns. What a cell holds is private, so every number is taken, however large, and whatever is
-missing (None, NaN, NA) is NaN here; :meth:`capri.regression.stage.StagePlan.contributions` makes
-nothing of its row. Errors never repeat a cell, which is why scikit-learn, whose messages do, sees
-tables only after they have become numbers.
+A refusal is an output. What may refuse a table is public: its shape, the names of its columns, and
+the type of an array. What a cell holds, and of what type it is, is private: every cell of a list,
+a data frame or an array of objects is judged by itself (:mod:`capri.cells`). A number is taken
+however large, anything else is NaN, and
+:meth:`capri.regression.stage.StagePlan.contributions` makes nothing of its row. Errors never repeat
+a cell, which is why scikit-learn, whose messages do, sees tables only after they have become
+numbers.
 """
 
+from collections.abc import Sequence
+from importlib import import_module
 from math import nan
 from typing import Any
 
@@ -16,24 +20,25 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.cells import number_of
+from capri.cells import as_number_rows, as_numbers, is_list
 from capri.errors import DataError
 from capri.schema import Schema
-from capri.schema.tables import is_table
+from capri.schema.tables import is_row, is_table, names_of
 
 _NUMERIC = "biuf"
 
 
 class CellTypeError(DataError, TypeError):
-    """A column holds something else than numbers. It names the column and the type, no value."""
+    """An array is of another type than numbers. It names the type, no value."""
 
 
 def checked_rows(
     estimator: Any, X: Any, y: Any, *, reset: bool, schema: Schema | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Rows of a fit; ``reset`` makes their columns those that the estimator knows."""
-    features = encoded(X, schema, estimator)
-    validate_data(estimator, X, y, skip_check_array=True, reset=reset)  # names; y is not None
+    known = None if reset else getattr(estimator, "n_features_in_", None)
+    features = encoded(X, schema, estimator, width=known)
+    validate_data(estimator, _shown(X, features, schema), y, skip_check_array=True, reset=reset)
     targets = as_targets(y)
     check_consistent_length(features, targets)
     return features, targets
@@ -41,9 +46,17 @@ def checked_rows(
 
 def checked_features(estimator: Any, X: Any, schema: Schema | None = None) -> FloatArray:
     """Rows of a prediction, with the columns of the fit."""
-    features = encoded(X, schema, estimator)
-    validate_data(estimator, X, skip_check_array=True, reset=False)
+    known = getattr(estimator, "n_features_in_", None)
+    features = encoded(X, schema, estimator, width=known)
+    validate_data(estimator, _shown(X, features, schema), skip_check_array=True, reset=False)
     return features
+
+
+def _shown(X: Any, features: FloatArray, schema: Schema | None) -> Any:
+    """What scikit-learn is shown of a table: names and shape. Of a list it would read the cells."""
+    if hasattr(X, "columns"):
+        return X
+    return features if schema is None else np.empty((len(features), len(schema.columns)))
 
 
 def checked_block(X: Any, y: Any, schema: Schema | None = None) -> tuple[FloatArray, FloatArray]:
@@ -67,34 +80,108 @@ def finite_rows(*tables: FloatArray) -> BoolArray:
     return np.asarray(np.logical_and.reduce([np.isfinite(each).all(axis=1) for each in tables]))
 
 
-def encoded(X: Any, schema: Schema | None, estimator: Any = None, *, fewest: int = 1) -> FloatArray:
-    """Rows of numbers for the estimator: by name where columns have names, else in their order."""
+def encoded(
+    X: Any,
+    schema: Schema | None,
+    estimator: Any = None,
+    *,
+    fewest: int = 1,
+    width: int | None = None,
+) -> FloatArray:
+    """Rows of numbers for the estimator: by name where columns have names, else in their order.
+
+    ``width``: how many columns there are, where that is known before the rows.
+    """
     if schema is None:
-        return as_matrix(X, "X", estimator, fewest=fewest)
+        return as_matrix(X, "X", estimator, fewest=fewest, width=width)
     if hasattr(X, "column_names") and hasattr(X, "to_pandas"):  # Arrow
         X = frame_of(X)
-    if not is_table(X):
-        X = _named(schema, X)
+    if is_list(X):
+        X = _listed(schema, X)
+    elif is_table(X):
+        _refuse_undeclared(names_of(X), schema)
+    else:
+        X = _named(schema, np.asanyarray(X))
     rows = schema.rows(X)
     if len(rows) < fewest:
         raise DataError(f"X has {len(rows)} rows, at least {fewest} are needed")
     return rows
 
 
-def _named(schema: Schema, X: Any) -> dict[str, Any]:
-    """A table without names, in the order of the schema."""
-    array = np.asarray(X, dtype=object) if not hasattr(X, "shape") else np.asarray(X)
-    if array.ndim != 2 or array.shape[1] != len(schema.columns):
+def _refuse_undeclared(names: Sequence[str], schema: Schema) -> None:
+    """A table with columns that nothing was said of: they would be left out without a word."""
+    further = [name for name in names if name not in schema.names]
+    if further:
         raise DataError(
-            f"X must have the {len(schema.columns)} columns {', '.join(schema.names)}, "
-            f"got shape {array.shape}"
+            f"X_bounds or public_X say nothing of column{'s' * (len(further) > 1)} "
+            f"{', '.join(further)} of X: they declare {', '.join(schema.names)}. Declare all "
+            "columns of X, or give X without the others"
         )
+
+
+def _named(schema: Schema, array: Any) -> dict[str, Any]:
+    """An array without names, in the order of the schema."""
+    if array.ndim != 2 or array.shape[1] != len(schema.columns):
+        raise _other_shape(schema, array.shape)
     return {name: array[:, place] for place, name in enumerate(schema.names)}
 
 
-def as_matrix(table: Any, name: str, estimator: Any = None, *, fewest: int = 1) -> FloatArray:
-    """One row per person, one column per feature; at least ``fewest`` rows."""
-    numbers = _as_numbers(table, name)
+_ABSENT: Any = object()
+
+
+def _listed(schema: Schema, X: Sequence[Any]) -> dict[str, Any]:
+    """A list of rows, each by itself: mappings, or cells in the order of the schema.
+
+    What is neither has no cell that is known. Refused is what no row has.
+    """
+    rows = [_cells_of_row(row, schema) for row in X]
+    lacking = [
+        name
+        for place, name in enumerate(schema.names)
+        if all(row is None or row[place] is _ABSENT for row in rows)
+    ]
+    if lacking and any(row is not None for row in rows):
+        raise DataError(f"column {lacking[0]!r} is declared and in no row of X")
+    if lacking:
+        raise _other_shape(schema, as_number_rows(X).shape)
+    gap = [None] * len(schema.columns)
+    return {
+        name: [None if cell is _ABSENT else cell for cell in cells]
+        for name, cells in zip(
+            schema.names, zip(*(row or gap for row in rows), strict=True), strict=True
+        )
+    }
+
+
+def _cells_of_row(row: Any, schema: Schema) -> Sequence[Any] | None:
+    """The cells of one row in the order of the schema; None for what is no row of it."""
+    try:
+        if is_row(row):
+            return [row.get(name, _ABSENT) for name in schema.names]
+        cells = row.tolist() if isinstance(row, np.ndarray) else row
+        return cells if is_list(cells) and len(cells) == len(schema.columns) else None
+    except Exception:  # whatever an object says of itself when it is asked for its cells
+        return None
+
+
+def _other_shape(schema: Schema, shape: tuple[int, ...]) -> DataError:
+    return DataError(
+        f"X must have the {len(schema.columns)} columns {', '.join(schema.names)}, "
+        f"got shape {shape}"
+    )
+
+
+def as_matrix(
+    table: Any, name: str, estimator: Any = None, *, fewest: int = 1, width: int | None = None
+) -> FloatArray:
+    """One row per person, one column per feature; at least ``fewest`` rows.
+
+    A row of a list that has another length than ``width``, or than most, is NaN.
+    """
+    if is_list(table) and any(map(_is_row, table)):
+        numbers = as_number_rows(table, width)
+    else:
+        numbers = _as_numbers(table, name)
     if numbers.ndim != 2:
         raise DataError(
             f"{name} must be a table with one row per person and one column per feature, got shape "
@@ -122,7 +209,11 @@ def as_weights(weights: Any, bound: float, count: int) -> FloatArray:
 
 def as_targets(y: Any) -> FloatArray:
     """One number per row, or one row of numbers with a column per output."""
-    numbers = _as_numbers(y, "y")
+    # Of most cells: one that is a row among numbers, or a number among rows, is an odd cell.
+    if is_list(y) and 2 * sum(map(_is_row, y)) > len(y):
+        numbers = as_number_rows(y)
+    else:
+        numbers = _as_numbers(y, "y")
     if numbers.ndim not in (1, 2):
         raise DataError(
             "y must be one number per row of X, or a table with one column per output, got shape "
@@ -131,91 +222,75 @@ def as_targets(y: Any) -> FloatArray:
     return numbers
 
 
+def _is_row(cell: Any) -> bool:
+    """Whether this may be a row of cells: a list, or anything like an array that has a length."""
+    try:
+        return is_list(cell) or (hasattr(cell, "__array__") and cell.ndim > 0)
+    except Exception:  # whatever an object says of itself when it is asked what it is
+        return False
+
+
 def _as_numbers(table: Any, name: str) -> FloatArray:
-    """Anything that NumPy, pandas or Arrow can show as cells, as float64."""
-    if isinstance(table, np.ma.MaskedArray):
-        table = np.ma.filled(table.astype(np.float64), nan)  # what is masked is missing
+    """Cells as float64, in the shape of what holds them; refuses by the type of an array alone."""
     if issparse(table):
         raise DataError(f"{name} is sparse, but dense data is required: call {name}.toarray()")
     if hasattr(table, "column_names") and hasattr(table, "to_pandas"):  # Arrow
         table = frame_of(table)
-    with np.errstate(all="ignore"):  # a warning about a cell that overflows would tell of it
-        if hasattr(table, "iloc"):
-            return _of_pandas(table, name)
-        try:
-            array = np.asarray(table)
-            if array.dtype.kind in "US":  # a list with one text in it: find the column
-                array = np.asarray(table, dtype=object)
-        except (TypeError, ValueError):
-            raise DataError(
-                f"{name} must be a table of numbers whose rows are all of the same length"
-            ) from None
-        if array.ndim != 2:
-            return _column(array, name, None)
-        if array.dtype.kind in _NUMERIC:
-            return array.astype(np.float64, copy=False)
-        labels = getattr(table, "columns", range(array.shape[1]))
-        columns = [_column(array[:, i], name, label) for i, label in enumerate(labels)]
-        return np.column_stack(columns) if columns else np.empty(array.shape)
+    if hasattr(table, "iloc"):
+        return _of_pandas(table)
+    if not is_list(table):
+        table = np.asanyarray(table)
+        if table.dtype.kind == "c":
+            raise CellTypeError(f"Complex data not supported: {name} must hold numbers")
+        if table.dtype.kind not in f"{_NUMERIC}O":
+            # NumPy made all cells alike: where one of them was a text, the numbers are lost.
+            raise CellTypeError(
+                f"{name} is an array of type {table.dtype.type.__name__}: every argument must be a "
+                "number, not a string that shows a number. Give a list, an array of objects or a "
+                "data frame, or declare levels, as in X_bounds={'plan': ['free', 'pro']}"
+            )
+    return as_numbers(table)
 
 
 def frame_of(table: Any) -> Any:
-    """A table of Arrow as a data frame; Arrow's own errors quote the cell that does not fit."""
-    try:
-        return table.to_pandas()
-    except (ArithmeticError, TypeError, ValueError):
-        raise DataError(
-            "a column cannot be read as numbers: give columns of integers, floats or booleans"
-        ) from None
+    """A table of Arrow as a data frame: its numbers and texts, and nothing in other columns.
+
+    Of dates and times Arrow refuses some, and its errors quote them.
+    """
+    for place, field in enumerate(table.schema):
+        if not _is_shown(field.type):
+            nothing = import_module("pyarrow").nulls(table.num_rows)
+            table = table.set_column(place, field.name, nothing)
+    return table.to_pandas()
 
 
-def _of_pandas(table: Any, name: str) -> FloatArray:
+def _is_shown(declared: Any) -> bool:
+    """Whether cells of this Arrow type are numbers, truth values or texts, or codes of them."""
+    types: Any = import_module("pyarrow.types")
+    if types.is_dictionary(declared):
+        return _is_shown(declared.value_type)
+    kinds = ("boolean", "integer", "floating", "decimal", "string", "large_string", "null")
+    return any(getattr(types, f"is_{kind}")(declared) for kind in kinds)
+
+
+def _of_pandas(table: Any) -> FloatArray:
     """A data frame column by column, each by its own type; or a series."""
     if table.ndim == 1:
-        return _column(_cells(table), name, table.name)
-    labels = list(table.columns)
-    columns = [_column(_cells(table.iloc[:, i]), name, label) for i, label in enumerate(labels)]
+        return _of_series(table)
+    columns = [_of_series(table.iloc[:, place]) for place in range(table.shape[1])]
     return np.column_stack(columns) if columns else np.empty(table.shape)
 
 
-def _cells(series: Any) -> Any:
-    """The cells of a series, NaN for what is missing in a column of numbers."""
-    if isinstance(series.dtype, np.dtype):
-        return series.to_numpy()
-    if getattr(series.dtype, "kind", "O") in _NUMERIC:  # with a mask, sparse, or of Arrow
-        return series.to_numpy(dtype=np.float64, na_value=nan)
-    if "str" in str(series.dtype):  # text by its declared type, whatever the cells hold
-        return np.empty(len(series), dtype="U1")
-    return series.to_numpy(dtype=object)
-
-
-def _column(cells: Any, name: str, label: object) -> FloatArray:
-    """Cells as float64; refuses by their type alone."""
-    if cells.dtype.kind in _NUMERIC:
-        return np.asarray(cells.astype(np.float64, copy=False))
-    if cells.dtype.kind == "c":
-        raise CellTypeError(f"Complex data not supported: {_place(name, label)} must hold numbers")
-    if cells.dtype.kind != "O":
-        raise _refused(name, label, cells.dtype.type.__name__)
-    numbers = [_number(cell, name, label) for cell in cells.ravel()]
-    return np.array(numbers, dtype=np.float64).reshape(cells.shape)
-
-
-def _number(cell: Any, name: str, label: object) -> float:
-    """A number of any size, NaN for one that is missing; refuses by its type alone."""
-    try:
-        return number_of(cell)
-    except TypeError:
-        raise _refused(name, label, type(cell).__name__) from None
-
-
-def _refused(name: str, label: object, kind: str) -> CellTypeError:
-    return CellTypeError(
-        f"{_place(name, label)} holds values of type {kind}: every argument must be a number, not "
-        "a string that shows a number. Declare its levels, known without looking at the data, as "
-        "in X_bounds={'age': (0, 120), 'plan': ['free', 'pro']}"
-    )
-
-
-def _place(name: str, label: object) -> str:
-    return name if label is None else f"column {label!r} of {name}"
+def _of_series(series: Any) -> FloatArray:
+    """The cells of a column, which its type is made of: one odd cell makes objects of all."""
+    kind = getattr(series.dtype, "kind", "O")
+    if isinstance(series.dtype, np.dtype) and kind in _NUMERIC:
+        return as_numbers(series.to_numpy())
+    if kind in _NUMERIC:  # with a mask, sparse, or of Arrow
+        return np.asarray(series.to_numpy(dtype=np.float64, na_value=nan))
+    if kind == "c":  # a single complex cell makes complex numbers of all
+        cells = series.to_numpy()
+        return np.where(cells.imag == 0, cells.real, nan)
+    if kind in "mM":
+        return np.full(len(series), nan)
+    return as_numbers(series.to_numpy(dtype=object))

@@ -22,6 +22,7 @@ from typing import Annotated, ClassVar, Literal, final
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.cells import as_numbers
 from capri.checks import between, is_whole, positive, whole
 from capri.choices import as_actions
 from capri.epoch.decide import Decision, Decisions, RewardStatus, decision_rewards, warn_of_ignored
@@ -32,7 +33,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.promise import NOTHING, Promise
 from capri.rivals.batch import Batch
 from capri.rivals.settings import Settings
-from capri.spaces import ContextPool, as_contexts, as_numbers, as_wanted
+from capri.spaces import ContextPool, as_contexts, as_wanted
 from capri.streams import RIVAL
 
 
@@ -182,7 +183,7 @@ class Rival(Settings, ABC):
     @final
     def act(self, context: object) -> Decision:
         """Decide for one context, given as a row of numbers."""
-        row = as_numbers(context, "a context must be a row of finite numbers")
+        row = as_numbers(context)
         return self.act_many(row.reshape(1, -1))[0]
 
     @final

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.cells import as_number_rows
 from capri.checks import whole
 from capri.choices import as_actions
 from capri.epoch.decide import Decisions
@@ -14,7 +15,7 @@ from capri.errors import HorizonError
 from capri.privacy.promise import Promise
 from capri.privacy.randomness import Streams
 from capri.rivals.settings import Settings
-from capri.spaces import as_contexts, as_numbers, as_wanted
+from capri.spaces import as_contexts, as_wanted
 
 
 class Blind(Settings, ABC):
@@ -62,7 +63,7 @@ class Blind(Settings, ABC):
         """Forget the rewards."""
 
     def _rows(self, contexts: object) -> FloatArray:
-        rows = as_numbers(contexts, "a context must be a row of finite numbers")
+        rows = as_number_rows(contexts)
         # Any dimension will do: the context is not looked at.
         rows = as_contexts(rows, rows.shape[-1] if rows.ndim == 2 else 1)
         if len(rows) > self.remaining:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.cells import is_missing, number_or_missing
+from capri.cells import as_numbers, number_or_missing, plain
 from capri.checks import is_number, is_whole
 from capri.errors import ConfigurationError
 
@@ -137,16 +137,6 @@ class _OnALine(Column):
         return [number, float(missing)] if self.missing == OWN else [number]
 
 
-def _numbers(cells: Cells) -> FloatArray:
-    """Cells as floats, NaN for what is no number."""
-    with np.errstate(all="ignore"):
-        if isinstance(cells, np.ma.MaskedArray):
-            cells = cells.tolist()  # None where masked
-        if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
-            return cells.astype(np.float64)
-    return np.array([number_or_missing(cell) for cell in cells], dtype=np.float64)
-
-
 @final
 @dataclass(frozen=True)
 class Numeric(_OnALine):
@@ -193,7 +183,7 @@ class Numeric(_OnALine):
 
     def _scaled(self, cells: Cells) -> FloatArray:
         with np.errstate(all="ignore"):
-            scaled = (_numbers(cells) - self.low) / (self.high - self.low)
+            scaled = (as_numbers(cells) - self.low) / (self.high - self.low)
             return np.asarray(np.clip(scaled, 0.0, 1.0))
 
     def _scaled_one(self, number: float) -> float:
@@ -232,7 +222,7 @@ class Boolean(_OnALine):
         return 0.5 if self.missing == OWN else float(self.missing)
 
     def _scaled(self, cells: Cells) -> FloatArray:
-        numbers = _numbers(cells)
+        numbers = as_numbers(cells)
         return np.where((numbers == 0.0) | (numbers == 1.0), numbers, nan)
 
     def _scaled_one(self, number: float) -> float:
@@ -305,7 +295,7 @@ class Categorical(Column):
         place: dict[object, int] = {level: number for number, level in enumerate(self.levels)}
         unknown = len(self.levels)
         place[None] = self._missing_place
-        places = [place.get(_plain(cell), unknown) for cell in listed]
+        places = [place.get(plain(cell, UNKNOWN), unknown) for cell in listed]
         return np.eye(self._width)[np.array(places, dtype=np.int64)]
 
     def encode_one(self, cell: object) -> list[float]:
@@ -314,11 +304,11 @@ class Categorical(Column):
         A dictionary takes longer for levels whose hashes collide, and whoever writes the levels
         could choose some that do and read a level off the time.
         """
-        plain = _plain(cell)
-        if plain is None and self.missing not in (None, OWN):
-            plain = self.missing
-        row = [float(level == plain) for level in self.levels]
-        missing = float(plain is None and self.missing == OWN)
+        known = plain(cell, UNKNOWN)
+        if known is None and self.missing not in (None, OWN):
+            known = self.missing
+        row = [float(level == known) for level in self.levels]
+        missing = float(known is None and self.missing == OWN)
         row.append(1.0 - sum(row) - missing)
         return [*row, missing] if self.missing == OWN else row
 
@@ -338,17 +328,6 @@ class Categorical(Column):
         if place < len(self.levels):
             return self.levels[place]
         return UNKNOWN if place == len(self.levels) else None
-
-
-def _plain(cell: object) -> object:
-    """A text or a number as Python has them, None for a missing cell, UNKNOWN for all else."""
-    if is_missing(cell):
-        return None
-    if isinstance(cell, np.generic):
-        cell = cell.item()
-    if isinstance(cell, str):
-        return str.__str__(cell)  # the text itself, whatever a subclass says of it
-    return cell if isinstance(cell, int | float) else UNKNOWN
 
 
 KINDS: Final[dict[str, type[Column]]] = {

@@ -7,10 +7,10 @@ from typing import Any, Final, Self, final
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.cells import as_numbers
+from capri.cells import as_number_rows, as_numbers, is_list
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema import tables
-from capri.schema.columns import KINDS, Column
+from capri.schema.columns import KINDS, Cells, Column
 from capri.schema.inference import inferred
 
 FORMAT: Final = "capri-schema"
@@ -83,7 +83,7 @@ class Schema:
             raise DataError(
                 f"a row must be a mapping with {', '.join(self.names)}, got {type(values).__name__}"
             )
-        cells = tables.one_row(values, self.names)
+        cells = tables.of_rows([values], self.names)
         numbers: list[float] = []
         for column, (cell,) in zip(self.columns, cells, strict=True):
             numbers += column.encode_one(cell)
@@ -93,24 +93,46 @@ class Schema:
         """A table as rows of numbers, ``(n, dimension)``.
 
         A data frame, a list of mappings, a mapping of columns, an array with named fields; or a
-        matrix of numbers that are rows already. NaN where a missing value was not expected.
+        matrix of numbers that are rows already. NaN where a missing value was not expected, and in
+        all of a row that is none among others. A mapping that lacks what others have misses it.
         """
-        if not tables.is_table(table):
-            rows = as_numbers(table, "rows must be a table with named columns, or numbers")
-            if rows.ndim != 2 or rows.shape[1] != self.dimension:
-                raise ShapeError(
-                    f"rows must have shape (n, {self.dimension}), as this schema makes them, "
-                    f"got {rows.shape}"
-                )
-            return rows
-        cells = tables.cells_of(table, self.names)
+        if not is_list(table):
+            if tables.is_table(table):
+                return self._encoded(tables.cells_of(table, self.names))
+            return self._as_made(as_numbers(table))
+        named = np.array([tables.is_row(row) for row in table], dtype=np.bool_)
+        unnamed = [None if own else row for own, row in zip(named, table, strict=True)]
+        rows = as_number_rows(unnamed, self.dimension)
+        if not named.any():
+            return self._as_made(rows)
+        if rows.shape[1] != self.dimension:
+            rows = np.full((len(rows), self.dimension), np.nan)
+        mappings = [row for own, row in zip(named, table, strict=True) if own]
+        # A column that nobody has is refused, unless rows of numbers are there that fit.
+        most = len(mappings) - bool(np.isnan(rows).all())
+        rows[named] = self._encoded(tables.of_rows(mappings, self.names, most))
+        return rows
+
+    def _encoded(self, cells: list[Cells]) -> FloatArray:
+        """The numbers of columns by their cells."""
         parts = [column.encode(each) for column, each in zip(self.columns, cells, strict=True)]
         return np.concatenate(parts, axis=1)
+
+    def _as_made(self, rows: FloatArray) -> FloatArray:
+        """Rows of numbers that this schema could have made, by their shape."""
+        if rows.ndim != 2 or rows.shape[1] != self.dimension:
+            raise ShapeError(
+                "rows must be a table with named columns, or numbers of shape "
+                f"(n, {self.dimension}), as this schema makes them, got {rows.shape}"
+            )
+        return rows
 
     def encoded(self, values: object, *, single: bool = False) -> object:
         """A table by name, or a ``single`` row, as numbers; what has no names as it is."""
         if single and tables.is_row(values):
             return self.row(values)
+        if single and is_list(values):  # of numbers, whatever is in it
+            return values
         return self.rows(values) if tables.is_table(values) else values
 
     def describe(self, row: object) -> dict[str, object]:
@@ -119,7 +141,7 @@ class Schema:
         None where a value is missing, ``UNKNOWN`` for a level that was not declared; a number
         beyond the range comes back as its end.
         """
-        numbers = as_numbers(row, "a row must be numbers").ravel()
+        numbers = as_numbers(row).ravel()
         if len(numbers) != self.dimension:
             raise ShapeError(f"a row must have {self.dimension} numbers, got {len(numbers)}")
         found: dict[str, object] = {}

@@ -12,12 +12,17 @@ import numpy as np
 from capri.errors import DataError
 from capri.schema.columns import Cells
 
+_ABSENT = object()
+
 
 def is_row(values: object) -> bool:
     """Whether this is one row by name: a mapping, or a row of a data frame."""
-    if isinstance(values, Mapping):
-        return True
-    return hasattr(values, "keys") and hasattr(values, "__getitem__") and not is_frame(values)
+    try:
+        if isinstance(values, Mapping):
+            return True
+        return hasattr(values, "keys") and hasattr(values, "__getitem__") and not is_frame(values)
+    except Exception:  # whatever an object says of itself when it is asked what it is
+        return False
 
 
 def is_frame(values: object) -> bool:
@@ -30,7 +35,7 @@ def is_table(values: object) -> bool:
     if isinstance(values, np.ndarray):
         return values.dtype.names is not None
     if isinstance(values, Sequence) and not isinstance(values, str | bytes):
-        return len(values) > 0 and is_row(values[0])
+        return any(is_row(row) for row in values)
     return is_row(values) or is_frame(values)
 
 
@@ -40,14 +45,16 @@ def names_of(table: Any) -> list[str]:
         return [str(name) for name in table.dtype.names or ()]
     if is_frame(table):
         return [str(name) for name in table.columns]
-    row = table if is_row(table) else table[0]
+    row = table if is_row(table) else next(filter(is_row, table))
     return [str(name) for name in row.keys()]  # noqa: SIM118 (a row of a frame gives its cells)
 
 
 def cells_of(table: Any, names: Sequence[str]) -> list[Cells]:
     """The cells of each column, all of the same number; other columns are left alone."""
     if isinstance(table, Sequence):
-        return _of_rows(table, names)
+        if not all(is_row(row) for row in table):
+            raise DataError("rows must be mappings from column names to values, all of them")
+        return of_rows(table, names)
     known = names_of(table)
     absent = [name for name in names if name not in known]
     if absent:
@@ -61,21 +68,28 @@ def cells_of(table: Any, names: Sequence[str]) -> list[Cells]:
     return columns
 
 
-def one_row(row: Any, names: Sequence[str]) -> list[Cells]:
-    """The cell of each column of one row."""
-    return _of_rows([row], names)
+def of_rows(rows: Sequence[Any], names: Sequence[str], most: int = 0) -> list[Cells]:
+    """The cells of each column, None in a row that lacks it.
 
-
-def _of_rows(rows: Sequence[Any], names: Sequence[str]) -> list[Cells]:
-    if not all(is_row(row) for row in rows):
-        raise DataError("rows must be mappings from column names to values, all of them")
+    A column that more than ``most`` rows lack is refused.
+    """
     columns: list[Cells] = []
     for name in names:
-        try:
-            columns.append([row[name] for row in rows])
-        except (KeyError, IndexError):
-            raise _absent(name) from None
+        cells = [_cell(row, name) for row in rows]
+        if sum(cell is _ABSENT for cell in cells) > most:
+            raise _absent(name)
+        columns.append([None if cell is _ABSENT else cell for cell in cells])
     return columns
+
+
+def _cell(row: Any, name: str) -> object:
+    """One cell of a row, which is the row's own affair."""
+    try:
+        return row[name]
+    except (KeyError, IndexError):
+        return _ABSENT
+    except Exception:  # what is no row, or cannot give its cells
+        return None
 
 
 def _absent(name: str) -> DataError:

@@ -100,15 +100,15 @@ async def healthy(_: Call) -> Answer:
     return Answer(encode({"status": "alive"}))
 
 
-def readiness(facts: Facts) -> Handler:
-    """Whether the store answers."""
+def readiness(check: Callable[[], None]) -> Handler:
+    """Whether the store serves; ``check`` raises where it does not."""
 
     async def handle(_: Call) -> Answer:
         try:
             async with asyncio.timeout(_READY):
-                await asyncio.to_thread(facts.check)
+                await asyncio.to_thread(check)
         except (CapriError, TimeoutError):
-            return Answer(encode({"status": "the store does not answer"}), 503)
+            return Answer(encode({"status": "the store does not serve"}), 503)
         return Answer(encode({"status": "ready"}))
 
     return handle

@@ -1,14 +1,14 @@
 """The application: which door leads where, and what starts and stops with it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
-from capri.errors import HorizonError, StorageError
 from capri.joint.policy import Capri
 from capri.service.admin import Admin
 from capri.service.answers import (
@@ -29,6 +29,7 @@ from capri.service.keys import ADMIN, DECIDE, OPERATOR, READ, REWARD, KeyRing
 from capri.service.limits import Limits
 from capri.service.live import Live
 
+_log = logging.getLogger("capri.service")
 _FIGURES = (
     "policy",
     "epochs",
@@ -59,7 +60,9 @@ def application(
     Without ``keys`` whoever reaches it may do everything: for this machine alone.
     """
     guard = Guard(keys, hosts, limits or Limits())
-    facts, live = Facts(policy, name, expected), Live()
+    schema = policy.contexts.schema
+    live = Live(policy.problem.rewards, schema.names if schema is not None else ())
+    facts = Facts(policy, name, expected)
     doors: dict[str, Door] = {}
 
     def post(path: str, handler: Handler, role: str) -> None:
@@ -70,11 +73,11 @@ def application(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        with suppress(
-            HorizonError, StorageError
-        ):  # keys are served all the same, and /readyz tells
+        try:
             await asyncio.to_thread(policy.warm)
-        desk = Desk(Clerk(policy), guard, live)
+        except Exception as problem:  # keys are served all the same, and /readyz tells
+            _log.warning("no epoch could be planned at the start (%s)", type(problem).__name__)
+        desk = Desk(Clerk(policy, live.columns), guard, live)
         handlers["desk"] = desk
         try:
             yield
@@ -87,6 +90,11 @@ def application(
     def at_desk(method: str) -> Handler:
         handle: Callable[[Desk, Call], Awaitable[Answer]] = getattr(Desk, method)
         return lambda call: handle(handlers["desk"], call)
+
+    def check() -> None:
+        facts.check()
+        if "desk" in handlers:
+            handlers["desk"].check()
 
     admin = Admin(policy, facts)
     post("/v1/decisions", at_desk("decide"), DECIDE)
@@ -102,6 +110,6 @@ def application(
         doors[path] = Door(guard, elsewhere(_HERE), None, reads_body=path == "/v1/reports")
     get("/metrics", metrics_of(facts), READ)
     doors["/healthz"] = Door(guard, healthy, None, anywhere=True)
-    doors["/readyz"] = Door(guard, readiness(facts), None, anywhere=True)
+    doors["/readyz"] = Door(guard, readiness(check), None, anywhere=True)
     doors |= page_doors(guard)
     return Service(doors, Starlette(lifespan=lifespan, exception_handlers={HTTPException: unknown}))

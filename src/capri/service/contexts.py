@@ -32,7 +32,9 @@ _FEW = 6  # below it a row at a time is faster
 class ContextReader:
     """Reads contexts by the schema of a policy."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, noted: Callable[[dict[Any, Any]], None]) -> None:
+        """``noted``: is handed contexts whose columns are not those of the schema."""
+        self._noted = noted
         self._columns = [(column.name, column, _check(column)) for column in schema.columns]
         self._checks = {name: check for name, _, check in self._columns}
         self._names = dict.fromkeys(schema.names).keys()
@@ -56,10 +58,15 @@ class ContextReader:
             numbers += column.encode_one(cell)
         if known < len(context):
             marks.append(UNKNOWN_COLUMN)
+        if not known == len(context) == len(self._columns):
+            self._noted(context)
         return numbers, tuple(dict.fromkeys(marks)) if marks else ()
 
     def rows(self, contexts: list[Any]) -> tuple[FloatArray, list[Marks]]:
-        """The rows of several contexts: those that are as declared column by column."""
+        """The rows of several contexts: column by column, and odd ones by themselves.
+
+        Others come in the same list or transaction: an odd context must not slow all of them down.
+        """
         if len(contexts) < _FEW:
             return self._one_by_one(contexts)
         sound: Sequence[int] = range(len(contexts))
@@ -70,18 +77,17 @@ class ContextReader:
                 if type(context) is dict and context.keys() == self._names
             ]
         whole = contexts if len(sound) == len(contexts) else [contexts[place] for place in sound]
-        parts: list[FloatArray] = []
-        for name, column, _ in self._columns:
-            cells = list(map(itemgetter(name), whole))
-            if isinstance(column, Numeric):
-                numbers = _finite(cells)
-                if numbers is None:
-                    return self._one_by_one(contexts)
-                parts.append(column.encode(numbers))
-            elif any(self._checks[name](cell) is not None for cell in cells):
-                return self._one_by_one(contexts)
-            else:
-                parts.append(column.encode(cells))
+        columns, odd = self._read(whole)
+        if odd:
+            sound = [place for rank, place in enumerate(sound) if rank not in odd]
+            whole = [contexts[place] for place in sound]
+            columns, _ = self._read(whole)
+        if not whole:
+            return self._one_by_one(contexts)
+        parts = [
+            column.encode(cells)
+            for (_, column, _), cells in zip(self._columns, columns, strict=True)
+        ]
         together = np.concatenate(parts, axis=1)
         if len(sound) == len(contexts):
             return together, [()] * len(contexts)
@@ -92,6 +98,23 @@ class ContextReader:
         for place in others:
             rows[place], marks[place] = self.row(contexts[place])
         return rows, marks
+
+    def _read(self, contexts: list[Any]) -> tuple[list[Any], set[int]]:
+        """The cells of each column, numbers as an array; which contexts have an odd cell."""
+        columns: list[Any] = []
+        odd: set[int] = set()
+        for name, column, _ in self._columns:
+            cells = list(map(itemgetter(name), contexts))
+            if isinstance(column, Numeric):
+                numbers = _finite(cells)
+                columns.append(numbers)
+                if numbers is None:
+                    odd.update(at for at, cell in enumerate(cells) if _finite([cell]) is None)
+            else:
+                check = self._checks[name]
+                columns.append(cells)
+                odd.update(at for at, cell in enumerate(cells) if check(cell) is not None)
+        return columns, odd
 
     def _all_declared(self, contexts: list[Any]) -> bool:
         """Whether every context is a record with the declared columns and no others."""

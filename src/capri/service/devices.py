@@ -58,7 +58,13 @@ class DeviceDesk:
     def __init__(self, collector: Collector, guard: Guard) -> None:
         self._collector, self._guard = collector, guard
         limits = guard.limits
-        self._lane = Lane("reports", collector.receive, limits.waiting, limits.answer_seconds)
+        self._lane = Lane(
+            "reports",
+            collector.receive,
+            limits.waiting,
+            limits.answer_seconds,
+            room=limits.waiting_bytes,
+        )
 
     def stop(self) -> None:
         """End after what waits."""
@@ -242,7 +248,7 @@ def device_application(
         "/v1/admin/catalogue": Door(guard, admin.catalogue, ADMIN, reads_body=True),
         "/metrics": Door(guard, metrics_of(facts), READ),
         "/healthz": Door(guard, healthy, None, anywhere=True),
-        "/readyz": Door(guard, readiness(facts), None, anywhere=True),
+        "/readyz": Door(guard, readiness(facts.check), None, anywhere=True),
     }
     for what in _FIGURES:
         doors[f"/v1/{what}"] = Door(guard, read(getattr(facts, what)), READ)

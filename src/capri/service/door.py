@@ -18,6 +18,7 @@ from capri.errors import (
     ConfigurationError,
     DataError,
     HorizonError,
+    InDoubtError,
     StorageError,
 )
 from capri.service.keys import EVERYBODY, Holder, KeyRing
@@ -42,6 +43,14 @@ _SAFE = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
 ]
+_AWAY = (
+    "the store cannot be reached or does not go on: this was not done, and nothing acknowledged is "
+    "lost. Try again"
+)
+_IN_DOUBT = (
+    "the store was lost while it stored this, or takes too long: it may have been done or not. Ask "
+    "again with the same key"
+)
 _NOTHING = b"default-src 'none'; frame-ancestors 'none'"
 
 
@@ -52,6 +61,12 @@ class Call(Struct):
     body: bytes
     query: bytes = b""
     kind: bytes = JSON
+    receive: Receive | None = None
+
+    def taken(self) -> bytes:
+        """The body, which is not kept: what waits for the store has been read."""
+        body, self.body = self.body, b""
+        return body
 
 
 class Answer(Struct):
@@ -159,12 +174,12 @@ class Door:
             holder = self._guard.holder(headers, self._role)
             if self._items:
                 self._guard.admit(holder, self._items)
-            body = b""
+            call = Call(holder, b"", scope["query_string"], receive=receive)
             if self._reads_body:
                 self._check_kind(headers)
-                body = await self._body(headers, receive)
+                call.body = await self._body(headers, receive)
                 unread = False
-            answer = await self._handler(Call(holder, body, scope["query_string"]))
+            answer = await self._handler(call)
         except BaseException as problem:
             answer = answer_to(problem)
         await reply(answer, send, close=unread and answer.status >= 400)
@@ -214,28 +229,30 @@ def answer_to(problem: BaseException) -> Answer:
             more = ((b"www-authenticate", b"Bearer"),)
         return Answer(encode({"error": problem.problem}), problem.status, more=more)
     status, said = refusal_of(problem)
-    more = ((b"retry-after", b"1"),) if status == 503 else ()
+    more = ((b"retry-after", b"1"),) if status in (503, 504) else ()
     return Answer(encode({"error": {"problem": said}}), status, more=more)
 
 
 def refusal_of(problem: BaseException) -> tuple[int, str]:
     """The status and the words for what the library raised."""
     if isinstance(problem, StorageError | BudgetError):
-        _note(logging.WARNING, f"the store does not serve ({type(problem).__name__})")
-        return 503, "the store cannot be reached or does not go on: nothing acknowledged is lost"
+        note(logging.WARNING, f"the store does not serve ({type(problem).__name__})")
+        if isinstance(problem, InDoubtError):
+            return 504, _IN_DOUBT
+        return 503, _AWAY
     if isinstance(problem, HorizonError):
         return 409, str(problem)
     if isinstance(problem, ConfigurationError | DataError):
         return 422, str(problem)
     if not isinstance(problem, CapriError):
-        _note(logging.ERROR, f"a request failed unexpectedly ({type(problem).__name__})")
+        note(logging.ERROR, f"a request failed unexpectedly ({type(problem).__name__})")
     return 500, "something failed here: the log of the service names its kind"
 
 
 _noted: dict[str, float] = {}
 
 
-def _note(level: int, text: str) -> None:
+def note(level: int, text: str) -> None:
     """A line of the log, at most one a second of each: a store that is away fails many requests."""
     now = time.monotonic()
     if now - _noted.get(text, -1.0) >= 1.0:

@@ -1,8 +1,10 @@
 """Reading bodies: only the envelope may be refused, field by field, and never by a private value.
 
 The usual body is read in one pass by its type. Whatever that does not take is read again with
-Python's own parser, which also knows numbers that no double holds (a private number must not refuse
-its user), and judged field by field.
+Python's own parser, and judged field by field. It also knows numbers that no double holds, and
+texts with line breaks or with bytes that are no UTF-8: a private cell must not refuse its user, nor
+others of the same list. Such bytes become surrogates, which are in no name of ours: the cell is
+unreadable or of an unknown level, and a key with some is refused by itself.
 """
 
 import json
@@ -137,7 +139,8 @@ def _defaults(kind: type) -> Any:
 
 def _parsed(body: bytes) -> Any:
     try:
-        return json.loads(body, parse_int=_whole)
+        text = body.decode("utf-8-sig", "surrogateescape")
+        return json.loads(text, parse_int=_whole, strict=False)
     except (ValueError, RecursionError):
         raise RefusalError(400, "must be JSON in UTF-8", "body") from None
 

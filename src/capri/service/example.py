@@ -1,17 +1,67 @@
 """``capri init``: a commented policy file from a CSV of public rows."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from capri.epoch.rewards import AS_ESTIMATED
 from capri.errors import ConfigurationError
 from capri.schema import Boolean, Categorical, Numeric
 from capri.schema.columns import Column
 from capri.schema.inference import inferred
-from capri.service.sheets import guessed, read_sheet
+from capri.service.sheets import guessed, number_of, read_sheet
+
+# The wait where nobody says how late rewards come. In decisions, so that what it costs is known:
+# about 2,000 rounds of uniform play, once (docs/rewards.md). What a shorter one loses is lost for
+# good, at every decision.
+USUAL_WAIT = 2000
+_UNITS = {unit[0]: unit for unit in ("seconds", "minutes", "hours", "days", "weeks")}
+_WAIT = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w|(?:second|minute|hour|day|week)s?)")
 
 
-def example_file(sheet: Path, actions: Sequence[str], folder: Path) -> str:
+def wait_of(text: str) -> int | str:
+    """What the file says of how late rewards come: a number of decisions, or a time.
+
+    >>> wait_of("1000"), wait_of("2d"), wait_of("1.5 hours")
+    (1000, '2 days', '1.5 hours')
+    """
+    text = text.strip()
+    if text.isdecimal():
+        return int(text)
+    if (found := _WAIT.fullmatch(text)) is None:
+        raise ConfigurationError(
+            "--reward-wait must be a number of decisions or a time such as 90m, 2h, '2 days', got "
+            f"{text!r}"
+        )
+    return f"{found[1]} {_UNITS[found[2][0]]}"
+
+
+def missing_of(text: str) -> float | str:
+    """What the file says of a reward that never comes: a number of the range, or "as-estimated".
+
+    >>> missing_of("0"), missing_of("as-estimated")
+    (0.0, 'as-estimated')
+    """
+    text = text.strip()
+    number = number_of(text)
+    if text == AS_ESTIMATED:
+        return text
+    if number is None or not 0 <= number <= 1:
+        raise ConfigurationError(
+            f"--missing must be a number from 0 to 1 or {AS_ESTIMATED!r}, got {text!r}"
+        )
+    return number
+
+
+def example_file(
+    sheet: Path,
+    actions: Sequence[str],
+    folder: Path,
+    *,
+    wait: int | str = USUAL_WAIT,
+    missing: float | str = 0.0,
+) -> str:
     """The text of a policy file in a folder, for contexts like the rows of a sheet."""
     if len(actions) < 2:
         raise ConfigurationError("actions must be at least two names, with commas between them")
@@ -31,6 +81,8 @@ def example_file(sheet: Path, actions: Sequence[str], folder: Path) -> str:
         first=_said(actions[0]),
         last=_said(actions[-1]),
         rule=_rule(columns[0]),
+        wait=_said(wait),
+        missing=_said(missing),
         context="\n".join(_column(column) for column in columns),
     )
 
@@ -94,8 +146,10 @@ delta = 1e-6
 
 [reward]
 range = [0, 1]  # what lies beyond is clipped
-wait = 0  # rewards count until so many decisions, or a time such as "2 hours", after their epoch
-missing = 0.0  # what a reward that never comes counts as; or "as-estimated"
+# Rewards count until so many decisions, or a time such as "2 hours", after their epoch. What comes
+# later is discarded for good; a longer wait costs regret at the start alone.
+wait = {wait}  # about as long as rewards take
+missing = {missing}  # what a reward that never comes counts as: 0 for "no click", or "as-estimated"
 rule = "first"  # of several rewards for one decision: first, last, sum or max
 
 # [users]  # with this, every request names its user; without, every user comes once

@@ -13,6 +13,7 @@ import numpy as np
 from capri.errors import CapriError
 from capri.files import json_values
 from capri.joint.policy import Capri
+from capri.service.alarms import released_alarms
 from capri.spaces import ContextPool, FixedActions
 from capri.version import VERSION
 
@@ -102,7 +103,15 @@ class Facts:
             "context": schema.to_dict()["columns"],
             "actions": list(actions.names or ()),
             "features": None if actions.schema is None else list(actions.schema.features),
-            "notices": [notice.to_dict() for notice in policy.notices],
+            "notices": [
+                notice.to_dict()
+                for notice in (
+                    *policy.notices,
+                    *released_alarms(
+                        problem.rewards, policy.epochs, self.progress().get("missed", 0)
+                    ),
+                )
+            ],
         }
 
     def epochs(self) -> Any:
@@ -180,6 +189,8 @@ def metrics(facts: Facts) -> str:
     figures: list[tuple[str, str, str, float | None]] = [
         ("decisions_total", "counter", "Decisions taken.", progress["decided"]),
         ("releases_total", "counter", "Epochs released.", len(epochs)),
+        ("releases_missed_total", "counter", "Releases that were not ready at their moment.",
+         progress.get("missed")),
         ("epochs_waiting", "gauge", "Epochs that wait for rewards.",
          len(progress["under_way"]) - len(taking)),
         ("epoch_length", "gauge", "Planned decisions of the epoch under way.",

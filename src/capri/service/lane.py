@@ -2,41 +2,91 @@
 
 A commit waits for the disk. Requests that come meanwhile gather, and share the next one: under load
 the number of items per commit grows by itself, and alone a request waits for nobody.
+
+What waits is bounded by its number and by its bytes. A request counts as a constant and so many
+bytes an item, whatever is in it: who is refused depends on how many came, and on no value.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from math import inf
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
-from capri.errors import StorageError
+from capri.errors import InDoubtError, StorageError
+from capri.service.door import note
 from capri.service.messages import RefusalError
+from capri.store.group import GivenUpError, beginning
 
 Work = Callable[[list[Any]], list[Any]]
+Leave = Callable[[], Awaitable[Any]]
 # Items of one call: a transaction holds up others while it runs.
 _MOST = 2048
 _PERIOD = 0.5
 # Seconds to wait at most for others who are expected; half of what a transaction takes, if less.
 _GATHER = 0.003
+# Bytes that a request takes while it waits, with its connection and without its items.
+REQUEST_BYTES = 8 << 10
+_MUCH = "too much is waiting"
+_FULL = f"{_MUCH}: this was not done, try again"
+_SLOW = "the store takes too long"
+_LATE = f"{_SLOW}: this was not done, try again"
+_LEFT = "the caller has gone: this was not done"
+_INTERRUPTED = "the work was interrupted"
+_WAITING, _BEGUN, _GONE = range(3)
+
+
+class _Ticket:
+    """A request in a lane. It waits, and then it begins or is given up: never both."""
+
+    __slots__ = ("asked", "future", "items", "leave", "size", "state", "watch")
+
+    def __init__(
+        self, future: asyncio.Future[list[Any]], items: list[Any], asked: float, leave: Leave | None
+    ) -> None:
+        self.future, self.items, self.size, self.asked = future, items, len(items), asked
+        self.state = _WAITING
+        self.leave = leave
+        self.watch: asyncio.Task[None] | None = None
 
 
 class Lane:
     """A thread that works on lists of items; each item's outcome is a value or an exception.
 
-    Who waits for longer than ``patience`` seconds is told that the store is away. What was asked
-    for may still happen; it was not acknowledged, and with its key it may be asked for again.
+    Who waits for longer than ``patience`` seconds, or hangs up, and whose work has not begun is
+    refused: it never will. Work that has begun may still be done: its caller is told that it is in
+    doubt, and settles it by asking again with the same key.
     """
 
     def __init__(
-        self, name: str, work: Work, waiting: int, patience: float = 10.0, threads: int = 1
+        self,
+        name: str,
+        work: Work,
+        waiting: int,
+        patience: float = 10.0,
+        threads: int = 1,
+        *,
+        room: int = 32 << 20,
+        item_bytes: int = 2 << 10,
+        stored: bool = False,
     ) -> None:
-        """``threads``: with two, one computes while the other waits for the disk."""
+        """``threads``: with two, one computes while the other waits for the disk.
+
+        ``room``: bytes that may wait; ``item_bytes``: those of an item at most. ``stored``: the
+        work is done in transactions of a store, and begins with the first of them.
+        """
         self._work, self._limit, self._patience = work, waiting, patience
-        self._asked: dict[asyncio.Future[list[Any]], float] = {}
-        self._queue: SimpleQueue[tuple[asyncio.Future[list[Any]], list[Any]] | None] = SimpleQueue()
-        self._waiting = 0
+        self._room, self._item_bytes, self._stored = room, item_bytes, stored
+        self._asked: dict[_Ticket, None] = {}
+        self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
+        self._waiting = self._bytes = 0
+        # When the store last failed a request, and last did what one asked: for readiness.
+        self.failed = self.done = -inf
+        self._states = Lock()
         self._loop = asyncio.get_running_loop()
         self._threads = [
             Thread(target=self._run, name=f"capri-{name}", daemon=True) for _ in range(threads)
@@ -45,27 +95,58 @@ class Lane:
             thread.start()
         self._watch = self._loop.call_later(_PERIOD, self._hurry)
 
-    async def do(self, items: list[Any]) -> list[Any]:
-        """The outcome of each item."""
-        if self._waiting + len(items) > self._limit and self._waiting:
-            raise RefusalError(503, "too much is waiting: try again", wait=1)
-        self._waiting += len(items)
-        future: asyncio.Future[list[Any]] = self._loop.create_future()
-        self._asked[future] = self._loop.time()
-        self._queue.put((future, items))
+    # -- in the event loop ------------------------------------------------------------------------
+
+    async def do(self, items: list[Any], leave: Leave | None = None) -> list[Any]:
+        """The outcome of each item. ``leave`` returns when the caller hangs up."""
+        count, size = len(items), REQUEST_BYTES + len(items) * self._item_bytes
+        if self._waiting and (
+            self._waiting + count > self._limit or self._bytes + size > self._room
+        ):
+            note(logging.WARNING, _MUCH)
+            raise RefusalError(503, _FULL, wait=1)
+        self._waiting += count
+        self._bytes += size
+        ticket = _Ticket(self._loop.create_future(), items, self._loop.time(), leave)
+        self._asked[ticket] = None
+        self._queue.put(ticket)
         try:
-            return await future
+            return await ticket.future
         finally:
-            del self._asked[future]
-            self._waiting -= len(items)
+            del self._asked[ticket]
+            self._give_up(ticket)  # where the request itself was cancelled
+            if ticket.watch is not None:
+                ticket.watch.cancel()
+
+    def _give_up(self, ticket: _Ticket) -> bool:
+        """Whether the work of a request will never begin. What it held is let go of."""
+        with self._states:
+            if ticket.state == _WAITING:
+                ticket.state, ticket.items = _GONE, []
+            return ticket.state == _GONE
+
+    def _refuse(self, ticket: _Ticket, why: str) -> None:
+        if not ticket.future.done() and self._give_up(ticket):
+            ticket.future.set_exception(RefusalError(503, why, wait=1))
 
     def _hurry(self) -> None:
-        """Look from time to time who has waited for too long."""
+        """Look from time to time who has waited for too long, or has gone."""
         overdue = self._loop.time() - self._patience
-        for future, asked in list(self._asked.items()):
-            if asked < overdue and not future.done():
-                future.set_exception(StorageError("the store takes too long"))
+        for ticket in list(self._asked):
+            if ticket.asked < overdue:
+                self.failed = time.monotonic()
+                note(logging.WARNING, _SLOW)
+                self._refuse(ticket, _LATE)
+                if not ticket.future.done():
+                    ticket.future.set_exception(InDoubtError(_SLOW))
+            elif ticket.leave is not None and ticket.watch is None:  # seldom: most are served
+                ticket.watch = self._loop.create_task(self._notice(ticket, ticket.leave))
         self._watch = self._loop.call_later(_PERIOD, self._hurry)
+
+    async def _notice(self, ticket: _Ticket, leave: Leave) -> None:
+        with suppress(Exception):
+            await leave()
+        self._refuse(ticket, _LEFT)
 
     def stop(self) -> None:
         """End after what waits."""
@@ -75,6 +156,20 @@ class Lane:
         for thread in self._threads:
             thread.join(30.0)
 
+    def _deliver(self, taken: list[_Ticket], results: dict[_Ticket, list[Any]]) -> None:
+        made = [outcome for each in results.values() for outcome in each]
+        if any(isinstance(outcome, StorageError) for outcome in made):
+            self.failed = time.monotonic()
+        elif any(not isinstance(outcome, BaseException) for outcome in made):
+            self.done = time.monotonic()
+        for ticket in taken:
+            self._waiting -= ticket.size
+            self._bytes -= REQUEST_BYTES + ticket.size * self._item_bytes
+            if not ticket.future.done() and ticket in results:  # else who asked has gone
+                ticket.future.set_result(results[ticket])
+
+    # -- in the threads ---------------------------------------------------------------------------
+
     def _run(self) -> None:
         expected, took = 1, 0.0
         while (first := self._queue.get()) is not None:
@@ -82,7 +177,7 @@ class Lane:
                 # Those who were just answered ask again: a transaction for all costs less.
                 time.sleep(min(_GATHER, took / 2))
             began = time.perf_counter()
-            taken, count, ended = [first], len(first[1]), False
+            taken, count, ended = [first], first.size, False
             while count < _MOST and not ended:
                 try:
                     more = self._queue.get_nowait()
@@ -92,24 +187,49 @@ class Lane:
                     ended = True
                 else:
                     taken.append(more)
-                    count += len(more[1])
-            results = self._results([item for _, items in taken for item in items])
+                    count += more.size
+            results = self._results(taken)
             took = time.perf_counter() - began
             expected = len(taken) + self._queue.qsize()
-            self._loop.call_soon_threadsafe(_deliver, taken, results)
+            self._loop.call_soon_threadsafe(self._deliver, taken, results)
             if ended:
                 return
 
-    def _results(self, items: list[Any]) -> list[Any]:
-        try:
+    def _results(self, taken: list[_Ticket]) -> dict[_Ticket, list[Any]]:
+        """What came of the requests that somebody waits for when their work begins."""
+        while wanted := [ticket for ticket in taken if ticket.state != _GONE]:
+            items = [item for ticket in wanted for item in ticket.items]
+            if len(items) < sum(ticket.size for ticket in wanted):
+                continue  # one was given up just now
+            try:
+                made = self._done(items, wanted)
+            except GivenUpError:
+                continue
+            except Exception as problem:
+                made = [problem] * len(items)
+            except BaseException:  # it must end neither this thread nor the event loop
+                made = [InDoubtError(_INTERRUPTED)] * len(items)
+            found, start = {}, 0
+            for ticket in wanted:
+                found[ticket] = made[start : start + ticket.size]
+                start += ticket.size
+            return found
+        return {}
+
+    def _done(self, items: list[Any], wanted: list[_Ticket]) -> list[Any]:
+        def begin() -> bool:
+            return self._begun(wanted)
+
+        if not self._stored and not begin():
+            raise GivenUpError
+        with beginning(begin):
             return self._work(items)
-        except BaseException as problem:  # the thread is needed by those who come next
-            return [problem] * len(items)
 
-
-def _deliver(taken: list[tuple[asyncio.Future[list[Any]], list[Any]]], results: list[Any]) -> None:
-    start = 0
-    for future, items in taken:
-        if not future.done():  # else who asked has gone
-            future.set_result(results[start : start + len(items)])
-        start += len(items)
+    def _begun(self, wanted: list[_Ticket]) -> bool:
+        """Whether all of them still want it: from now on none can be given up."""
+        with self._states:
+            if any(ticket.state == _GONE for ticket in wanted):
+                return False
+            for ticket in wanted:
+                ticket.state = _BEGUN
+            return True

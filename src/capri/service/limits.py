@@ -5,7 +5,11 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes in bytes, times in seconds, a rate in items (decisions or rewards) a second and key."""
+    """Sizes in bytes, times in seconds, a rate in items (decisions or rewards) a second and key.
+
+    ``waiting`` items of ``waiting_bytes`` in all may wait in one lane. ``rewards_each``: of one
+    decision, those that go on to what others share; a process counts by itself.
+    """
 
     largest_body: int = 1 << 20
     largest_batch: int = 1000
@@ -16,6 +20,8 @@ class Limits:
     answer_seconds: float = 10.0
     rate: float = 20_000.0
     waiting: int = 20_000
+    waiting_bytes: int = 32 << 20
+    rewards_each: int = 100
 
     @classmethod
     def defaults(cls) -> dict[str, float | int]:

@@ -1,12 +1,15 @@
 """Live counts, inside the trust boundary: how many rewards came, with what status, how fast.
 
-Whether and when rewards come is private, so these are for the role ``operator`` alone. They are of
-one process, in memory, and never in ``/metrics``.
+Whether and when rewards come is private, so these are for the role ``operator`` alone, and so are
+the alarms that are made of them. They are of one process, in memory, and never in ``/metrics``.
 """
 
 import time
 from collections import Counter, deque
 from typing import Any
+
+from capri.epoch.rewards import RewardTerms
+from capri.service.alarms import OUTSIDE, Columns, live_alarms
 
 _KEPT = 2000  # latencies that quantiles are of
 _MINUTES = 60
@@ -15,8 +18,10 @@ _MINUTES = 60
 class Live:
     """Counts of one process since it started."""
 
-    def __init__(self) -> None:
-        self._since = time.time()
+    def __init__(self, terms: RewardTerms, columns: tuple[str, ...]) -> None:
+        """``columns``: the names that contexts were declared with."""
+        self._since, self._terms = time.time(), terms
+        self.columns = Columns(columns)
         self._visits: Counter[str] = Counter()
         self._rewards: Counter[str] = Counter()
         self._seconds: dict[str, deque[float]] = {}
@@ -49,6 +54,17 @@ class Live:
             "since": self._since,
             "visits": dict(self._visits),
             "rewards": dict(self._rewards),
+            "alarms": [
+                alarm.to_dict()
+                for alarm in live_alarms(
+                    self._terms,
+                    self._visits,
+                    self._rewards,
+                    self.columns,
+                    time.time() - self._since,
+                )
+            ],
+            "alarms_mean": OUTSIDE,
             "minutes": [{"minute": minute, "decisions": count} for minute, count in self._minutes],
             "milliseconds": {
                 what: dict(zip(("p50", "p90", "p99"), _quantiles(kept), strict=True))

@@ -77,7 +77,11 @@ class Problem(Struct, omit_defaults=True):
 
 
 class Refused(Struct):
-    """An item of a list that was refused; the others were not."""
+    """An item of a list that did not get through; others of the list did.
+
+    ``status`` is ``refused``: it was not done; or ``in doubt``: it was done or not, and asking
+    again with the same key settles it.
+    """
 
     status: str
     error: Problem

@@ -33,7 +33,8 @@ _REFUSALS = {
     "421": "The Host is none of this service's.",
     "422": "A field of the envelope is not as it must be; `field` names it.",
     "429": "Too many items a second for this key.",
-    "503": "The store cannot be reached: nothing acknowledged is lost. Try again.",
+    "503": "The store cannot be reached, or too much waits: this was not done. Try again.",
+    "504": "The store was lost meanwhile: this was done or not. Ask again with the same key.",
 }
 _READS = {
     "/v1/policy": ("What the policy is, and how far it has come", "object"),
@@ -64,11 +65,15 @@ def document(limits: Limits) -> dict[str, Any]:
     paths: dict[str, Any] = {
         "/v1/decisions": _post("decide", "Decide for one visit", _ref("Visit"), _ref("Decided")),
         "/v1/decisions:batch": _post(
-            "decide", "Decide for many visits, item by item", visits, decided
+            "decide",
+            "Decide for many visits, item by item, some perhaps `refused` or `in doubt`",
+            visits,
+            decided,
         ),
         "/v1/rewards": _post(
             "reward",
-            "Bring one reward, or a list of them, judged item by item",
+            "Bring one reward, or a list of them, judged item by item, some perhaps `refused` or "
+            "`in doubt`",
             {"anyOf": [_ref("RewardItem"), rewards]},
             {"anyOf": [_ref("Rewarded"), rewarded]},
         ),
@@ -87,7 +92,7 @@ def document(limits: Limits) -> dict[str, Any]:
         "/v1/live": _get("operator", "Live counts, inside the trust boundary", "object"),
         "/metrics": _get("read", "Public figures for Prometheus", None),
         "/healthz": _get(None, "Whether the process lives", "object"),
-        "/readyz": _get(None, "Whether the store answers", "object"),
+        "/readyz": _get(None, "Whether the store serves", "object"),
     }
     paths |= {path: _get("read", text, kind) for path, (text, kind) in _READS.items()}
     return {

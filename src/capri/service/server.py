@@ -5,16 +5,21 @@ import logging
 import os
 import socket
 import sys
+import time
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import uvicorn
 
 from capri.errors import (
+    AwayError,
     ConfigurationError,
+    InDoubtError,
     KernelWarning,
     PrivacyLeakWarning,
     StorageError,
@@ -28,6 +33,10 @@ from capri.service.settings import Settings, load_settings
 from capri.service.workers import supervise
 from capri.store.seal import STORE_KEY, key_from
 
+Opened = TypeVar("Opened")
+
+# Seconds after which a store that is away is tried again.
+_AGAIN = 1.0
 # Seconds for requests under way when the service is told to stop.
 _PARTING = 10
 # A thread that has waited for the disk goes on within this many seconds.
@@ -91,8 +100,7 @@ class Start:
         """Serve at a socket until told to stop, in this process."""
         limits = load_settings(self.file, thorough=False).limits
         config = uvicorn.Config(
-            self,
-            factory=True,
+            opened(self),  # before uvicorn minds the signals: whoever waits may be told to stop
             http=PatientProtocol,
             ws="none",
             lifespan="on",
@@ -104,7 +112,10 @@ class Start:
             timeout_keep_alive=int(limits.idle_seconds),
             timeout_graceful_shutdown=_PARTING,
         )
-        uvicorn.Server(config).run(sockets=[listening])
+        server = uvicorn.Server(config)
+        server.run(sockets=[listening])
+        if not server.started:  # it ends in silence else
+            raise StorageError("the service could not be started: the lines above name the kind")
 
     def ring(self) -> KeyRing:
         """The keys; none at all is an error."""
@@ -124,6 +135,29 @@ def _collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECTED, 20, 20)
+
+
+def opened(opening: Callable[[], Opened]) -> Opened:
+    """What is opened, tried until the store serves; every new reason is told in a line.
+
+    A store that is away, held by another or without room comes back. One that is damaged, or of
+    another policy, does not: its problem ends the service, which says so.
+    """
+    told = ""
+    while True:
+        try:
+            return opening()
+        except (AwayError, InDoubtError) as problem:
+            if str(problem) != told:
+                told = str(problem)
+                _say(f"capri: not ready, and trying again: {told}", sys.stderr)
+            time.sleep(_AGAIN)
+
+
+def _say(text: str, to: TextIO) -> None:
+    """A line for the operator. No service ends since its log has no room."""
+    with suppress(OSError):
+        print(text, file=to, flush=True)
 
 
 def open_policy(
@@ -165,21 +199,28 @@ def serve(
         start.ring()
     _check_model(start, settings.local, workers, forecast, new_anchor)
     # Filled and found sound before a worker starts; also tells of a store that is another's.
-    policy = open_policy(settings, start.store, start.anchor, new_anchor=new_anchor)
-    try:
-        settings.begin(policy)
-    finally:
-        policy.close()
+    opened(lambda: _fill(settings, start, new_anchor))
     if forecast:
         start_forecast(start.file)
     _log_plainly()
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
-    print(f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/", flush=True)
+    _say(
+        f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/",
+        sys.stdout,
+    )
     if workers == 1:
         start.run(listening)
     else:
         supervise(start.run, listening, workers)
+
+
+def _fill(settings: Settings, start: Start, new_anchor: bool) -> None:
+    policy = open_policy(settings, start.store, start.anchor, new_anchor=new_anchor)
+    try:
+        settings.begin(policy)
+    finally:
+        policy.close()
 
 
 def _check_model(start: Start, local: bool, workers: int, forecast: bool, new_anchor: bool) -> None:

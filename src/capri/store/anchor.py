@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from capri.errors import ConfigurationError, StorageError
+from capri.errors import AwayError, ConfigurationError, StorageError
 from capri.files import write_atomically
 from capri.store.lineage import Seen
 
@@ -237,8 +237,8 @@ def _marks(sql: str) -> str:
     return sql.replace("?", "%s")
 
 
-def _away(name: str) -> StorageError:
-    return StorageError(
+def _away(name: str) -> AwayError:
+    return AwayError(
         f"the anchor {name} cannot be reached: nothing was changed. Without it nobody knows "
         "whether the store is the newest copy"
     )

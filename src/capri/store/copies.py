@@ -4,13 +4,11 @@ The same tables are on either kind of database, so a copy of a server's is a fil
 back to a server. Rows that were deleted are in no page of a copy. Secret columns are copied as they
 are: sealed where there is a store key, and else as readable as the store.
 
-The source is only read, and may be of an older schema: tables that it has not got yet are empty in
-the copy, which is of the schema of this release.
+The source is only read.
 """
 
 from capri.errors import StorageError
 from capri.store.lineage import Seen
-from capri.store.migrations import VERSION_TABLE, tables_of
 from capri.store.tables import TABLES
 from capri.store.transaction import Database, Row, Transaction
 from capri.store.view import read_counter, read_digest
@@ -37,12 +35,8 @@ def copy_store(source: Database, target: Database) -> Seen:
 
 
 def _everything(transaction: Transaction) -> tuple[str, Rows, int, str]:
-    version = transaction.row(f"SELECT version FROM {VERSION_TABLE}") or (0,)
-    there = tables_of("sqlite", int(version[0]))  # the same of either kind, but for writers
     rows = {
         name: transaction.rows(f"SELECT {', '.join(table.columns)} FROM {name}")
-        if name in there
-        else []
         for name, table in TABLES.items()
     }
     if not rows["policy"]:

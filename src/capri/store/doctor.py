@@ -17,9 +17,9 @@ from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.store.anchor import unknown_line
 from capri.store.blobs import unpacked
 from capri.store.lineage import check_newest, first_digest
-from capri.store.migrations import VERSION_TABLE, scripts
 from capri.store.questions import LOGGED
 from capri.store.records import Played
+from capri.store.schema import VERSION, VERSION_TABLE
 from capri.store.shelf import Shelf
 from capri.store.sqlite import SqliteDatabase
 from capri.store.transaction import Transaction
@@ -61,27 +61,22 @@ class Doctor:
         ]
         return [*found, self._anchor(), *self._settings()]
 
-    def _looked(self, name: str, look: Callable[[Transaction], str | Finding]) -> Finding:
+    def _looked(self, name: str, look: Callable[[Transaction], str]) -> Finding:
         """A look that raises has found something bad; its own words are ours to show."""
         try:
             said = self._shelf.database.read(look)
         except CapriError as problem:
             return Finding(name, BAD, str(problem))
-        return said if isinstance(said, Finding) else Finding(name, GOOD, said)
+        return Finding(name, GOOD, said)
 
-    def _schema(self, transaction: Transaction) -> str | Finding:
+    def _schema(self, transaction: Transaction) -> str:
         found = transaction.row(f"SELECT version FROM {VERSION_TABLE}")
         policies = transaction.rows("SELECT id FROM policy")
-        kind = "sqlite" if isinstance(self._shelf.database, SqliteDatabase) else "postgres"
-        known = len(scripts(kind))
         _hold(found is not None, "there is no version")
         assert found is not None
-        _hold(0 < found[0] <= known, f"version {found[0]} where this release has {known}")
+        _hold(found[0] == VERSION, f"version {found[0]} where this release has {VERSION}")
         _hold(len(policies) == 1, f"{len(policies)} policies in one store")
-        if found[0] < known:
-            said = f"version {found[0]}: who serves next brings it to {known}, see docs/deploy.md"
-            return Finding("schema", WARNING, said)
-        return f"version {known}, one policy"
+        return f"version {VERSION}, one policy"
 
     def _history(self, transaction: Transaction) -> str:
         rows = transaction.rows("SELECT generation, digest FROM history ORDER BY generation")
@@ -142,6 +137,11 @@ class Doctor:
         return f"{len(rows)} releases, {count} entries within the budget"
 
     def _forgetting(self, transaction: Transaction) -> str:
+        kept = transaction.row(
+            "SELECT count(*) FROM draws WHERE number NOT IN "
+            "(SELECT number FROM epochs WHERE state = 'closed')"
+        )
+        _hold(kept == (0,), "noise is kept for an epoch that is not about to be released")
         for table in ("decisions", "rewards"):
             found = transaction.row(
                 f"SELECT count(*) FROM {table} JOIN epochs ON {table}.number >= epochs.first "

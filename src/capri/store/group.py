@@ -3,23 +3,48 @@
 The first thread becomes the leader of all jobs that wait, and commits them together; the others
 find their job done. A commit waits for the disk, so under load the number of jobs per commit grows
 by itself, and alone a thread waits for nobody.
+
+A job waits while the database is held or hangs, and whoever asked for it may have gone by then. So
+a caller may say what is asked when the transaction has begun: :func:`beginning`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any, TypeVar
 
-from capri.errors import StorageError
+from capri.errors import InDoubtError
 from capri.store.transaction import Transaction
 
 Result = TypeVar("Result")
+
+
+_begin: ContextVar[Callable[[], bool] | None] = ContextVar("_begin", default=None)
+
+
+class GivenUpError(Exception):
+    """Nobody waits for a job any more: it was not begun."""
+
+
+@contextmanager
+def beginning(begin: Callable[[], bool]) -> Iterator[None]:
+    """Have ``begin`` asked in every transaction of this thread before anything is done in it.
+
+    Where it says False nothing is done, and :class:`GivenUpError` is raised.
+    """
+    before = _begin.set(begin)
+    try:
+        yield
+    finally:
+        _begin.reset(before)
 
 
 class Job:
     """One function to be run in a transaction, and what came of it."""
 
     def __init__(self, function: Callable[[Transaction], Any]) -> None:
-        self.function = function
+        self.function, self._begin = function, _begin.get()
         self.result: Any = None
         self.problem: BaseException | None = None
         self.done = False
@@ -28,6 +53,8 @@ class Job:
         """Note the result; a failure is noted and raised."""
         self.problem = None
         try:
+            if self._begin is not None and not self._begin():
+                raise GivenUpError
             self.result = self.function(transaction)
         except BaseException as problem:
             self.problem = problem
@@ -74,7 +101,7 @@ class GroupCommit:
             for job in jobs:
                 job.problem = job.problem or problem
                 if job is not own and not isinstance(job.problem, Exception):
-                    job.problem = StorageError(
+                    job.problem = InDoubtError(
                         "the thread that stored this together with its own was interrupted: make "
                         "the call again, with the same key where it has one"
                     )

@@ -20,13 +20,13 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
-from psycopg import Connection, errors
-from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+from psycopg import errors
 
-from capri.errors import StorageError
+from capri.errors import AwayError, InDoubtError, StorageError
 from capri.store.group import GroupCommit, Job, run_jobs
-from capri.store.migrations import VERSION_TABLE, migrate
+from capri.store.line import STATEMENT, Line, open_line, turned_away
 from capri.store.questions import LOGGED, NEXT, OLDEST
+from capri.store.schema import VERSION_TABLE, create_schema
 from capri.store.tables import TABLES
 from capri.store.transaction import COUNTER, Database, Row, Transaction, empty_store
 
@@ -36,11 +36,12 @@ Result = TypeVar("Result")
 PATIENCE = 30.0
 _NAP = 0.05
 _ATTEMPTS = 8
+_UNREACHED = "cannot be reached: nothing was changed. Check the address and the server"
 # First number of our advisory locks: other programs in the same database take others.
 _LOCKS = 0x0CA9
 _POLICY_LOCK = 0
 # Tables that rows are deleted from.
-_EMPTIED = ("decisions", "rewards", "keys", "policy")
+_EMPTIED = ("decisions", "rewards", "draws", "keys", "policy")
 # Whoever meets these tries again: the database has undone everything.
 _AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 
@@ -66,7 +67,7 @@ def _marks(sql: str) -> str:
 class PostgresTransaction(Transaction):
     """Statements on one connection, between BEGIN and COMMIT."""
 
-    def __init__(self, connection: Connection[Row], *, begun: bool = True) -> None:
+    def __init__(self, connection: Line, *, begun: bool = True) -> None:
         """Not ``begun``: BEGIN travels with the first statement, or just before it."""
         self._cursor = connection.cursor(binary=True)
         self._plain = connection.cursor()
@@ -171,8 +172,8 @@ class PostgresDatabase(Database):
         self._url, self._patience = url, patience
         self._closed = False
         super().__init__()
-        self._writer: Connection[Row] | None = None
-        self._reader: Connection[Row] | None = None
+        self._writer: Line | None = None
+        self._reader: Line | None = None
         self._reading = Lock()
         self._forgotten: int | None = None  # rows deleted before this transaction are to go
         self._group = GroupCommit(self._commit)
@@ -196,35 +197,26 @@ class PostgresDatabase(Database):
     # -- opening ----------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Bring the database to the schema of this release, and sign in."""
+        """Make the tables where there are none, and sign in."""
         self._writer = self._connect(self._name)
-        self.write(self._migrate)
+        self.write(self._create_schema)
         self.write(self._sign_in)
 
-    def _connect(self, name: str = "capri") -> Connection[Row]:
-        connection = psycopg.connect(
-            self._url, autocommit=True, prepare_threshold=2, application_name=name
-        )
-        # One width of integers: each other one would be another prepared statement.
-        connection.adapters.register_dumper(int, Int8Dumper)
-        connection.adapters.register_dumper(int, Int8BinaryDumper)
-        with connection.cursor() as cursor:
-            cursor.execute("SET synchronous_commit = on")
-            cursor.execute(f"SET lock_timeout = {int(self._patience * 1000)}")
-            cursor.execute("SET idle_in_transaction_session_timeout = '10min'")
-            self._keep_out_of_the_log(cursor)
-        return connection
+    def _connect(self, name: str = "capri") -> Line:
+        line = open_line(self._url, name, self._patience)
+        self._keep_out_of_the_log(line)
+        return line
 
-    def _keep_out_of_the_log(self, cursor: psycopg.Cursor[Row]) -> None:
+    def _keep_out_of_the_log(self, line: Line) -> None:
         """Have statements logged without their parameters, which are all our values.
 
         Only who may set it may do that for a session; others can merely be told what is logged.
         """
-        (logged, written) = cursor.execute(LOGGED).fetchone() or (False, False)
+        (logged, written) = line.execute(LOGGED).fetchone() or (False, False)
         if not logged:
             return
         try:
-            cursor.execute("SET log_parameter_max_length = 0")
+            line.execute("SET log_parameter_max_length = 0")
         except errors.InsufficientPrivilege:
             if written:
                 self.exposure = (
@@ -233,9 +225,7 @@ class PostgresDatabase(Database):
                     "store_key"
                 )
 
-    def _connected(
-        self, connection: Connection[Row] | None, name: str = "capri"
-    ) -> Connection[Row]:
+    def _connected(self, connection: Line | None, name: str = "capri") -> Line:
         """The connection, or a new one after it was lost: a server may restart."""
         if connection is not None and not connection.broken and not connection.closed:
             return connection
@@ -243,14 +233,14 @@ class PostgresDatabase(Database):
         while True:
             try:
                 return self._connect(name)
-            except psycopg.OperationalError:
-                if self.closing or monotonic() > give_up:
+            except psycopg.OperationalError as problem:
+                if self.closing or turned_away(problem) or monotonic() > give_up:
                     raise
                 sleep(_NAP)
 
-    def _migrate(self, transaction: Transaction) -> None:
+    def _create_schema(self, transaction: Transaction) -> None:
         transaction.hold_policy()  # of several who find it empty, one fills it
-        migrate(transaction, "postgres", self._version(transaction), self._shown)
+        create_schema(transaction, "postgres", self._version(transaction), self._shown)
 
     def _version(self, transaction: Transaction) -> int:
         """Of the schema, 0 where there is none yet; tables of others are refused."""
@@ -300,9 +290,9 @@ class PostgresDatabase(Database):
             except psycopg.OperationalError:
                 if not self._writer.broken or last:
                     raise
-        raise StorageError(f"{self._shown} lost the connection {_ATTEMPTS} times in a row")
+        raise AwayError(f"{self._shown} lost the connection {_ATTEMPTS} times in a row")
 
-    def _attempt(self, writer: Connection[Row], jobs: list[Job]) -> bool:
+    def _attempt(self, writer: Line, jobs: list[Job]) -> bool:
         """Whether the transaction was committed; False: it certainly was not."""
         self._turn += 1
         asked = False
@@ -342,13 +332,13 @@ class PostgresDatabase(Database):
             else:
                 return found is not None and found[0] == turn
 
-    def _unknown(self) -> StorageError:
-        return StorageError(
+    def _unknown(self) -> InDoubtError:
+        return InDoubtError(
             f"{self._shown} was lost while it stored a transaction, and cannot be asked whether it "
             "did: make the call again, with the same key where it has one"
         )
 
-    def _roll_back(self, connection: Connection[Row]) -> None:
+    def _roll_back(self, connection: Line) -> None:
         if not connection.broken and not connection.closed:
             with suppress(psycopg.Error):  # the first problem is the one to tell
                 connection.execute("ROLLBACK")
@@ -391,7 +381,8 @@ class PostgresDatabase(Database):
 
             reader.add_notice_handler(note)
             try:
-                reader.execute(f"VACUUM (SKIP_LOCKED) {', '.join(_EMPTIED)}")
+                with reader.unhurried():
+                    reader.execute(f"VACUUM (SKIP_LOCKED) {', '.join(_EMPTIED)}")
             finally:
                 reader.remove_notice_handler(note)
             if errors.LockNotAvailable.sqlstate in skipped:
@@ -399,7 +390,7 @@ class PostgresDatabase(Database):
             self._forgotten = None
         return True
 
-    def _number(self, connection: Connection[Row], sql: str) -> int:
+    def _number(self, connection: Line, sql: str) -> int:
         found = connection.execute(sql).fetchone()
         assert found is not None
         return int(found[0])
@@ -431,7 +422,9 @@ class PostgresDatabase(Database):
         try:
             yield
         except psycopg.Error as problem:
-            raise StorageError(f"{self._shown} {self._explained(problem)}") from None
+            passes = isinstance(problem, psycopg.OperationalError) and not turned_away(problem)
+            kind = AwayError if passes else StorageError
+            raise kind(f"{self._shown} {self._explained(problem)}") from None
 
     def _explained(self, problem: psycopg.Error) -> str:
         match problem:
@@ -440,6 +433,11 @@ class PostgresDatabase(Database):
                     f"is held by another program for longer than {self._patience:g} seconds: "
                     "nothing was changed. End what holds it and try again"
                 )
+            case errors.QueryCanceled():
+                return (
+                    f"takes longer than {STATEMENT * self._patience:g} seconds for a statement: "
+                    "nothing was changed. Look at what the server is busy with"
+                )
             case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
                 return "may not be written by this user: nothing was changed"
             case errors.DiskFull():
@@ -447,5 +445,5 @@ class PostgresDatabase(Database):
             case errors.DataCorrupted() | errors.IndexCorrupted():
                 return "is damaged: nothing was changed. Restore the newest copy"
             case psycopg.OperationalError():
-                return "cannot be reached: nothing was changed. Check the address and the server"
+                return turned_away(problem) or _UNREACHED
         return f"refused a transaction ({type(problem).__name__}): nothing was changed"

@@ -3,28 +3,28 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from psycopg import Connection
-
 from capri.errors import StorageError
-from capri.store.migrations import check_version
+from capri.store.line import Line
 from capri.store.postgres import PostgresDatabase
-from capri.store.transaction import Row, Transaction
+from capri.store.schema import check_version
+from capri.store.transaction import Transaction
 
 Result = TypeVar("Result")
 
 
 class PostgresLook(PostgresDatabase):
-    """A database of whatever schema up to this release's, that is read and nothing else."""
+    """A database that is read and nothing else."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, create=False)
 
     def _begin(self) -> None:
-        check_version(self.read(self._version), "postgres", self._shown)
+        check_version(self.read(self._version), self._shown)
 
-    def _connect(self, name: str = "capri") -> Connection[Row]:
+    def _connect(self, name: str = "capri") -> Line:
         connection = super()._connect(name)
         connection.execute("SET default_transaction_read_only = on")
+        connection.execute("SET statement_timeout = 0")  # a backup reads whole tables
         return connection
 
     def write(self, function: Callable[[Transaction], Result]) -> Result:

@@ -3,7 +3,8 @@
 decision    status (1) | pool place (8) | action (8) | propensity (8) | context (8 each)
             [| owner (17)]; where contexts bring their actions, the pair in place of the context
 keyed       the same, with the row of the action in place of the context
-reward      value (8) | when it came, to order those of one decision (8)
+reward      what the rewards of one decision make together (8)
+            [| digests of their keys, 6 each, with room for as many as count]
 
 The owner is the digest of the user, where users have ids: what they did can be found and deleted
 while it is here. It is 1 + 16 bytes, so that the length of a value tells whether it has one. A
@@ -12,10 +13,12 @@ visit in mode "shadow" has its weight where others have the propensity, and no p
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import pack
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.epoch.rewards import MOST_REWARDS
 from capri.errors import StorageError
 
 # What the policy did not decide: it teaches nothing. A void one is in shadow mode and not counted.
@@ -117,20 +120,31 @@ def _layout(columns: int) -> np.dtype[np.void]:
     )
 
 
-_REWARD = np.dtype([("value", "<f8"), ("order", "<i8")])
+# Bytes of a digest: among 32 keys of a decision two are alike once in 10^11 decisions.
+REWARD_DIGEST = 6
 
 
-def reward_blobs(values: FloatArray, orders: IntArray) -> list[bytes]:
-    """Rewards as bytes."""
-    table = np.empty(len(values), dtype=_REWARD)
-    table["value"], table["order"] = values, orders
-    content = table.tobytes()
-    return [content[start : start + 16] for start in range(0, len(content), 16)]
+def reward_blob(value: float, digests: Sequence[bytes]) -> bytes:
+    """What the rewards of a decision make together, with the keys they came under.
+
+    All values have one length: how many rewards came is not for a file to tell.
+
+    >>> read_reward(reward_blob(0.5, [b"6bytes"]))
+    (0.5, (b'6bytes',))
+    """
+    return pack("<d", value) + b"".join(digests).ljust(MOST_REWARDS * REWARD_DIGEST, b"\0")
 
 
-def read_rewards(blobs: list[bytes]) -> tuple[FloatArray, IntArray]:
-    """Values and orders."""
-    if any(len(blob) != _REWARD.itemsize for blob in blobs):
+def read_reward(blob: bytes) -> tuple[float, tuple[bytes, ...]]:
+    """The inverse of :func:`reward_blob`."""
+    keys = blob[8:].rstrip(b"\0")
+    starts = range(8, 8 + len(keys), REWARD_DIGEST)
+    digests = (blob[start : start + REWARD_DIGEST] for start in starts)
+    return float(reward_values([blob])[0]), tuple(digests)
+
+
+def reward_values(blobs: Sequence[bytes]) -> FloatArray:
+    """What the rewards of some decisions make together."""
+    if any(len(blob) < 8 for blob in blobs):
         raise StorageError("a reward of the store is damaged: restore the newest copy")
-    table = np.frombuffer(b"".join(blobs), dtype=_REWARD)
-    return table["value"].astype(np.float64), table["order"].astype(np.int64)
+    return np.frombuffer(b"".join([blob[:8] for blob in blobs]), dtype="<f8").astype(np.float64)

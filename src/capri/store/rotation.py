@@ -17,7 +17,7 @@ from capri.store.transaction import Transaction
 from capri.store.view import read_counter
 
 # Secret columns by table, with the columns that make up the place of a value.
-_SEALED = {"decisions": "number", "rewards": "number, reward", "keys": "digest"}
+_SEALED = {"decisions": "number", "rewards": "number", "draws": "number", "keys": "digest"}
 _UNRELEASED = (
     "SELECT number FROM epochs WHERE state IN ('open', 'waiting', 'closed') ORDER BY number"
 )
@@ -38,12 +38,11 @@ def rotate_store_key(shelf: Shelf, new: bytes) -> int:
         count = 0
         for table, key in _SEALED.items():
             rows = transaction.rows(f"SELECT {key}, secret FROM {table}")
-            where = " AND ".join(f"{column} = ?" for column in key.split(", "))
-            places = [row[0] if len(row) == 2 else f"{row[0]}/{row[1]}" for row in rows]
-            opened = shelf.seal.open_many(table, places, "secret", [row[-1] for row in rows])
+            places = [row[0] for row in rows]
+            opened = shelf.seal.open_many(table, places, "secret", [row[1] for row in rows])
             sealed = seal.seal_many(table, places, "secret", opened)
-            for row, secret in zip(rows, sealed, strict=True):
-                transaction.run(f"UPDATE {table} SET secret = ? WHERE {where}", (secret, *row[:-1]))
+            for place, secret in zip(places, sealed, strict=True):
+                transaction.run(f"UPDATE {table} SET secret = ? WHERE {key} = ?", (secret, place))
             transaction.scrub(table)
             count += len(rows)
         secret = seal.seal("policy", 1, "secret", _secret(shelf, transaction))

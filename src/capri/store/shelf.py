@@ -29,7 +29,7 @@ from capri.store.lineage import (
     remember,
     write_beside,
 )
-from capri.store.migrations import VERSION_TABLE
+from capri.store.records import REWARD_DIGEST
 from capri.store.seal import Seal
 from capri.store.sqlite import SqliteDatabase
 from capri.store.transaction import Database, Row, Transaction
@@ -42,7 +42,6 @@ _SLICE, _REWRITTEN = 2_000, 10_000
 _SECRET_BYTES = 32
 # The kind of operation by which a store knows that it has an anchor.
 ANCHORED = "anchor"
-_KNOWS_OPERATIONS = 2  # the first schema that does
 _ANCHORED = "SELECT generation FROM operations WHERE kind = ? LIMIT 1"
 
 
@@ -239,14 +238,11 @@ class Shelf:
 
     def operations(self) -> list[Row]:
         """Kind, time and record of what operators did, in order."""
-
-        def read(transaction: Transaction) -> list[Row]:
-            (version,) = transaction.row(f"SELECT version FROM {VERSION_TABLE}") or (0,)
-            if version < _KNOWS_OPERATIONS:  # it is merely looked at
-                return []
-            return transaction.rows("SELECT kind, made, record FROM operations ORDER BY generation")
-
-        return self.database.read(read)
+        return self.database.read(
+            lambda transaction: transaction.rows(
+                "SELECT kind, made, record FROM operations ORDER BY generation"
+            )
+        )
 
     def write_streams(self, transaction: Transaction, state: bytes) -> None:
         """Where a simulation's generators stand, with what they drew."""
@@ -265,6 +261,12 @@ class Shelf:
         """What stands for a text of the caller: nobody can guess it without the store's salt."""
         data = f"{kind}:{text}".encode("utf-8", "surrogatepass")
         return blake2b(data, key=self.salt, digest_size=16).hexdigest()
+
+    def reward_digests(self, keys: Sequence[str]) -> list[bytes]:
+        """The same for the keys of rewards, which are told apart within one decision only."""
+        texts = [f"reward:{key}".encode("utf-8", "surrogatepass") for key in keys]
+        salt, size = self.salt, REWARD_DIGEST
+        return [blake2b(text, key=salt, digest_size=size).digest() for text in texts]
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -354,16 +356,35 @@ class Shelf:
         opened = self.seal.open_many("decisions", found, "secret", [row[1] for row in rows])
         return dict(zip(found, opened, strict=True))
 
+    def read_rewards(
+        self, transaction: Transaction, numbers: Sequence[int]
+    ) -> dict[int, tuple[bytes, bytes]]:
+        """What some decisions were rewarded with so far: as it is stored, and opened."""
+        rows = transaction.among("SELECT number, secret FROM rewards WHERE number", numbers)
+        found, stored = [row[0] for row in rows], [bytes(row[1]) for row in rows]
+        opened = self.seal.open_many("rewards", found, "secret", stored)
+        return dict(zip(found, zip(stored, opened, strict=True), strict=True))
+
     def write_rewards(
-        self, transaction: Transaction, rows: Sequence[tuple[int, str]], blobs: Sequence[bytes]
-    ) -> int:
-        """Rows of new rewards, by decision and digest of their key; how many were really new."""
-        sealed = blobs
-        if self.seal.identifier:
-            places = [f"{number}/{digest}" for number, digest in rows]
-            sealed = self.seal.seal_many("rewards", places, "secret", blobs)
-        listed = [(*row, secret) for row, secret in zip(rows, sealed, strict=True)]
-        return transaction.insert_new("rewards", sorted(listed))
+        self, transaction: Transaction, values: dict[int, bytes], before: dict[int, bytes]
+    ) -> bool:
+        """One value a decision, in place of what is stored; False if that is not there any more."""
+        numbers = sorted(values)
+        sealed = self.seal.seal_many(
+            "rewards", numbers, "secret", [values[number] for number in numbers]
+        )
+        rows = list(zip(numbers, sealed, strict=True))
+        new = [row for row in rows if row[0] not in before] if before else rows
+        if transaction.insert_new("rewards", new) < len(new):
+            return False
+        return not before or all(
+            transaction.run(
+                "UPDATE rewards SET secret = ? WHERE number = ? AND secret = ?",
+                (secret, number, before[number]),
+            )
+            for number, secret in rows
+            if number in before
+        )
 
     def epoch_data(
         self, transaction: Transaction, first: int, last: int
@@ -375,19 +396,24 @@ class Shelf:
             limits,
         )
         rewards = transaction.rows(
-            "SELECT number, reward, secret FROM rewards WHERE number >= ? AND number < ?", limits
+            "SELECT number, secret FROM rewards WHERE number >= ? AND number < ? ORDER BY number",
+            limits,
         )
         made = [row[0] for row in decisions]
-        places = [f"{row[0]}/{row[1]}" for row in rewards]
+        rewarded = [row[0] for row in rewards]
         return (
             np.array(made, dtype=np.int64),
             self.seal.open_many("decisions", made, "secret", [row[1] for row in decisions]),
-            np.array([row[0] for row in rewards], dtype=np.int64),
-            self.seal.open_many("rewards", places, "secret", [row[2] for row in rewards]),
+            np.array(rewarded, dtype=np.int64),
+            self.seal.open_many("rewards", rewarded, "secret", [row[1] for row in rewards]),
         )
 
-    def forget(self, transaction: Transaction, first: int, last: int, now: float) -> None:
-        """Delete what the users of these slots did, and some keys that were kept long enough."""
+    def forget(
+        self, transaction: Transaction, epoch: int, first: int, last: int, now: float
+    ) -> None:
+        """Delete what the users of an epoch did, and some keys that were kept long enough."""
+        transaction.run("DELETE FROM draws WHERE number = ?", (epoch,))
+        transaction.scrub("draws")
         for table in ("decisions", "rewards"):
             transaction.run(f"DELETE FROM {table} WHERE number >= ? AND number < ?", (first, last))
             transaction.scrub(table)

@@ -19,9 +19,9 @@ from threading import Lock
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from capri.errors import StorageError
+from capri.errors import AwayError, InDoubtError, StorageError
 from capri.store.group import GroupCommit, Job, run_jobs
-from capri.store.migrations import VERSION_TABLE, check_version, migrate
+from capri.store.schema import VERSION_TABLE, check_version, create_schema
 from capri.store.tables import TABLES
 from capri.store.transaction import COUNTER, Database, Row, Transaction, empty_store
 
@@ -34,6 +34,8 @@ _NAPS = 0.01
 _SETTINGS = ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY")
 # Rows of one statement: old versions of SQLite take 999 values in all.
 _ROWS = 64
+# What passes: a lock, a full disk, a disk that fails.
+_AWAY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR")
 # Seconds to wait for readers before the log is left for the next time.
 _CLEANING = 0.5
 
@@ -158,7 +160,7 @@ class SqliteDatabase(Database):
     # -- opening ----------------------------------------------------------------------------------
 
     def _begin(self, *, create: bool) -> None:
-        """Open the file and bring it to the schema of this release."""
+        """Open the file, and make the tables where there are none."""
         if create:
             _create_for_owner(self.path)
         elif not self.path.exists():
@@ -171,7 +173,7 @@ class SqliteDatabase(Database):
             if self._version(SqliteTransaction(self._writer)) == 0 and not create:
                 raise empty_store(str(self.path))
             self._write_ahead()
-            self.write(self._migrate)
+            self.write(self._create_schema)
         except BaseException:
             self.close()
             raise
@@ -210,8 +212,8 @@ class SqliteDatabase(Database):
                     )
                 return
 
-    def _migrate(self, transaction: Transaction) -> None:
-        migrate(transaction, "sqlite", self._version(transaction), str(self.path))
+    def _create_schema(self, transaction: Transaction) -> None:
+        create_schema(transaction, "sqlite", self._version(transaction), str(self.path))
 
     def _version(self, transaction: Transaction) -> int:
         """Of the schema, 0 for an empty file; other files are refused."""
@@ -223,7 +225,7 @@ class SqliteDatabase(Database):
         found = transaction.row(f"SELECT version FROM {VERSION_TABLE}") if tables else (0,)
         if found is None:
             raise StorageError(f"{self.path} is damaged: it has no schema version")
-        check_version(int(found[0]), "sqlite", str(self.path))
+        check_version(int(found[0]), str(self.path))
         return int(found[0])
 
     # -- transactions -----------------------------------------------------------------------------
@@ -237,13 +239,22 @@ class SqliteDatabase(Database):
         self._check_open()
         writer = self._writer
         writer.execute("BEGIN IMMEDIATE")
+        asked = False
         try:
             run_jobs(jobs, SqliteTransaction(writer))
+            asked = True
             writer.execute("COMMIT")
-        except BaseException:
+        except BaseException as problem:
             if writer.in_transaction:
                 with suppress(sqlite3.Error):  # the first problem is the one to tell
                     writer.execute("ROLLBACK")
+            if asked and (name := _name_of(problem)).startswith("SQLITE_IOERR"):
+                # Whoever opens the file after a crash may find the transaction in its log.
+                raise InDoubtError(
+                    f"{self.path} failed while it stored a transaction ({name}), which may be "
+                    "there or not: check the disk, and make the call again, with the same key "
+                    "where it has one"
+                ) from problem
             raise
 
     def read(self, function: Callable[[Transaction], Result]) -> Result:
@@ -298,13 +309,14 @@ class SqliteDatabase(Database):
         try:
             yield
         except sqlite3.Error as problem:
-            name = str(getattr(problem, "sqlite_errorname", "") or type(problem).__name__)
-            raise StorageError(f"{self.path} {self._explained(name)}") from problem
+            name = _name_of(problem)
+            kind = AwayError if name.startswith(_AWAY) else StorageError
+            raise kind(f"{self.path} {self._explained(name)}") from problem
         except OSError as problem:
             raise StorageError(f"{self.path} cannot be opened: {problem.strerror}") from problem
 
     def _explained(self, name: str) -> str:
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        if name.startswith(_AWAY[:2]):
             return (
                 f"is held by another program for longer than {self._patience:g} seconds: nothing "
                 "was changed. End what holds it (a shell, a backup) and try again"
@@ -322,10 +334,13 @@ class SqliteDatabase(Database):
         return f"refused a transaction ({name}): nothing was changed"
 
 
+def _name_of(problem: BaseException) -> str:
+    """SQLite's name of a problem, or that of its type."""
+    return str(getattr(problem, "sqlite_errorname", "") or type(problem).__name__)
+
+
 def _is_busy(problem: sqlite3.OperationalError) -> bool:
-    return str(getattr(problem, "sqlite_errorname", "")).startswith(
-        ("SQLITE_BUSY", "SQLITE_LOCKED")
-    )
+    return _name_of(problem).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 def _create_for_owner(path: Path) -> None:

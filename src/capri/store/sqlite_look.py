@@ -22,7 +22,7 @@ _LOGS = ("wal", "journal")
 
 
 class SqliteLook(SqliteDatabase):
-    """One file, of whatever schema up to this release's, that is read and nothing else."""
+    """One file that is read and nothing else."""
 
     def __init__(self, path: Path) -> None:
         self._still: _Mark | None = None  # the file as it was when it began to be read as immutable

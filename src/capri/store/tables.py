@@ -51,9 +51,11 @@ TABLES = {
             "filled": _TIME,
             "closes": _NUMBER,
             "closes_at": _TIME,
+            "due": _TIME,
             "plan": _BYTES,
             "released": _NUMBER,
             "release": _BYTES,
+            "missed": _NUMBER,
         },
         ("number",),
     ),
@@ -68,7 +70,8 @@ TABLES = {
         ("epoch", "number"),
     ),
     "decisions": Table({"number": _NUMBER, "secret": _BYTES}, ("number",)),
-    "rewards": Table({"number": _NUMBER, "reward": _TEXT, "secret": _BYTES}, ("number", "reward")),
+    "rewards": Table({"number": _NUMBER, "secret": _BYTES}, ("number",)),
+    "draws": Table({"number": _NUMBER, "secret": _BYTES}, ("number",)),
     "keys": Table(
         {
             "digest": _TEXT,

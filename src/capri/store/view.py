@@ -36,6 +36,7 @@ class EpochRow:
     filled: float | None
     closes: int | None
     closes_at: float | None
+    due: float | None
     released: int | None
     stretches: tuple[Stretch, ...] = ()
 
@@ -109,7 +110,7 @@ class View:
 
 
 _EPOCHS = (
-    "SELECT number, first, length, state, last, began, filled, closes, closes_at, released "
+    "SELECT number, first, length, state, last, began, filled, closes, closes_at, due, released "
     "FROM epochs WHERE state <> 'learnt' ORDER BY number"
 )
 _CATALOGUES = "SELECT version, epoch FROM catalogues ORDER BY version"
@@ -153,7 +154,7 @@ def read_view(transaction: Transaction) -> View:
 
 
 def _epoch(row: Row, stretches: list[Stretch]) -> EpochRow:
-    number, first, length, state, last, began, filled, closes, closes_at, released = row
+    number, first, length, state, last, began, filled, closes, closes_at, due, released = row
     return EpochRow(
         number=number,
         first=first,
@@ -164,6 +165,7 @@ def _epoch(row: Row, stretches: list[Stretch]) -> EpochRow:
         filled=filled,
         closes=closes,
         closes_at=closes_at,
+        due=due,
         released=released,
         stretches=tuple(stretches),
     )

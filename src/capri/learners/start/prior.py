@@ -128,7 +128,7 @@ class Prior:
     def _rows(self, problem: Problem) -> Observed:
         public = problem.contexts
         contexts = as_contexts(public.encoded(self._contexts), public.dimension)
-        rewards = as_numbers(self._rewards, "the rewards of public rows must be numbers")
+        rewards = as_numbers(self._rewards)
         if rewards.shape != (len(contexts),) or not len(contexts):
             raise ShapeError(
                 f"one reward for each of the {len(contexts)} public rows is needed, got "
@@ -181,7 +181,7 @@ def _pairs(actions: Actions, contexts: FloatArray, given: Any) -> FloatArray:
     assert isinstance(actions, FixedActions)
     array = np.asarray(given)
     if array.ndim == 2:
-        rows = as_numbers(array, "actions of public rows must be numbers")
+        rows = as_numbers(array)
         if rows.shape != (len(contexts), actions.dimension) or not np.isfinite(rows).all():
             raise ShapeError(
                 f"feature rows of actions must have shape ({len(contexts)}, {actions.dimension}) "

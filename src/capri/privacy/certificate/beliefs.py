@@ -5,7 +5,8 @@ everything else, see everything that is published, and reason perfectly. Let ``P
 the laws of what is seen if the statement is true, and if not. docs/certificate.md has the proofs.
 """
 
-from math import ceil, exp, log
+from collections.abc import Sequence
+from math import ceil, exp, floor, inf, log, log10
 from typing import Any
 
 from capri.privacy.budget import Budget
@@ -14,6 +15,9 @@ from capri.privacy.calibration import analytic_multiplier
 PRIORS = (0.01, 0.1, 0.5, 0.9)
 # "In 99 of 100 cases": what a reader takes for usual. The other chance is delta itself.
 USUAL = 0.01
+# What odds of 1 to 1 become at most, and what protection that is called.
+_GRADES = ((1.5, "strong"), (4.0, "moderate"), (19.0, "weak"), (inf, "hardly any"))
+_ALMOST = 1.25  # so many times as likely is almost as likely
 # Covers the step from continuous to integer noise (1e-7 at a million coordinates) and rounding.
 _ROUNDING = 1e-6
 
@@ -66,6 +70,71 @@ def belief_table(budget: Budget) -> tuple[dict[str, Any], ...]:
         for before in PRIORS
         for chance in chances
     )
+
+
+def likely(table: Sequence[dict[str, Any]]) -> str:
+    """How likely what is seen is under other data of one unit, as a table of beliefs has it.
+
+    >>> likely(belief_table(Budget(0.1))), likely(belief_table(Budget(20.0)))
+    ('almost as likely', 'at most 490,000,000 times as likely')
+    """
+    factor, often = _odds(table), _often(table)
+    if factor <= _ALMOST:
+        return f"almost as likely{often}"
+    if factor == inf:
+        return f"any number of times as likely{often}"
+    unit = 10.0 ** (floor(log10(factor)) - 1)  # two digits, rounded up
+    times = f"{ceil(factor / unit) * unit:,.{0 if factor > 9.9 else 1}f}"
+    return f"at most {times} times as likely{often}"
+
+
+def in_words(table: Sequence[dict[str, Any]]) -> str:
+    """A table of beliefs in a sentence: how far suspicions move, and what that is called.
+
+    It follows a sentence with :func:`likely`, which says how often both hold.
+
+    >>> in_words(belief_table(Budget(1.0)))
+    'A suspicion of 1 % becomes at most 2.7 %, and one of 50 % at most 73.2 %: moderate protection.'
+    """
+    least, even = (percent(_usual(table, prior)["after_at_most"]) for prior in (PRIORS[0], 0.5))
+    grade = next(name for most, name in _GRADES if _odds(table) <= most)
+    return (
+        f"{'Just as often, a' if _often(table) else 'A'} suspicion of {100 * PRIORS[0]:g} % "
+        f"becomes at most {least}, and one of 50 % at most {even}: {grade} protection."
+    )
+
+
+def stated(text: str, table: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """The table of a certificate, and its statement, whose words follow from the table."""
+    return {
+        "statement": text.format(likely=likely(table), moved=in_words(table)),
+        "beliefs": table,
+    }
+
+
+def cases(chance: float) -> str:
+    """How often a bound holds that is exceeded with this chance.
+
+    >>> cases(0.01), cases(1e-5)
+    ('in 99 of 100 cases', 'but for 1 case in 100,000')
+    """
+    return "in 99 of 100 cases" if chance == USUAL else f"but for 1 case in {1 / chance:,.0f}"
+
+
+def _usual(table: Sequence[dict[str, Any]], before: float) -> dict[str, Any]:
+    """The first row of a belief: of the larger chance where there are two."""
+    return next(row for row in table if row["before"] == before)
+
+
+def _often(table: Sequence[dict[str, Any]]) -> str:
+    chance = _usual(table, 0.5)["exceeded_with_chance_at_most"]
+    return f" {cases(chance)}" if chance else ""
+
+
+def _odds(table: Sequence[dict[str, Any]]) -> float:
+    """What odds of 1 to 1 become: the largest ratio of two likelihoods but for a chance."""
+    after = float(_usual(table, 0.5)["after_at_most"])
+    return after / (1 - after) if after < 1 else inf
 
 
 def percent(share: float) -> str:

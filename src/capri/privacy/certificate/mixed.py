@@ -4,7 +4,7 @@ from math import exp
 from typing import Any
 
 from capri.privacy.budget import Budget
-from capri.privacy.certificate.beliefs import PRIORS, USUAL, belief_after
+from capri.privacy.certificate.beliefs import PRIORS, USUAL, belief_after, stated
 from capri.privacy.certificate.wording import NO_COMMON_STORE, OPERATOR, own_budget
 from capri.privacy.mixing import Shuffle
 
@@ -12,8 +12,8 @@ SHUFFLER = "shuffler"
 _STATEMENT = (
     "Each person's report is made private on their own device, whoever reads it. A shuffler that "
     "the aggregator does not control mixes it with those of many others before anybody else sees "
-    "them: whoever sees the mixed batch learns far less of a person than the report alone gives "
-    "away."
+    "them: what anyone reads in the mixed batch would be {likely} if the data of any one person "
+    "had been different. {moved}"
 )
 
 
@@ -22,7 +22,7 @@ def behind_shuffler(budget: Budget, shuffle: Shuffle, *, reported: bool) -> dict
     nobody = {"epsilon": 0.0, "delta": 0.0}
     return {
         "model": "shuffle",
-        "statement": _STATEMENT,
+        **stated(_STATEMENT, mixed_beliefs(budget)),
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "protects_from": (
@@ -40,7 +40,6 @@ def behind_shuffler(budget: Budget, shuffle: Shuffle, *, reported: bool) -> dict
             "none needed: a user reports once, in one batch, and all else is post-processing of "
             "batches"
         ),
-        "beliefs": mixed_beliefs(budget),
         "spent": {"epsilon": budget.epsilon, "delta": budget.delta} if reported else nobody,
         "spent_means": (
             f"{own_budget(budget)} Whoever made a report has spent it, once; whoever made none has "

@@ -6,7 +6,7 @@ from typing import Any
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.certificate.account import independent_account
-from capri.privacy.certificate.beliefs import belief_table
+from capri.privacy.certificate.beliefs import belief_table, stated
 from capri.privacy.certificate.declaration import Declaration
 from capri.privacy.certificate.document import Certificate
 from capri.privacy.certificate.evidence import audit_evidence
@@ -30,9 +30,9 @@ from capri.privacy.prior_event import PriorEvent
 from capri.privacy.promise import Randomizer
 
 _ON_DEVICES = (
-    "Each person's report is made private on their own device: whoever reads it, the aggregator "
-    "included, could almost as likely have read it had the person's data been different. Nobody "
-    "has to be trusted with the data."
+    "Each person's report is made private on their own device: what anyone reads in it, the "
+    "aggregator included, would be {likely} if the person's data had been different. {moved} "
+    "Nobody has to be trusted with the data."
 )
 _RANDOMIZERS = {
     Randomizer.SPHERE: (
@@ -99,7 +99,7 @@ def certify_devices(
         digests = {**digests, "prior": prior.digest}
     single = Certificate(
         model="local",
-        statement=_ON_DEVICES,
+        **stated(_ON_DEVICES, belief_table(kept)),
         privacy_unit="one report of one user: context, action and reward",
         neighbouring_relation="replace one: any two data of the user",
         epsilon=kept.epsilon,
@@ -120,7 +120,6 @@ def certify_devices(
             OTHER_SYSTEMS,
         ),
         **by_whom(assumptions),
-        beliefs=belief_table(kept),
         mechanism=_RANDOMIZERS[randomizer],
         calibration=_CALIBRATION[randomizer],
         noise_multiplier=multiplier,

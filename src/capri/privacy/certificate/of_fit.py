@@ -5,7 +5,7 @@ from typing import Any
 
 from capri.errors import ConfigurationError
 from capri.privacy.certificate.account import independent_account
-from capri.privacy.certificate.beliefs import belief_table
+from capri.privacy.certificate.beliefs import belief_table, stated
 from capri.privacy.certificate.declaration import Declaration
 from capri.privacy.certificate.document import Certificate
 from capri.privacy.certificate.evidence import audit_evidence
@@ -24,18 +24,29 @@ from capri.privacy.certificate.wording import (
 )
 from capri.privacy.ledger import Ledger
 
+_STATEMENT = (
+    "Whatever anyone can learn from the fitted estimator, its predictions and its widths would be "
+    "{likely} if any one row had been different. {moved} Whoever runs the fit sees the data and is "
+    "trusted with it."
+)
+
 
 def certify_fit(
     ledger: Ledger | None,
     *,
     private: bool,
     from_data: tuple[str, ...] = (),
+    called_by: str | None = None,
     declaration: Declaration | None = None,
     audit: Any = None,
     digests: dict[str, Any] | None = None,
     earlier_fits: int = 0,
 ) -> Certificate:
-    """State the guarantee of a fit, or refuse: no budget, no real noise or data in the settings."""
+    """State the guarantee of a fit, or refuse.
+
+    There was no budget, no real noise, data in the settings, or another estimator, ``called_by``,
+    around this one: what that spent of the same rows is not known here.
+    """
     if ledger is None:
         raise ConfigurationError(
             "no certificate: this fit spent no budget here. Epsilon is infinite, or the rows came "
@@ -48,8 +59,15 @@ def certify_fit(
         )
     if from_data:
         raise ConfigurationError(
-            "no certificate: settings were taken from the data, which is not private. "
+            "no certificate: settings were taken from the data, or may have been, which is not "
+            "private. "
             f"Give {' and '.join(from_data)}, known without looking at the data, and fit again"
+        )
+    if called_by is not None:
+        raise ConfigurationError(
+            f"no certificate: {called_by} called this fit, perhaps as one of several on the same "
+            "rows, or on rows that it chose by their values. What all of it spent is not known "
+            "here. Choose settings on public data, and fit the estimator by itself"
         )
     mu = max(event.mu for event in ledger.events)
     again = (
@@ -89,11 +107,7 @@ def certify_fit(
     )
     return Certificate(
         model="joint",
-        statement=(
-            "Whatever anyone can learn from the fitted estimator, its predictions and its widths "
-            "would be almost as likely if any one row had been different. Whoever runs the fit "
-            "sees the data and is trusted with it."
-        ),
+        **stated(_STATEMENT, belief_table(ledger.budget)),
         privacy_unit="one row: all features and targets of it",
         neighbouring_relation="replace one: the same number of rows, one row changed",
         epsilon=ledger.budget.epsilon,
@@ -113,7 +127,6 @@ def certify_fit(
             OTHER_SYSTEMS,
         ),
         **by_whom(assumptions),
-        beliefs=belief_table(ledger.budget),
         mechanism=(
             "second-moment matrix of rows, each clipped in norm and rounded to an integer grid, "
             "plus " + NOISE

@@ -6,7 +6,7 @@ from typing import Any
 from capri.errors import ConfigurationError
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.certificate.account import independent_account
-from capri.privacy.certificate.beliefs import belief_table
+from capri.privacy.certificate.beliefs import belief_table, stated
 from capri.privacy.certificate.declaration import Declaration
 from capri.privacy.certificate.document import Certificate
 from capri.privacy.certificate.evidence import audit_evidence
@@ -31,12 +31,12 @@ from capri.privacy.users import UserLimit
 _STATEMENTS = {
     PrivacyModel.JOINT: (
         "Whatever anyone can learn from the actions given to other people, and from everything the "
-        "curator publishes, would be almost as likely if the data of any one privacy unit had been "
-        "different. The curator sees the data and is trusted with it."
+        "curator publishes, would be {likely} if the data of any one privacy unit had been "
+        "different. {moved} The curator sees the data and is trusted with it."
     ),
     PrivacyModel.LOCAL: (
-        "Each report is made private before it is summed: whoever reads it could almost as "
-        "likely have read it had the person's data been different. Whoever receives reports "
+        "Each report is made private before it is summed: what anyone reads in it would be "
+        "{likely} if the person's data had been different. {moved} Whoever receives reports "
         "need not be trusted; the program that makes them sees the data."
     ),
 }
@@ -124,7 +124,7 @@ def certify_policy(
         PUBLIC_SETTINGS,
         (_newest(digests), OPERATOR),
         (
-            "the curator's memory, timing and machine are out of an attacker's sight"
+            _out_of_sight(digests)
             if joint
             else "the process that makes the reports is trusted, or runs on the user's device",
             OPERATOR,
@@ -135,7 +135,7 @@ def certify_policy(
         digests = {**digests, "prior": ledger.prior.digest}
     return Certificate(
         model=str(model),
-        statement=_STATEMENTS[model],
+        **stated(_STATEMENTS[model], belief_table(ledger.budget)),
         privacy_unit=unit,
         neighbouring_relation="replace one: the same number of rounds, one unit's data changed",
         epsilon=ledger.budget.epsilon,
@@ -144,7 +144,8 @@ def certify_policy(
         protects_from=_PROTECTED_FROM[model],
         presence=presence,
         not_protected=(
-            "a user from whoever sees that very user's own decision: it is given to the user"
+            "a user from whoever sees that very user's own decision: it is given to the user, and "
+            "to whoever sends the key that it was asked for with"
             if joint
             else "a user from the program that makes the reports, if it runs elsewhere than on "
             "the user's device",
@@ -157,7 +158,6 @@ def certify_policy(
             OTHER_SYSTEMS,
         ),
         **by_whom(assumptions),
-        beliefs=belief_table(ledger.budget),
         mechanism=_MECHANISMS[model],
         calibration=ANALYTIC + "; the paper's noise where larger",
         noise_multiplier=multiplier,
@@ -187,6 +187,21 @@ def _newest(digests: dict[str, Any] | None) -> str:
     return (
         "the store is never put back to an older copy. There is no anchor outside of it: a "
         "machine that has never seen the newer one would not notice, and release data again"
+    )
+
+
+def _out_of_sight(digests: dict[str, Any] | None) -> str:
+    """What of the curator an attacker must not see; what may be seen of a store's timing."""
+    store = (digests or {}).get("store")
+    if store is None:
+        return "the curator's memory, timing and machine are out of an attacker's sight"
+    late = store.get("missed", 0)
+    found = f"{late} of the releases so far {'was' if late == 1 else 'were'} late"
+    return (
+        "the curator's memory and machine are out of an attacker's sight. A release becomes public "
+        "at a moment that is fixed before its data are read. "
+        f"{found if late else 'All releases so far were ready then'}; lateness is assumed to come "
+        "from the load of the machine, not from any one person's data"
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from capri.privacy.certificate.beliefs import percent
+from capri.privacy.certificate.beliefs import cases, percent
 from capri.privacy.certificate.document import Certificate
 
 NOT_DECLARED = "not declared"
@@ -103,11 +103,7 @@ def beliefs(told: Certificate) -> list[list[str]]:
 
 
 def _chance(chance: float) -> str:
-    if chance == 0:
-        return "After: always at most"
-    if chance == 0.01:
-        return "After: at most, in 99 of 100 cases"
-    return f"After: at most, but for 1 case in {1 / chance:,.0f}"
+    return f"After: at most, {cases(chance)}" if chance else "After: always at most"
 
 
 def digests(told: Certificate) -> Rows:

@@ -71,10 +71,10 @@ function whisker(value, error, low, high, label) {
 }
 
 /** A share of 1 as a bar; widths are set by property, which the content policy allows. */
-function share(value, warm) {
+function share(value) {
   const inner = make("span");
   inner.style.width = `${100 * Math.max(0, Math.min(1, value || 0))}%`;
-  return make("div", { class: warm ? "bar warm" : "bar" }, inner);
+  return make("div", { class: "bar" }, inner);
 }
 
 /** The course of the last numbers, without axes. */

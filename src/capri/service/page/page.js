@@ -73,7 +73,7 @@ function drawNow(policy, epochs, ledger) {
   const progress = policy.progress, rate = pace(progress.decided);
   const taking = progress.under_way.find((epoch) => epoch.open);
   const waiting = progress.under_way.filter((epoch) => !epoch.open).length;
-  const last = epochs.at(-1), budget = ledger.budget.epsilon, spent = ledger.spent.epsilon;
+  const budget = ledger.budget.epsilon;
   const rates = epochs.map((epoch) => epoch.response_rate).filter((each) => each !== null && each !== undefined);
   const response = rates.length ? rates.at(-1) : null;
   at("tiles").replaceChildren(
@@ -81,7 +81,7 @@ function drawNow(policy, epochs, ledger) {
     tile("Decisions in all", progress.decided.toLocaleString("en"), "", policy.horizon ? `Of ${policy.horizon.toLocaleString("en")}.` : `${progress.released} ${progress.released === 1 ? "release" : "releases"} so far.`),
     tile("Epoch under way", taking ? `${taking.epoch}` : "–", taking ? `${Math.min(100, Math.round((100 * taking.taken) / taking.length))} % taken` : "", closing(taking, rate, policy.rewards), taking ? share(taking.taken / taking.length) : null),
     tile("Response rate", response === null ? "–" : percent(response), "", response === null ? (policy.rewards.missing === null ? "Released with each epoch." : "A missing reward counts as a number.") : `As released with ${rates.length === 1 ? "one epoch" : `${rates.length} epochs; the last is shown`}.`, rates.length > 1 ? spark(rates) : waiting ? make("div", { class: "label" }, `${waiting} ${waiting === 1 ? "epoch waits" : "epochs wait"} for rewards`) : null),
-    tile("Privacy loss, at most", figure(spent), `of ε = ${figure(budget)}`, `δ = ${figure(ledger.budget.delta)}`, share(spent / budget, true)),
+    tile("Promised to each user", `ε = ${figure(budget)}`, `δ = ${figure(ledger.budget.delta)}`, ledger.releases.length ? `Kept by ${ledger.releases.length === 1 ? "the release" : `all ${ledger.releases.length} releases`}: no user loses more. Each has a budget of their own, so nothing runs out.` : "Nothing is released yet. Each user has a budget of their own."),
   );
   at("pills").replaceChildren(
     make("li", { class: "live" }, "live"),
@@ -169,7 +169,7 @@ function drawEvidence(told) {
 
 function drawBudget(ledger, certificate) {
   const last = ledger.releases.at(-1);
-  const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Spent at most", `ε = ${figure(ledger.spent.epsilon)}`], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
+  const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Lost by any user so far, at most", `ε = ${figure(ledger.spent.epsilon)}`], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
   const store = certificate && certificate.digests && certificate.digests.store;
   if (store) facts.push(["Anchor outside of the store", store.anchored ? "yes" : "none"]);
   const digest = certificate && certificate.digests && certificate.digests.configuration;
@@ -191,7 +191,7 @@ function drawAlarms(policy, operations) {
   at("history").replaceChildren(done.length ? make("table", {}, make("tbody", {}, done)) : make("p", { class: "soft" }, "Catalogue and mode are as they were declared."));
   at("alarms").replaceChildren(...(policy.notices.length
     ? policy.notices.map((notice) => make("p", { class: "alarm" }, make("b", {}, notice.kind), ` ${notice.text}`))
-    : [make("p", { class: "fine" }, "✓ Everything fits"), make("p", { class: "soft" }, "Looked for with every release: misfit of the kernel, rank too small, features without scale, a wait for rewards that is too short, contexts unlike the public rows, drift.")]));
+    : [make("p", { class: "fine" }, "✓ What was released fits"), make("p", { class: "soft" }, "Looked for with every release: misfit of the kernel, rank too small, features without scale, a wait for rewards that is too short, rewards that do not come, contexts unlike the public rows, drift.")]));
 }
 
 // -- inside the trust boundary ------------------------------------------------------------------
@@ -201,12 +201,18 @@ function counts(title, values) {
   return make("div", {}, make("h3", {}, title), rows.length ? make("table", {}, make("tbody", {}, rows.map(([name, value]) => make("tr", {}, make("td", { class: "name" }, name), make("td", { class: "number" }, typeof value === "number" ? value.toLocaleString("en") : value))))) : make("p", { class: "soft" }, "none yet"));
 }
 
+/** Alarms of private counts: who acts on them leaves the theorem, and is told so. */
+function warned(live) {
+  const told = live.alarms.map((alarm) => make("p", { class: "alarm" }, make("b", {}, alarm.kind), ` ${alarm.text}`));
+  return told.length ? [...told, make("p", { class: "soft" }, live.alarms_mean)] : [];
+}
+
 async function drawLive() {
   if (!state.operator) return;
   try {
     const live = await ask("/v1/live");
     const times = Object.fromEntries(Object.entries(live.milliseconds).map(([name, each]) => [name, `${figure(each.p50)} / ${figure(each.p99)} ms`]));
-    at("live").replaceChildren(make("div", { class: "columns" }, counts("Visits by status", live.visits), counts("Rewards by status", live.rewards), counts("Requests, median / 99 %", times)));
+    at("live").replaceChildren(...warned(live), make("div", { class: "columns" }, counts("Visits by status", live.visits), counts("Rewards by status", live.rewards), counts("Requests, median / 99 %", times)));
     at("live").append(make("p", { class: "soft" }, `Of the worker that answered, since ${moment(live.since)}.`));
     at("inside").hidden = false;
   } catch (problem) {

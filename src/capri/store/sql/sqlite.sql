@@ -42,9 +42,11 @@ CREATE TABLE epochs (
     filled REAL,                      -- public time at which it was full
     closes INTEGER,                   -- number of slots at which it takes no more rewards
     closes_at REAL,                   -- public time of the same
+    due REAL,                         -- public time from which on it takes no more rewards
     plan BLOB NOT NULL,
     released INTEGER,                 -- generation of its release
-    release BLOB                      -- the noisy vector, its event, the realised counts
+    release BLOB,                     -- the noisy vector, its event, the realised counts
+    missed INTEGER                    -- moments of the grid at which it was not ready
 ) STRICT;
 
 CREATE TABLE segments (
@@ -62,12 +64,17 @@ CREATE TABLE decisions (
     secret BLOB NOT NULL              -- status, place, action, propensity, pair
 ) STRICT;
 
+-- At most one row a decision, of one size, however often rewards come.
 CREATE TABLE rewards (
-    number INTEGER NOT NULL,          -- of the decision
-    reward TEXT NOT NULL,             -- digest of the reward's key, empty without one
-    secret BLOB NOT NULL,             -- the value, and when it came
-    PRIMARY KEY (number, reward)
-) STRICT, WITHOUT ROWID;
+    number INTEGER PRIMARY KEY,       -- of the decision
+    secret BLOB NOT NULL              -- what the rewards make together, digests of their keys
+) STRICT;
+
+-- The noise of a closed epoch is drawn once and kept here until the release is committed.
+CREATE TABLE draws (
+    number INTEGER PRIMARY KEY,       -- of the epoch
+    secret BLOB NOT NULL              -- what the release will publish
+) STRICT;
 
 CREATE TABLE keys (
     digest TEXT PRIMARY KEY,
@@ -89,3 +96,18 @@ CREATE TABLE visits (
     visits INTEGER NOT NULL,
     PRIMARY KEY (digest, epoch)
 ) STRICT, WITHOUT ROWID;
+
+-- Actions over time. Version 0 is in the configuration; each row is a later one.
+CREATE TABLE catalogues (
+    version INTEGER PRIMARY KEY,
+    epoch INTEGER,                    -- the first epoch that plays it, once that is planned
+    actions BLOB NOT NULL             -- rows and names
+) STRICT;
+
+-- What operators did: one row for each change of mode, catalogue or key.
+CREATE TABLE operations (
+    generation INTEGER PRIMARY KEY,
+    made REAL NOT NULL,               -- public time
+    kind TEXT NOT NULL,
+    record BLOB NOT NULL
+) STRICT;

@@ -48,9 +48,11 @@ CREATE TABLE epochs (
     filled DOUBLE PRECISION,          -- public time at which it was full
     closes BIGINT,                    -- number of slots at which it takes no more rewards
     closes_at DOUBLE PRECISION,       -- public time of the same
+    due DOUBLE PRECISION,             -- public time from which on it takes no more rewards
     plan BYTEA NOT NULL,
     released BIGINT,                  -- generation of its release
-    release BYTEA                     -- the noisy vector, its event, the realised counts
+    release BYTEA,                    -- the noisy vector, its event, the realised counts
+    missed BIGINT                     -- moments of the grid at which it was not ready
 );
 
 CREATE TABLE segments (
@@ -68,11 +70,16 @@ CREATE TABLE decisions (
     secret BYTEA NOT NULL             -- status, place, action, propensity, pair
 );
 
+-- At most one row a decision, of one size, however often rewards come.
 CREATE TABLE rewards (
-    number BIGINT NOT NULL,           -- of the decision
-    reward TEXT NOT NULL,             -- digest of the reward's key, empty without one
-    secret BYTEA NOT NULL,            -- the value, and when it came
-    PRIMARY KEY (number, reward)
+    number BIGINT PRIMARY KEY,        -- of the decision
+    secret BYTEA NOT NULL             -- what the rewards make together, digests of their keys
+);
+
+-- The noise of a closed epoch is drawn once and kept here until the release is committed.
+CREATE TABLE draws (
+    number BIGINT PRIMARY KEY,        -- of the epoch
+    secret BYTEA NOT NULL             -- what the release will publish
 );
 
 CREATE TABLE keys (
@@ -94,4 +101,19 @@ CREATE TABLE visits (
     epoch BIGINT NOT NULL,
     visits BIGINT NOT NULL,
     PRIMARY KEY (digest, epoch)
+);
+
+-- Actions over time. Version 0 is in the configuration; each row is a later one.
+CREATE TABLE catalogues (
+    version BIGINT PRIMARY KEY,
+    epoch BIGINT,                     -- the first epoch that plays it, once that is planned
+    actions BYTEA NOT NULL            -- rows and names
+);
+
+-- What operators did: one row for each change of mode, catalogue or key.
+CREATE TABLE operations (
+    generation BIGINT PRIMARY KEY,
+    made DOUBLE PRECISION NOT NULL,   -- public time
+    kind TEXT NOT NULL,
+    record BYTEA NOT NULL
 );

@@ -1,0 +1,90 @@
+"""A service within the process of a test: its own application, asked as a server asks it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from capri.service.app import application
+from capri.service.desk import Desk
+from capri.service.limits import Limits
+
+
+@dataclass
+class Reply:
+    """What a request was answered: nothing is left out."""
+
+    status: int = 0
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    body: bytes = b""
+
+    @property
+    def said(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+class Inside:
+    """The application of a policy, from its start to its end."""
+
+    def __init__(self, app: Any, desk: Desk) -> None:
+        self._app, self.desk = app, desk
+
+    async def ask(
+        self, path: str, body: Any = None, *, hangs_up: asyncio.Event | None = None
+    ) -> Reply:
+        """POST where there is a body, as JSON unless it is bytes; a caller may hang up."""
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        scope = {
+            "type": "http",
+            "path": path,
+            "method": "GET" if data is None else "POST",
+            "query_string": b"",
+            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+        }
+        reply, parts = Reply(), [] if data is None else [data]
+        del data, body  # whoever waits holds what the application holds
+
+        async def receive() -> dict[str, Any]:
+            if parts:
+                return {"type": "http.request", "body": parts.pop(), "more_body": False}
+            await (hangs_up or asyncio.Event()).wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            reply.status = message.get("status", reply.status)
+            reply.headers += message.get("headers", [])
+            reply.body += message.get("body", b"")
+
+        await self._app(scope, receive, send)
+        return reply
+
+
+@asynccontextmanager
+async def inside(policy: Any, limits: Limits | None = None) -> AsyncIterator[Inside]:
+    """A service that has started; it and the policy are closed afterwards."""
+    desks: list[Desk] = []
+    honest = Desk.__init__
+
+    def kept(desk: Desk, *arguments: Any) -> None:
+        desks.append(desk)
+        honest(desk, *arguments)
+
+    Desk.__init__ = kept  # type: ignore[method-assign]
+    app = application(policy, keys=None, limits=limits)
+    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    task = asyncio.create_task(app({"type": "lifespan"}, told.get, heard.put))
+    try:
+        await told.put({"type": "lifespan.startup"})
+        assert (await heard.get())["type"] == "lifespan.startup.complete"
+    finally:
+        Desk.__init__ = honest  # type: ignore[method-assign]
+    try:
+        yield Inside(app, desks[0])
+    finally:
+        await told.put({"type": "lifespan.shutdown"})
+        assert (await heard.get())["type"] == "lifespan.shutdown.complete"
+        await task

@@ -1,0 +1,37 @@
+"""A policy that is dropped without close() goes quietly, whichever thread holds it last."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from builders import CONTEXTS, small_policy
+from waiting import PATIENCE, eventually
+
+
+def test_the_last_one_to_hold_a_policy_may_be_its_planner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread cannot wait for itself to end: another one closes."""
+    complaints: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", complaints.append)
+    policy = small_policy(store=f"sqlite:///{tmp_path}/store.db", simulation_seed=None)
+    policy.act(CONTEXTS[0])
+    backing = policy._backing
+    assert backing is not None
+    holder, dropped, seen = [policy], threading.Event(), []
+    honest = backing._planner._step
+
+    def step() -> None:
+        if holder and dropped.wait(PATIENCE):
+            seen.append(threading.current_thread())
+            holder.clear()  # the last reference: its end is told in this thread
+        honest()
+
+    backing._planner._step = step
+    backing._planner.wake()
+    del policy
+    dropped.set()
+    eventually(lambda: backing.closed and backing.shelf.database._closed)  # type: ignore[attr-defined]
+    assert seen == [backing._planner._thread]
+    assert complaints == []
