@@ -115,11 +115,17 @@ def test_everything_is_drawn(browser: Browser, shop: Running) -> None:
     tiles = browser.run("[...document.querySelectorAll('.tile')].map(e => e.textContent)")
     assert any("Response rate" in tile and "%" in tile for tile in tiles)
     assert any("Closes in" in tile or "goes on" in tile or "planned" in tile for tile in tiles)
-    alarms = browser.run("[...document.querySelectorAll('#alarms .alarm')].map(e => e.textContent)")
+    eventually(lambda: alarms_agree(browser, shop))
+
+
+def alarms_agree(browser: Browser, shop: Running) -> bool:
+    """Whether the page shows the notices of the policy: one may come between two looks."""
+    shown = "[...document.querySelectorAll('#alarms .alarm')].map(e => e.textContent)"
     notices = shop.get("/v1/policy")["notices"]
-    assert alarms == [f"{notice['kind']} {notice['text']}" for notice in notices]
     said = browser.run("document.getElementById('alarms').textContent")
-    assert ("What was released fits" in said) == (not notices)
+    return browser.run(shown) == [f"{each['kind']} {each['text']}" for each in notices] and (
+        "What was released fits" in said
+    ) == (not notices)
 
 
 def test_promise_does_not_look_used_up(browser: Browser, shop: Running) -> None:
