@@ -22,7 +22,6 @@ from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
 from capri.joint.audit import scenarios
-from capri.joint.desk import Desk
 from capri.joint.policy import Capri
 from capri.joint.scenarios import Scenario
 from capri.joint.settle import SettledSum
@@ -34,7 +33,7 @@ from capri.privacy.ledger import Ledger
 from capri.privacy.message import MessageGrid
 from capri.privacy.noise import NoiseSource, SecureNoise
 from capri.privacy.users import Participation
-from capri.store.shelf import Shelf
+from capri.store.sql_rows import SqlRows
 
 Patch = pytest.MonkeyPatch
 Changes = dict[str, Any]
@@ -521,8 +520,8 @@ def shadow_visit_counted_twice(patch: Patch) -> None:
 @above("store")
 def key_is_forgotten(patch: Patch) -> None:
     """Who comes again with a key gets a decision of its own, and a contribution."""
-    patch.setattr(Shelf, "known_keys", lambda shelf, transaction, digests, now: {})
-    patch.setattr(Desk, "_write_keys", lambda desk, *given: None)
+    patch.setattr(SqlRows, "known_keys", lambda rows, unit, digests, now: {})
+    patch.setattr(SqlRows, "write_keys", lambda rows, *given: True)
 
 
 @above("store")
@@ -636,7 +635,7 @@ PATCHED = (
     (Chooser, "unserved"),
     (ShadowSum, "messages"),
     (ShadowSum, "add"),
-    (Shelf, "known_keys"),
+    (SqlRows, "known_keys"),
     (SettledSum, "released"),
     (encode, "encode"),
 )

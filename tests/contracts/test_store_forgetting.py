@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import capri
-from capri.store import shelf as shelves
+from capri.store import sql_rows as shelves
 from stores import Place, found_in, in_a_process
 from waiting import eventually
 
@@ -219,7 +219,7 @@ def test_dead_rows_go_once_no_older_transaction_runs(store: Place, level: str) -
 def store_forgets(policy: capri.Capri) -> bool:
     """Whether nothing is left that was deleted."""
     assert policy._backing is not None
-    return policy._backing.shelf.database.forget()
+    return policy._backing.repository.database.forget()
 
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
@@ -246,7 +246,7 @@ def test_expired_keys_go_where_nothing_is_released(
     for turn in range(7):
         policy.act([0.0], user=f"user-{turn}", key=f"order-{turn}")
     assert policy._backing is not None
-    shelf = policy._backing.shelf
+    shelf = policy._backing.repository
 
     def kept() -> int:
         (found,) = shelf.database.read(lambda each: each.rows("SELECT count(*) FROM keys"))

@@ -125,7 +125,7 @@ def settle(policy: capri.Capri) -> None:
     """Let both threads do all that is due: until a step of theirs publishes nothing."""
     backing, threads, before = policy._backing, threads_of(policy), -1
     assert backing is not None
-    while (now := backing.shelf.database.read(read_counter)[1]) != before:
+    while (now := backing.repository.database.read(read_counter)[1]) != before:
         before = now
         for thread in threads:
             thread.settle()
@@ -227,7 +227,7 @@ def _walk(
 def shown(policy: capri.Capri) -> Transcript:
     """How far the store has come, as anybody may ask, and the tables that hold only public rows."""
     assert policy._backing is not None
-    database = policy._backing.shelf.database
+    database = policy._backing.repository.database
     found: Transcript = [("progress", json.dumps(policy.progress.to_dict()))]
     for table in TABLES:
         rows = database.read(lambda work, table=table: work.rows(f"SELECT * FROM {table}"))  # type: ignore[misc]
@@ -380,7 +380,7 @@ def paced(patch: pytest.MonkeyPatch, url: str, visits: int) -> Transcript:
 def slots(policy: capri.Capri) -> list[Any]:
     """Where every epoch and every segment begins and ends."""
     assert policy._backing is not None
-    return policy._backing.shelf.database.read(
+    return policy._backing.repository.database.read(
         lambda work: [
             work.rows("SELECT epoch, number, first FROM segments ORDER BY epoch, number"),
             work.rows("SELECT number, first, last, length FROM epochs ORDER BY number"),

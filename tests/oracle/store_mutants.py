@@ -24,8 +24,8 @@ from capri.joint.backing import Backing
 from capri.joint.desk import Desk
 from capri.joint.record import PublicRecord
 from capri.store import forgetting
-from capri.store.records import Played
-from capri.store.shelf import Shelf
+from capri.store.sql import SqlRepository
+from capri.store.sql_rows import SqlRows
 from capri.store.view import WAITING, EpochRow, View
 from oracle.clocked import CLOCKED, silent_world
 
@@ -62,7 +62,9 @@ def on_reward(patch: pytest.MonkeyPatch, leak: Leak) -> None:
     def rewarded(honest: Any, backing: Backing, numbers: Any, *rest: Any) -> Any:
         statuses = honest(backing, numbers, *rest)
         view, came = backing._keeper.look(), numbers[statuses == ACCEPTED]
-        backing.shelf.database.write(lambda transaction: leak(backing, transaction, view, came))
+        backing.repository.database.write(
+            lambda transaction: leak(backing, transaction, view, came)
+        )
         return statuses
 
     wrap(patch, Backing, "reward", rewarded)
@@ -100,7 +102,7 @@ def reward_prolongs_the_wait(patch: pytest.MonkeyPatch) -> None:
             if ((came >= epoch.first) & (came < epoch.last)).any():
                 sql = "UPDATE epochs SET closes_at = closes_at + 300 WHERE number = ?"
                 transaction.run(sql, (epoch.number,))
-                backing.shelf.publish(transaction, view.generation, b"longer")
+                backing.repository.publish(transaction, view.generation, b"longer")
                 return
 
     on_reward(patch, leak)
@@ -112,7 +114,7 @@ def rewards_raise_the_generation(patch: pytest.MonkeyPatch) -> None:
 
     def leak(backing: Backing, transaction: Any, view: View, came: Any) -> None:
         if len(came) > 3:
-            backing.shelf.publish(transaction, view.generation, b"rewards")
+            backing.repository.publish(transaction, view.generation, b"rewards")
 
     on_reward(patch, leak)
 
@@ -224,7 +226,7 @@ def unreadable_context_drops_the_lease(patch: pytest.MonkeyPatch) -> None:
 def forgetting_gives_the_slot_back(patch: pytest.MonkeyPatch) -> None:
     """A decision of who is forgotten goes with its row, and its epoch is smaller by one."""
 
-    def leak(honest: Any, shelf: Shelf, transaction: Any, found: Any) -> Any:
+    def leak(honest: Any, shelf: SqlRepository, transaction: Any, found: Any) -> Any:
         done = honest(shelf, transaction, found)
         for numbers in found.decisions.values():
             for number in numbers:
@@ -238,9 +240,9 @@ def forgetting_gives_the_slot_back(patch: pytest.MonkeyPatch) -> None:
 def forgetting_is_published(patch: pytest.MonkeyPatch) -> None:
     """That somebody asked to be forgotten is chained into the history."""
 
-    def leak(honest: Any, shelf: Shelf, transaction: Any, found: Any) -> Any:
+    def leak(honest: Any, shelf: SqlRepository, transaction: Any, found: Any) -> Any:
         done = honest(shelf, transaction, found)
-        _, generation = shelf.lock_counter(transaction)
+        _, generation = shelf.lock(transaction)
         shelf.publish(transaction, generation, b"forgotten")
         return done
 
@@ -260,7 +262,7 @@ def store_refuses_users_over_their_limit(patch: pytest.MonkeyPatch) -> None:
             raise BudgetError("a user has contributed as often as allowed")
         return within
 
-    wrap(patch, Shelf, "reserve", leak)
+    wrap(patch, SqlRows, "reserve", leak)
 
 
 @mutant("sum, users", "epochs")
@@ -269,7 +271,7 @@ def visits_over_their_limit_leave_the_count(patch: pytest.MonkeyPatch) -> None:
 
     def leak(honest: Any, plan: Any, segments: Any, starts: Any, problem: Any, parts: Any) -> Any:
         kept = list(parts)
-        void = sum(int((Played.read(part[1]).status != 0).sum()) for part in kept if part[1])
+        void = sum(int((part.played.status != 0).sum()) for part in kept)
         found = honest(plan, segments, starts, problem, kept)
         return replace(found, counts=fewer(found.counts, void))
 

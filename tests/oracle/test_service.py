@@ -125,7 +125,7 @@ class Scene:
     async def _together(self, context: bytes) -> list[Reply]:
         """Requests that share a transaction: another one holds the store until all are there."""
         assert self._policy._backing is not None
-        group = self._policy._backing.shelf.database._group  # type: ignore[attr-defined]
+        group = self._policy._backing.repository.database._group  # type: ignore[attr-defined]
         lane, ask = self._shop.desk._plain, self._shop.ask
         group._leading.acquire()
         try:

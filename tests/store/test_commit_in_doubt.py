@@ -181,7 +181,7 @@ def test_a_server_that_stays_away_leaves_a_policy_that_goes_on(
     with small_policy(store=url, simulation_seed=None) as policy:
         policy.act(CONTEXTS[0], key="order-0")
         assert policy._backing is not None
-        database = policy._backing.shelf.database
+        database = policy._backing.repository.database
         assert isinstance(database, PostgresDatabase)
 
         decided = []

@@ -32,6 +32,6 @@ def test_the_last_one_to_hold_a_policy_may_be_its_planner(
     backing._planner.wake()
     del policy
     dropped.set()
-    eventually(lambda: backing.closed and backing.shelf.database._closed)  # type: ignore[attr-defined]
+    eventually(lambda: backing.closed and backing.repository.database._closed)  # type: ignore[attr-defined]
     assert seen == [backing._planner._thread]
     assert complaints == []

@@ -73,7 +73,7 @@ def test_a_policy_whose_planner_fails_says_so(tmp_path: Path) -> None:
     def spoil(transaction: Transaction) -> None:
         transaction.run("UPDATE history SET digest = ?", ("0" * 64,))
 
-    run._backing.shelf.database.write(spoil)
+    run._backing.repository.database.write(spoil)
     assert "went another way" in str(until_refused(lambda: run.act([0.2])))
     assert "went another way" in str(until_refused(lambda: run.update(decision, 0.5)))
     run.close()

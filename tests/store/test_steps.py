@@ -51,7 +51,7 @@ def test_an_epoch_that_was_released_is_never_closed_again(pair: tuple[Capri, Cap
         with pytest.raises(OvertakenError):
             step(newest)
     slow.take_in(newest.number)  # finds nothing left to do
-    assert slow.shelf.database.read(
+    assert slow.repository.database.read(
         lambda transaction: transaction.rows(
             "SELECT state FROM epochs WHERE number = ?", (newest.number,)
         )

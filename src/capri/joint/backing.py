@@ -34,10 +34,10 @@ from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
 from capri.store.address import open_database
 from capri.store.anchor import open_anchor
-from capri.store.blobs import packed, unpacked
+from capri.store.codec import packed, unpacked
 from capri.store.forgetting import Forgotten, forget_user
 from capri.store.lineage import Seen
-from capri.store.shelf import Shelf
+from capri.store.sql import SqlRepository
 
 DEFAULT_RETENTION = timedelta(days=30)
 Result = TypeVar("Result")
@@ -79,23 +79,23 @@ class Backing:
         self.anchored = held is not None
         if new_anchor and held is None:
             raise ConfigurationError("new_anchor says that the anchor is new: give the anchor, too")
-        self.shelf = Shelf(open_database(url), store_key, held, new_anchor=new_anchor)
+        self.repository = SqlRepository(open_database(url), store_key, held, new_anchor=new_anchor)
         try:
             self._open(configuration, course, after)
             self._keeper = Rounds(
-                self.shelf, problem, course, streams, gate, self._now, self._publish
+                self.repository, problem, course, streams, gate, self._now, self._publish
             )
             self._keeper.clean_log()
-            if store_key is None and self.shelf.database.exposure is not None:
-                warnings.warn(self.shelf.database.exposure, PrivacyLeakWarning, stacklevel=4)
-            if held is None and self.shelf.has_anchor():
+            if store_key is None and self.repository.database.exposure is not None:
+                warnings.warn(self.repository.database.exposure, PrivacyLeakWarning, stacklevel=4)
+            if held is None and self.repository.has_anchor():
                 warnings.warn(_WITHOUT_ANCHOR, PrivacyLeakWarning, stacklevel=4)
         except BaseException:
-            self.shelf.database.close()
+            self.repository.database.close()
             raise
-        self.ids = SIMULATED if streams.simulated else self.shelf.ids
+        self.ids = SIMULATED if streams.simulated else self.repository.ids
         self._desk = Desk(
-            self.shelf,
+            self.repository,
             self._keeper,
             streams,
             self.ids,
@@ -103,7 +103,7 @@ class Backing:
             retention=retention,
             now=self._now,
         )
-        self._rewards = Rewards(self.shelf, self._keeper, self._now)
+        self._rewards = Rewards(self.repository, self._keeper, self._now)
         self._changes = Changes(self._keeper, self._now)
         self._planner = Planner(self._step)
         # How long it takes to add up an epoch must move nothing that the planner does.
@@ -114,7 +114,7 @@ class Backing:
             self._settler.start()
 
     def __repr__(self) -> str:
-        return f"Backing({self.shelf.database!r})"
+        return f"Backing({self.repository.database!r})"
 
     # -- opening ----------------------------------------------------------------------------------
 
@@ -122,24 +122,24 @@ class Backing:
         """Fill an empty store, or check that it is this policy's."""
         values, arrays = configuration
         values = {**values, "simulated": self._streams.simulated}
-        stored = self.shelf.configuration()
+        stored = self.repository.configuration()
         if stored is None:
             course_values, course_arrays = course.state()
             law = packed({"course": course_values, "plan_seconds": 0.0, "played": 0}, course_arrays)
             state = self._streams.state()
-            self.shelf.create((values, arrays), law, None if state is None else packed(state))
-            stored = self.shelf.configuration()
+            self.repository.create((values, arrays), law, None if state is None else packed(state))
+            stored = self.repository.configuration()
             assert stored is not None
         differences = _differences(_completed(stored), unpacked(packed(values, arrays)))
         if differences:
             raise StorageError(
-                f"{self.shelf.database!r} holds a policy of another configuration: "
+                f"{self.repository.database!r} holds a policy of another configuration: "
                 f"{', '.join(differences)} differ. Build the policy as it was built, or open it "
                 "with Capri.open"
             )
-        self.shelf.open(after)
+        self.repository.open(after)
         if self._streams.simulated:
-            self._streams.restore(self.shelf.blob("SELECT state FROM streams", ())[0])
+            self._streams.restore(self.repository.streams())
 
     def _publish(self, course: Course, events: list[ReleaseEvent]) -> None:
         """What this process has read or learnt, committed by whoever it was."""
@@ -153,7 +153,7 @@ class Backing:
     @property
     def seen(self) -> Seen:
         """How far this store has come: for certificates."""
-        return self.shelf.note()
+        return self.repository.note()
 
     # -- serving ----------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Backing:
         available: Sets | None = None,
     ) -> tuple[Decisions, BoolArray]:
         """Decide for some visits; users are given as digests."""
-        digests = None if keys is None else [self.shelf.digest("key", key) for key in keys]
+        digests = None if keys is None else self.repository.rows.key_digests(keys)
         visits = Visits(rows, valid, users, digests, logged, wanted, available)
         if self._streams.simulated:
             with self._lock:
@@ -199,7 +199,7 @@ class Backing:
         if len(decisions) == 0:
             return False
         first, last = int(decisions.number.min()), int(decisions.number.max())
-        if self.shelf.database.single_writer or not due:
+        if self.repository.database.single_writer or not due:
             return last >= min(due, default=0)
         return any(first <= slot <= last for slot in due)
 
@@ -223,10 +223,10 @@ class Backing:
         Where a reader elsewhere keeps it from being overwritten, the planner tries again until
         nobody does.
         """
-        done = forget_user(self.shelf, [digest])
+        done = forget_user(self.repository, [digest])
         clean = False
         try:
-            clean = self.shelf.database.forget()
+            clean = self.repository.database.forget()
         finally:
             if not clean:
                 with self._keeper.lock:  # else a step that ends now may think otherwise
@@ -243,7 +243,7 @@ class Backing:
     @property
     def mode(self) -> Mode:
         """Who decides, as this process last read it."""
-        return self._keeper.mode_of(self._keeper.look() if not self.closed else self._keeper.view)
+        return (self._keeper.view if self.closed else self._keeper.look()).mode
 
     def set_mode(self, mode: Mode) -> None:
         """From the next decision on, in every process."""
@@ -309,7 +309,7 @@ class Backing:
         return Progress(
             decided=issued,
             released=released,
-            missed=self._keeper.missed(),
+            missed=self.repository.missed(),
             under_way=tuple(
                 UnderWay(
                     epoch=epoch.number,
@@ -362,12 +362,12 @@ class Backing:
         """Stop the planner and give the connections back."""
         if not self.closed:
             self.closed = True
-            self.shelf.database.closing = True
+            self.repository.database.closing = True
             self._keeper.workshop.stop()
             self._planner.stop()
             self._settler.stop()
             self._keeper.workshop.close()
-            self.shelf.database.close()
+            self.repository.database.close()
 
 
 class StoredParticipation(Participation):
@@ -375,11 +375,11 @@ class StoredParticipation(Participation):
 
     def __init__(self, limit: UserLimit) -> None:
         super().__init__(limit)
-        self._shelf: Shelf | None = None
+        self._repository: SqlRepository | None = None
 
-    def attach(self, shelf: Shelf) -> None:
+    def attach(self, repository: SqlRepository) -> None:
         """Count in this store from now on."""
-        self._shelf, self.salt = shelf, shelf.salt
+        self._repository, self.salt = repository, repository.salt
 
     def digests(self, users: Sequence[UserId]) -> list[str]:
         """What stands for the users in the store."""
@@ -388,8 +388,8 @@ class StoredParticipation(Participation):
     def epochs_of(self, user: UserId) -> Counter[int]:
         """Contributions of a user by epoch."""
         self.check([user])
-        assert self._shelf is not None
-        return Counter(self._shelf.visits_of(self._digest(user)))
+        assert self._repository is not None
+        return Counter(self._repository.rows.visits_of(self._digest(user)))
 
 
 def _completed(stored: Configuration) -> Configuration:

@@ -11,6 +11,7 @@ joined the epoch it writes to: nothing is ever written to an epoch that another 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +27,7 @@ from capri.joint.settle import stored_part
 from capri.joint.slots import FullError, SlotBook, Slots
 from capri.privacy.randomness import Streams
 from capri.store.records import VOID, Played, owned
-from capri.store.shelf import Shelf
-from capri.store.transaction import Transaction
+from capri.store.repository import Remembered, Repository
 from capri.store.view import View
 
 
@@ -55,7 +55,7 @@ class _Drawn:
     epoch: int
     played: Played
     kept: BoolArray
-    blobs: list[bytes]
+    prepared: Any
 
 
 class Desk:
@@ -63,7 +63,7 @@ class Desk:
 
     def __init__(
         self,
-        shelf: Shelf,
+        repository: Repository[Any],
         keeper: Rounds,
         streams: Streams,
         ids: DecisionIds,
@@ -72,10 +72,11 @@ class Desk:
         retention: float,
         now: Callable[[], float],
     ) -> None:
-        self._shelf, self._keeper, self._streams = shelf, keeper, streams
+        self._repository, self._keeper, self._streams = repository, keeper, streams
+        self._rows = repository.rows
         self._problem, self._ids = keeper.problem, ids
         self._retention, self._now = retention, now
-        self.slots = SlotBook(shelf, keeper, streams, horizon)
+        self.slots = SlotBook(repository, keeper, streams, horizon)
         self._last: Slots | None = None  # what was played last, most likely the next one, too
 
     # -- deciding ---------------------------------------------------------------------------------
@@ -90,9 +91,9 @@ class Desk:
                 if self.slots.leased and (wanted := self.wanted(visits)):
                     slots = self.slots.take(view, wanted)
                 ahead = self._ahead(view, visits, slots)
-                decisions, kept, filled = self._shelf.database.write(
-                    lambda transaction, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
-                        transaction, view, visits, slots, ahead
+                decisions, kept, filled = self._repository.write(
+                    lambda unit, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
+                        unit, view, visits, slots, ahead
                     )
                 )
                 self.slots.give_back(slots, filled)
@@ -118,37 +119,29 @@ class Desk:
         """How many visits need a slot: a key that is known has its decision."""
         if visits.keys is None:
             return len(visits)
-        keys, now = sorted(set(visits.keys)), self._now()
-        known = self._shelf.database.read(
-            lambda transaction: transaction.among(
-                "SELECT digest, expires FROM keys WHERE digest", keys
-            )
-        )
-        return len(keys) - len([expires for _, expires in known if expires > now])
+        keys = sorted(set(visits.keys))
+        return len(keys) - self._rows.count_known(keys, self._now())
 
     def _decide(
         self,
-        transaction: Transaction,
+        unit: Any,
         view: View,
         visits: Visits,
         leased: Slots | None,
         ahead: _Drawn | None,
     ) -> tuple[Decisions, BoolArray, int]:
         """Decisions, which visits were kept, and how many slots were filled."""
-        issued, generation = transaction.join_epochs(
-            [] if leased is None else [leased.epoch.number]
-        )
+        joined = [] if leased is None else [leased.epoch.number]
+        issued, generation = self._repository.join(unit, joined)
         if generation != view.generation:
             raise OvertakenError
-        known: dict[str, tuple[int, int, bytes]] = {}
+        known: dict[str, Remembered] = {}
         fresh = np.arange(len(visits))
         if visits.keys is not None:
-            known = self._shelf.known_keys(transaction, sorted(set(visits.keys)), self._now())
+            known = self._rows.known_keys(unit, sorted(set(visits.keys)), self._now())
             seen: set[str] = set(known)
             fresh = np.array(_first_of_each(visits.keys, seen), dtype=np.int64)
-        played, numbers, epoch, kept = self._play(
-            transaction, view, visits, fresh, issued, leased, ahead
-        )
+        played, numbers, epoch, kept = self._play(unit, view, visits, fresh, issued, leased, ahead)
         if visits.keys is None:
             assert played is not None
             return self._decisions(view, numbers, epoch, played), kept, len(played)
@@ -156,14 +149,16 @@ class Desk:
         if played is not None:
             owners = None if visits.users is None else _at(visits.users, fresh)
             blobs = owned(self._keyed(view, epoch, played).blobs(), owners)
-            self._write_keys(transaction, fresh_keys, numbers, epoch, blobs)
+            expires = self._now() + self._retention
+            if not self._rows.write_keys(unit, fresh_keys, numbers, epoch, blobs, expires):
+                raise OvertakenError  # another process was first: its decision is returned
             for key, number, blob in zip(fresh_keys, numbers.tolist(), blobs, strict=True):
-                known[key] = (number, epoch, blob)
+                known[key] = Remembered(number, epoch, blob)
         return self._remembered(view, [known[key] for key in visits.keys]), kept, len(numbers)
 
     def _play(
         self,
-        transaction: Transaction,
+        unit: Any,
         view: View,
         visits: Visits,
         fresh: IntArray,
@@ -183,13 +178,13 @@ class Desk:
         if drawn is None or (drawn.law, drawn.epoch) != (slots.law, slots.epoch.number):
             limit, within = self._problem.limit, None
             users = None if visits.users is None else _at(visits.users, fresh)
-            if limit is not None and users is not None and self._keeper.mode_of(view).contributes:
-                within = self._shelf.reserve(transaction, users, slots.epoch.number, limit)
+            if limit is not None and users is not None and view.mode.contributes:
+                within = self._rows.reserve(unit, users, slots.epoch.number, limit)
             drawn = self._draw(view, visits, fresh, slots, within)
         numbers = np.array(slots.numbers[: len(drawn.played)], dtype=np.int64)
-        self._shelf.write_decisions(transaction, numbers, drawn.blobs)
+        self._rows.write_decisions(unit, numbers, drawn.prepared)
         if leased is None:
-            self.slots.count(transaction, view, slots, len(numbers))
+            self.slots.count(unit, view, slots, len(numbers))
         return drawn.played, numbers, slots.epoch.number, drawn.kept
 
     def _ahead(self, view: View, visits: Visits, leased: Slots | None) -> _Drawn | None:
@@ -224,7 +219,7 @@ class Desk:
         rows = visits.rows if everybody else visits.rows[fresh]
         valid = visits.valid if everybody or visits.valid is None else visits.valid[fresh]
         users = None if visits.users is None else _at(visits.users, fresh)
-        mode = self._keeper.mode_of(view)
+        mode = view.mode
         problem = self._keeper.problem_of(view, slots.epoch.number)
         logged = visits.logged if everybody or visits.logged is None else visits.logged[fresh]
         uniform = self._streams.actions.random(len(rows))
@@ -244,8 +239,8 @@ class Desk:
             kept_rows = replace(played, numbers=stored_part(problem.actions, rows, played.numbers))
         else:
             kept_rows = _apart(played, served.weights)
-        blobs = owned(kept_rows.blobs(), users)
-        return _Drawn(slots.law, slots.epoch.number, played, kept, blobs)
+        prepared = self._rows.prepared(kept_rows, users)
+        return _Drawn(slots.law, slots.epoch.number, played, kept, prepared)
 
     def _load(self, law: int) -> None:
         """Read a law; one that is gone belongs to a view that is over."""
@@ -265,24 +260,6 @@ class Desk:
 
     # -- keys -------------------------------------------------------------------------------------
 
-    def _write_keys(
-        self,
-        transaction: Transaction,
-        keys: Sequence[str],
-        numbers: IntArray,
-        epoch: int,
-        blobs: Sequence[bytes],
-    ) -> None:
-        """Rows of new keys; another process that is at the same key is waited for."""
-        sealed = self._shelf.seal.seal_many("keys", keys, "secret", blobs)
-        expires = self._now() + self._retention
-        rows = [
-            (key, number, epoch, expires, secret)
-            for key, number, secret in zip(keys, numbers.tolist(), sealed, strict=True)
-        ]
-        if transaction.insert_new("keys", sorted(rows)) < len(rows):
-            raise OvertakenError  # that process was first: its decision is returned
-
     def _keyed(self, view: View, epoch: int, played: Played) -> Played:
         """What is kept for a key: without the context."""
         dimension = self._keeper.problem_of(view, epoch).actions.dimension
@@ -290,7 +267,7 @@ class Desk:
         place = np.full(len(played), -1)
         return Played(played.status, place, played.action, played.propensity, rows)
 
-    def _remembered(self, view: View, found: Sequence[tuple[int, int, bytes]]) -> Decisions:
+    def _remembered(self, view: View, found: Sequence[Remembered]) -> Decisions:
         """Decisions as their keys have them: each with the actions of its own epoch."""
         numbers = np.array([number for number, _, _ in found], dtype=np.int64)
         epochs = np.array([epoch for _, epoch, _ in found], dtype=np.int64)

@@ -8,11 +8,9 @@ from copy import copy
 from threading import RLock
 from typing import Any
 
-from capri.arrays import FloatArray
 from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
 from capri.epoch.hooks import Hooks
-from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.storage import (
@@ -25,31 +23,28 @@ from capri.errors import StorageError
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.randomness import Streams
 from capri.spaces import FixedActions
-from capri.store.blobs import packed, unpacked
-from capri.store.shelf import Shelf
-from capri.store.transaction import Database, Row, Transaction
-from capri.store.view import EpochRow, View, read_counter, read_digest, read_view
+from capri.store.codec import Codec
+from capri.store.repository import Repository
+from capri.store.view import EpochRow, View
 
 # A change of law or epoch takes effect at a multiple of this share of an epoch: when exactly the
 # computation behind it was ready is nobody's business.
 _SHARE = 64
-_ACTIVE = Mode()
-_CATALOGUES = "SELECT version, actions FROM catalogues WHERE version"
 
 # How often in a row a call or a step may be overtaken: others at work account for a few times, and
 # a store that never agrees with what was read of it must not be asked for ever.
 TURNS = 1000
 
 
-def actions_blob(problem: Problem) -> bytes:
-    """A version of the actions in bytes."""
+def kept_actions(problem: Problem, codec: Codec) -> Any:
+    """A version of the actions, as it is kept."""
     assert isinstance(problem.actions, FixedActions)
-    return packed(actions_state(problem.actions), {"rows": problem.actions.rows})
+    return codec.pack(actions_state(problem.actions), {"rows": problem.actions.rows})
 
 
-def problem_with(problem: Problem, blob: bytes) -> Problem:
-    """The problem with another version of its actions: the inverse of :func:`actions_blob`."""
-    values, arrays = unpacked(blob)
+def problem_with(problem: Problem, kept: Any, codec: Codec) -> Problem:
+    """The problem with another version of its actions: the inverse of :func:`kept_actions`."""
+    values, arrays = codec.unpack(kept)
     return with_actions(problem, actions_from_state(values, arrays["rows"]))
 
 
@@ -60,11 +55,11 @@ class OvertakenError(Exception):
 class StepLock:
     """Of steps: one thread of a process takes them, and none of a forked child."""
 
-    def __init__(self, database: Database) -> None:
-        self._database, self._lock = database, RLock()
+    def __init__(self, repository: Repository[Any]) -> None:
+        self._repository, self._lock = repository, RLock()
 
     def __enter__(self) -> None:
-        self._database.check_process()
+        self._repository.check_process()
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -76,7 +71,7 @@ class PublicRecord:
 
     def __init__(
         self,
-        shelf: Shelf,
+        repository: Repository[Any],
         problem: Problem,
         course: Course,
         streams: Streams,
@@ -84,12 +79,11 @@ class PublicRecord:
         publish: Callable[[Course, list[ReleaseEvent]], None],
     ) -> None:
         """``publish`` is told what this process has learnt or read, after it is committed."""
-        self.shelf, self.problem = shelf, problem
+        self.repository, self.problem = repository, problem
         self._course, self._streams = course, streams
         self._now, self._tell = now, publish
         self._law = -1  # generation of the law that the course stands at
         # Actions over time: the problem with each version of them, and that of the course.
-        self._mode: tuple[bytes | None, Mode] = (None, _ACTIVE)
         self._versions = {0: problem}
         self._catalogue = 0
         self.played = 0  # releases behind the law of the newest segment
@@ -97,7 +91,7 @@ class PublicRecord:
         self._choosers: dict[int, Chooser] = {}
         self._plans: dict[int, EpochPlan] = {}
         self._segments: dict[tuple[int, int], Segment] = {}
-        self.lock = StepLock(shelf.database)
+        self.lock = StepLock(repository)
         self._loading = RLock()
         # Who serves visits goes by the newest view; a step by the one that it began with.
         self.view = self.ground = View(-1, -1, ())
@@ -126,27 +120,13 @@ class PublicRecord:
         return self._read()
 
     def _read(self) -> tuple[int, View]:
-        """Slots handed out and the view of now.
-
-        A store never goes back: one that is behind the view that was read before, or has another
-        history there, is a copy that was put in its place, and refused.
-        """
-        seen = self.view  # before reading: other threads may see more meanwhile
-
-        def read(transaction: Transaction) -> tuple[int, View, str | None, list[Row], Row | None]:
-            issued, view = read_counter(transaction)[0], read_view(transaction)
-            secret = transaction.row("SELECT secret FROM policy")
-            new = [version for version, _ in view.catalogues if version not in self._versions]
-            rows = transaction.among(_CATALOGUES, new) if new else []
-            return issued, view, read_digest(transaction, seen.generation), rows, secret
-
-        issued, view, digest, catalogues, secret = self.shelf.database.read(read)
-        self.shelf.check(seen, view.generation, digest)
-        if secret is not None:
-            self.shelf.take_secrets(secret[0])
+        """Slots handed out and the view of now."""
+        # The view before reading: other threads may see more meanwhile.
+        issued, view, actions = self.repository.look(self.view, self._versions)
         with self._loading:
-            for version, blob in catalogues:
-                self._versions[int(version)] = problem_with(self.problem, blob)
+            for version, kept in actions.items():
+                codec = self.repository.codec
+                self._versions[version] = problem_with(self.problem, kept, codec)
             if view.generation > self.view.generation:
                 self.view = view
         return issued, view
@@ -154,16 +134,6 @@ class PublicRecord:
     def problem_of(self, view: View, epoch: int) -> Problem:
         """What an epoch plays, with its own version of the actions."""
         return self._versions[view.catalogue(epoch)]
-
-    def mode_of(self, view: View) -> Mode:
-        """Who decides at the time of a view."""
-        if view.mode is None:
-            return _ACTIVE
-        blob, mode = self._mode
-        if view.mode != blob:
-            mode = Mode.from_dict(unpacked(view.mode)[0])
-            self._mode = view.mode, mode
-        return mode
 
     def problems(self, view: View) -> list[Problem]:
         """With every version of the actions that is played, or about to be."""
@@ -174,14 +144,7 @@ class PublicRecord:
     def refresh(self) -> None:
         """Read what others have published: epochs, laws, the ledger."""
         with self.lock:
-            seen = self.view
-            issued, generation, digest = self.shelf.database.read(
-                lambda transaction: (
-                    *read_counter(transaction),
-                    read_digest(transaction, seen.generation),
-                )
-            )
-            self.shelf.check(seen, generation, digest)
+            issued, generation = self.repository.counter(self.view)
             if generation == self._noted == self.ground.generation:
                 self.issued = issued
                 return
@@ -190,8 +153,8 @@ class PublicRecord:
                 view = self.survey()
                 if view.generation == self._noted:
                     return
-                found = ({}, {}) if view.law == self._law else self._law_blob(view.law)
-            self.shelf.note()
+                found = ({}, {}) if view.law == self._law else self._law_of(view.law)
+            self.repository.note()
             if view.law != self._law:
                 values, arrays = found
                 course, version = self.branch(), int(values.get("catalogue", 0))
@@ -207,30 +170,23 @@ class PublicRecord:
     def never_current(self) -> StorageError:
         """What to say after :data:`TURNS`."""
         return StorageError(
-            f"{self.shelf.database!r} was never as it had just been read, {TURNS} times in a row: "
+            f"{self.repository!r} was never as it had just been read, {TURNS} times in a row: "
             "nothing was changed. Check that nobody replaces or restores it, and open it again"
         )
 
-    def _law_blob(self, law: int) -> tuple[dict[str, Any], dict[str, FloatArray]] | None:
+    def _law_of(self, law: int) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """A law, None if no epoch plays it any more."""
-        found = self.shelf.database.read(
-            lambda transaction: transaction.row(
-                "SELECT state FROM laws WHERE generation = ?", (law,)
-            )
-        )
-        return None if found is None else unpacked(found[0])
+        found = self.repository.law(law)
+        return None if found is None else self.repository.codec.unpack(found)
 
     def _events(self) -> list[ReleaseEvent]:
-        return self.shelf.database.read(self.read_events)
+        return self.repository.read(self.read_events)
 
-    def read_events(self, transaction: Transaction) -> list[ReleaseEvent]:
+    def read_events(self, unit: Any) -> list[ReleaseEvent]:
         """All events of the ledger, in the order of the releases."""
-        rows = transaction.rows(
-            "SELECT release FROM epochs WHERE release IS NOT NULL ORDER BY released"
-        )
         events: list[dict[str, Any] | None] = []
-        for row in rows:
-            values, _ = unpacked(row[0])
+        for kept in self.repository.releases(unit):
+            values, _ = self.repository.codec.unpack(kept)
             events += [values.get("shadow_event"), values["event"]]
         return [ReleaseEvent(**event) for event in events if event is not None]
 
@@ -240,10 +196,10 @@ class PublicRecord:
         if found is None:
             with self._loading:
                 if law not in self._choosers:
-                    blob = self._law_blob(law)
-                    if blob is None:
+                    found_law = self._law_of(law)
+                    if found_law is None:
                         raise OvertakenError
-                    values, arrays = blob
+                    values, arrays = found_law
                     # Learners replace what they know piece by piece: a copy goes its own way.
                     problem = self._versions[int(values.get("catalogue", 0))]
                     learner = self._course.learner.on(problem)
@@ -266,7 +222,7 @@ class PublicRecord:
         """The plan of an epoch."""
         found = self._plans.get(epoch)
         if found is None:
-            values, arrays = self.shelf.blob("SELECT plan FROM epochs WHERE number = ?", (epoch,))
+            values, arrays = self.repository.codec.unpack(self.repository.plan(epoch))
             found = self._plans[epoch] = plan_from_state(values, arrays, self.problem.kernel)
         return found
 
@@ -274,9 +230,8 @@ class PublicRecord:
         """A segment of an epoch."""
         found = self._segments.get((epoch, number))
         if found is None:
-            values, arrays = self.shelf.blob(
-                "SELECT segment FROM segments WHERE epoch = ? AND number = ?", (epoch, number)
-            )
+            kept = self.repository.segment(epoch, number)
+            values, arrays = self.repository.codec.unpack(kept)
             found = segment_from_state(values, arrays, self.problem.kernel, self.plan(epoch))
             self._segments[epoch, number] = found
         return found
@@ -323,34 +278,17 @@ class PublicRecord:
 
     def following(self) -> int:
         """The number of the next epoch."""
-        found = self.shelf.database.read(
-            lambda transaction: transaction.row("SELECT max(number) FROM epochs")
-        )
-        return 1 if found is None or found[0] is None else int(found[0]) + 1
+        return self.repository.last_epoch() + 1
 
     def effect(self, epoch: EpochRow, issued: int) -> int:
         """The public slot at which a change takes effect: the next multiple that nobody holds."""
         unit = 1 if self._streams.simulated else max(1, epoch.length // _SHARE)
         return epoch.first + -(-(issued - epoch.first) // unit) * unit
 
-    def missed(self) -> int:
-        """Releases that were not ready at the moment that was fixed for them."""
-        found = self.shelf.database.read(
-            lambda transaction: transaction.row("SELECT count(*) FROM epochs WHERE missed > 0")
-        )
-        return 0 if found is None else int(found[0])
-
     def has_data(self) -> bool:
         """Whether an epoch that is not released yet has decisions."""
         first = min((epoch.first for epoch in self.look().epochs), default=None)
-        if first is None:
-            return False
-        found = self.shelf.database.read(
-            lambda transaction: transaction.row(
-                "SELECT number FROM decisions WHERE number >= ? LIMIT 1", (first,)
-            )
-        )
-        return found is not None
+        return first is not None and self.repository.rows.any_from(first)
 
     def remaining(self, horizon: int | None) -> int:
         """Decisions before the next public event; 0 at the horizon."""

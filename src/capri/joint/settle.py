@@ -3,7 +3,7 @@
 Sums are integers, so neither the order of the rows nor who wrote them changes the result.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,13 +20,8 @@ from capri.privacy.gate import Gate, SumMechanism
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import Actions, FixedActions
-from capri.store.blobs import packed
-from capri.store.records import DEFAULT, SHADOW, VOID, Played, reward_values
-from capri.store.shelf import Shelf
-
-# Slots whose data are read at once: bounds the memory.
-_CHUNK = 1 << 15
-EpochData = tuple[IntArray, list[bytes], IntArray, list[bytes]]
+from capri.store.records import DEFAULT, SHADOW, VOID
+from capri.store.repository import EpochPart
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +34,8 @@ class SettledSum:
     counts: tuple[int, ...]
     shadow: ShadowSum
 
-    def released(self, gate: Gate) -> bytes | None:
-        """What the epoch publishes, in bytes; None where nobody came who is in a release."""
+    def released(self, gate: Gate) -> tuple[dict[str, Any], dict[str, FloatArray]] | None:
+        """What the epoch publishes; None where nobody came who is in a release."""
         values: dict[str, Any] = {"counts": list(self.counts), "event": None}
         arrays: dict[str, FloatArray] = {}
         if self.shadow.visits:
@@ -50,7 +45,7 @@ class SettledSum:
         if sum(self.counts):
             arrays["vector"], event = self.release(gate)
             values["event"] = None if event is None else event.to_dict()
-        return packed(values, arrays) if sum(self.counts) or self.shadow.visits else None
+        return (values, arrays) if sum(self.counts) or self.shadow.visits else None
 
     def release(self, gate: Gate) -> tuple[FloatArray, ReleaseEvent | None]:
         """Pass the gate."""
@@ -62,22 +57,12 @@ class SettledSum:
         return gate.release(mechanism, self.total, epoch=self.plan.epoch, participants=participants)
 
 
-def epoch_parts(shelf: Shelf, first: int, last: int) -> Iterator[EpochData]:
-    """The data of some slots, part by part."""
-    for start in range(first, last, _CHUNK):
-        yield shelf.database.read(
-            lambda transaction, start=start: shelf.epoch_data(  # type: ignore[misc]
-                transaction, start, min(start + _CHUNK, last)
-            )
-        )
-
-
 def settled_sum(
     plan: EpochPlan,
     segments: Sequence[Segment],
     starts: Sequence[int],
     problem: Problem,
-    parts: Iterable[EpochData],
+    parts: Iterable[EpochPart],
 ) -> SettledSum:
     """Add up an epoch whose segments begin at these slots, part by part.
 
@@ -87,18 +72,17 @@ def settled_sum(
     counts = np.zeros(len(segments), dtype=np.int64)
     encoder = Encoder(plan, problem)
     shadow = ShadowSum(problem, plan.epoch, plan.capacity)
-    for numbers, decisions, rewarded, rewards in parts:
+    for numbers, played, rewarded, rewards in parts:
         if len(numbers) == 0:
             continue
         # Of segments that begin at the same slot only the last one has decisions.
         which = np.searchsorted(np.asarray(starts), numbers, side="right") - 1
-        played = Played.read(decisions)
         # By the mode, which is public. A visit that is void for another reason is counted.
         apart = (played.status == SHADOW) | (played.status >= VOID)
         teaching = ~apart & (played.status != DEFAULT)
         counts += np.bincount(which[teaching], minlength=len(segments))
         combined = np.full(len(numbers), np.nan)
-        combined[np.searchsorted(numbers, rewarded)] = reward_values(rewards)
+        combined[np.searchsorted(numbers, rewarded)] = rewards
         values = settled(combined, problem.rewards)
         shadow.visits += int(np.count_nonzero(apart))
         chosen = played.status == SHADOW

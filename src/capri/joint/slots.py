@@ -8,14 +8,13 @@ lease is worth nothing once its epoch is closed.
 import time
 from dataclasses import dataclass
 from threading import RLock
+from typing import Any
 
 from capri.errors import HorizonError
 from capri.joint.record import OvertakenError
 from capri.joint.rounds import Rounds
 from capri.privacy.randomness import Streams
-from capri.store.blobs import packed
-from capri.store.shelf import Shelf
-from capri.store.transaction import Transaction
+from capri.store.repository import Repository
 from capri.store.view import EpochRow, View
 
 # Slots are leased for about this many seconds of use, and never more than a share of the epoch.
@@ -40,10 +39,12 @@ class Slots:
 class SlotBook:
     """Hands out the slots of one process."""
 
-    def __init__(self, shelf: Shelf, keeper: Rounds, streams: Streams, horizon: int | None) -> None:
-        self._shelf, self._keeper, self._streams = shelf, keeper, streams
+    def __init__(
+        self, repository: Repository[Any], keeper: Rounds, streams: Streams, horizon: int | None
+    ) -> None:
+        self._repository, self._keeper, self._streams = repository, keeper, streams
         self._problem, self._horizon = keeper.problem, horizon
-        self.leased = not (shelf.database.single_writer or streams.simulated)
+        self.leased = not (repository.single_writer or streams.simulated)
         self._lease: Slots | None = None
         self._leasing = RLock()
         self._used, self._since = 0, time.monotonic()
@@ -85,7 +86,7 @@ class SlotBook:
             "ask for at most policy.remaining at once"
         )
 
-    def count(self, transaction: Transaction, view: View, slots: Slots, count: int) -> None:
+    def count(self, unit: Any, view: View, slots: Slots, count: int) -> None:
         """Move the counter behind slots that were filled or leased; let clocks run.
 
         An epoch whose wait ends with these slots is due now: all that becomes public of it counts
@@ -94,23 +95,20 @@ class SlotBook:
         if count == 0:
             return
         end = slots.numbers[0] + count
-        transaction.run("UPDATE counter SET issued = ? WHERE id = 1", (end,))
-        if self._streams.simulated:
-            state = self._streams.state()
-            assert state is not None
-            self._shelf.write_streams(transaction, packed(state))
+        self._repository.set_issued(unit, end)
+        self._repository.write_streams(unit, self._streams.state())
         generation = view.generation
         if not self._streams.simulated:
             for epoch in view.waiting:
                 if epoch.due is None and epoch.closes is not None and epoch.closes < end:
-                    self._keeper.note_due(transaction, epoch, generation)
+                    self._keeper.note_due(unit, epoch, generation)
                     generation += 1
         if self._problem.rewards.timed:
             if slots.epoch.began is None:
-                self._keeper.begin(transaction, slots.epoch, generation)
+                self._keeper.begin(unit, view, slots.epoch, generation)
                 generation += 1
             if slots.numbers[0] < slots.epoch.first + slots.epoch.length <= end:
-                self._keeper.fill(transaction, slots.epoch, generation)
+                self._keeper.fill(unit, slots.epoch, generation)
 
     def take(self, view: View, count: int) -> Slots:
         """Slots to fill, from the lease or from a new one."""
@@ -120,9 +118,7 @@ class SlotBook:
                 self._lease = lease = None
             if lease is None or len(lease.numbers) < count:
                 missing = count - (0 if lease is None else len(lease.numbers))
-                more = self._shelf.database.write(
-                    lambda transaction: self._extend(transaction, view, missing)
-                )
+                more = self._repository.write(lambda unit: self._extend(unit, view, missing))
                 if (
                     lease is not None
                     and lease.epoch.number == more.epoch.number
@@ -143,9 +139,9 @@ class SlotBook:
         epoch = next((each for each in view.epochs if each.number == lease.epoch.number), None)
         return epoch is not None and epoch.accepts
 
-    def _extend(self, transaction: Transaction, view: View, count: int) -> Slots:
+    def _extend(self, unit: Any, view: View, count: int) -> Slots:
         """Lease slots, as many as are used up in a moment."""
-        issued, generation = self._shelf.lock_counter(transaction)
+        issued, generation = self._repository.lock(unit)
         if generation != view.generation:
             raise OvertakenError
         least = self.at(view, issued, count)
@@ -158,7 +154,7 @@ class SlotBook:
         first = least.numbers[0]
         numbers = list(range(first, max(first + count, min(first + size, end))))
         slots = Slots(least.epoch, least.segment, least.law, numbers)
-        self.count(transaction, view, slots, len(numbers))
+        self.count(unit, view, slots, len(numbers))
         return slots
 
     def give_back(self, slots: Slots | None, filled: int = 0) -> None:

@@ -31,7 +31,7 @@ from capri.privacy.users import Participation, UserId, UserLimit
 from capri.spaces import Contexts
 from capri.store.address import open_database
 from capri.store.lineage import Seen
-from capri.store.shelf import Shelf
+from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store
 
 
@@ -78,7 +78,7 @@ class Stored(Saved):
         """The policy that lives in a store. A sampler and a clock are code: give them again."""
         database = open_database(url, create=False)
         try:
-            found = Shelf(database, None).configuration()
+            found = SqlRepository(database, None).configuration()
         finally:
             database.close()
         if found is None:
@@ -135,7 +135,7 @@ class Stored(Saved):
         )
         self._ids, self._history = self._backing.ids, None
         if isinstance(self._participation, StoredParticipation):
-            self._participation.attach(self._backing.shelf)
+            self._participation.attach(self._backing.repository)
         # A policy that is dropped without close() gives its connections back all the same.
         weakref.finalize(self, _shut, self._backing, os.getpid())
 
@@ -280,7 +280,7 @@ class Stored(Saved):
         """Write the policy to one file; refused where it lives in a store. See :class:`Saved`."""
         if self._backing is not None:
             raise StorageError(
-                f"this policy lives in {self._backing.shelf.database!r}, and every answer is kept "
+                f"this policy lives in {self._backing.repository.database!r}, and every answer is kept "
                 "there: open it with Capri.open, and copy the database to back it up"
             )
         super().save(path)
