@@ -33,7 +33,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "datasets.reward_model": ("datasets.off_policy",),
     "datasets.split": ("datasets.loader",),
     "datasets.suggestions": ("datasets.catalogue",),
-    "decisions": ("epoch.decide", "epoch.accumulate"),
+    "decisions": ("epoch.decide",),
     "device_audit": ("local.audit",),
     "elimination": ("epoch.play",),
     "encoder": ("epoch.encode",),

@@ -45,7 +45,7 @@ def _forget(setting: Setting) -> None:
 
 def _expire(setting: Setting) -> None:
     with opened_policy(setting, lambda: datetime.now(UTC) + 2 * RETENTION) as policy:
-        policy._backing._keeper.drop_keys()  # type: ignore[union-attr]  # or the planner, before
+        policy._engine.rounds.drop_keys()  # type: ignore[union-attr]  # or the planner, before
 
 
 def _rotate_ids(setting: Setting) -> None:
@@ -76,8 +76,8 @@ def has_happened(name: str, setting: Setting) -> bool:
             tuple(row) for row in rows_of(setting.url, "SELECT kind FROM operations")
         ]
     with opened_policy(setting) as policy:
-        backing: Any = policy._backing
-        digest = policy._participation.digests([USER])[0]  # type: ignore[union-attr]
+        backing: Any = policy._engine
+        digest = policy._users.digests([USER])[0]  # type: ignore[union-attr]
         found = backing.repository.database.read(
             lambda transaction: _find(backing.repository, transaction, [digest])
         )

@@ -20,8 +20,8 @@ from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, DataError
 from capri.joint import desk as desks
 from capri.joint import keeper, settle
-from capri.joint.backing import Backing
 from capri.joint.desk import Desk
+from capri.joint.engine import Engine
 from capri.joint.record import PublicRecord
 from capri.store import forgetting
 from capri.store.sql import SqlRepository
@@ -52,22 +52,22 @@ def wrap(patch: pytest.MonkeyPatch, owner: Any, name: str, leak: Callable[..., A
     patch.setattr(owner, name, lambda *args, **named: leak(honest, *args, **named))
 
 
-Leak = Callable[[Backing, Any, View, Any], None]
+Leak = Callable[[Engine, Any, View, Any], None]
 
 
 def on_reward(patch: pytest.MonkeyPatch, leak: Leak) -> None:
     """Do something when rewards are in, in a transaction of its own: ``leak(backing, transaction,
     view, numbers)`` is given the decisions whose rewards were accepted."""
 
-    def rewarded(honest: Any, backing: Backing, numbers: Any, *rest: Any) -> Any:
+    def rewarded(honest: Any, backing: Engine, numbers: Any, *rest: Any) -> Any:
         statuses = honest(backing, numbers, *rest)
-        view, came = backing._keeper.look(), numbers[statuses == ACCEPTED]
+        view, came = backing.rounds.look(), numbers[statuses == ACCEPTED]
         backing.repository.database.write(
             lambda transaction: leak(backing, transaction, view, came)
         )
         return statuses
 
-    wrap(patch, Backing, "reward", rewarded)
+    wrap(patch, Engine, "reward", rewarded)
 
 
 def fewer(counts: tuple[int, ...], lacking: int) -> tuple[int, ...]:
@@ -78,8 +78,8 @@ def fewer(counts: tuple[int, ...], lacking: int) -> tuple[int, ...]:
 
 def leased(policy: capri.Capri) -> None:
     """Let a store with one writer lease its slots, as one with many does."""
-    assert policy._backing is not None
-    policy._backing._desk.slots.leased = True
+    assert policy._engine is not None
+    policy._engine.desk.slots.leased = True
 
 
 def steady_leases(patch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def steady_leases(patch: pytest.MonkeyPatch) -> None:
 def reward_prolongs_the_wait(patch: pytest.MonkeyPatch) -> None:
     """A reward that counts pushes the deadline of its epoch, and raises the generation."""
 
-    def leak(backing: Backing, transaction: Any, view: View, came: Any) -> None:
+    def leak(backing: Engine, transaction: Any, view: View, came: Any) -> None:
         for epoch in view.waiting:
             if ((came >= epoch.first) & (came < epoch.last)).any():
                 sql = "UPDATE epochs SET closes_at = closes_at + 300 WHERE number = ?"
@@ -112,7 +112,7 @@ def reward_prolongs_the_wait(patch: pytest.MonkeyPatch) -> None:
 def rewards_raise_the_generation(patch: pytest.MonkeyPatch) -> None:
     """Whoever caches a view is told that there are rewards."""
 
-    def leak(backing: Backing, transaction: Any, view: View, came: Any) -> None:
+    def leak(backing: Engine, transaction: Any, view: View, came: Any) -> None:
         if len(came) > 3:
             backing.repository.publish(transaction, view.generation, b"rewards")
 
@@ -123,11 +123,11 @@ def rewards_raise_the_generation(patch: pytest.MonkeyPatch) -> None:
 def reward_begins_the_epoch_anew(patch: pytest.MonkeyPatch) -> None:
     """The clock of an epoch runs from its newest reward instead of its first decision."""
 
-    def leak(backing: Backing, transaction: Any, view: View, came: Any) -> None:
+    def leak(backing: Engine, transaction: Any, view: View, came: Any) -> None:
         newest = view.newest
         if newest is not None and (came >= newest.first).any():
             sql = "UPDATE epochs SET began = ? WHERE number = ? AND began IS NOT NULL"
-            transaction.run(sql, (backing._now(), newest.number))
+            transaction.run(sql, (backing.clock(), newest.number))
 
     on_reward(patch, leak)
 
@@ -175,7 +175,7 @@ def late_rewards_are_counted_in_the_log(patch: pytest.MonkeyPatch) -> None:
             logging.getLogger("capri.store").info("%d rewards came too late", late)
         return statuses
 
-    wrap(patch, Backing, "reward", leak)
+    wrap(patch, Engine, "reward", leak)
 
 
 # -- keys, leases, forgetting ---------------------------------------------------------------------
@@ -269,10 +269,12 @@ def store_refuses_users_over_their_limit(patch: pytest.MonkeyPatch) -> None:
 def visits_over_their_limit_leave_the_count(patch: pytest.MonkeyPatch) -> None:
     """An epoch is as large as the visits that count in it."""
 
-    def leak(honest: Any, plan: Any, segments: Any, starts: Any, problem: Any, parts: Any) -> Any:
+    def leak(
+        honest: Any, plan: Any, segments: Any, starts: Any, problem: Any, parts: Any, **how: Any
+    ) -> Any:
         kept = list(parts)
         void = sum(int((part.played.status != 0).sum()) for part in kept)
-        found = honest(plan, segments, starts, problem, kept)
+        found = honest(plan, segments, starts, problem, kept, **how)
         return replace(found, counts=fewer(found.counts, void))
 
     wrap(patch, keeper, "settled_sum", leak)
@@ -303,9 +305,9 @@ def missing_rewards_leave_the_count(patch: pytest.MonkeyPatch) -> None:
         missing.append(int(np.isnan(rewards).sum()))
         return honest(rewards, terms)
 
-    def leak(honest: Any, *given: Any) -> Any:
+    def leak(honest: Any, *given: Any, **how: Any) -> Any:
         missing.clear()
-        found = honest(*given)
+        found = honest(*given, **how)
         return replace(found, counts=fewer(found.counts, sum(missing)))
 
     wrap(patch, settle, "settled", noted)

@@ -101,8 +101,8 @@ class Watched:
     def seen_at(self, moment: datetime) -> tuple[Any, ...]:
         """A step at a public moment, and all that is public then."""
         self.now = max(self.now, moment)
-        assert self.run._backing is not None
-        self.run._backing._step()
+        assert self.run._engine is not None
+        self.run._engine.pace.step()
         return (
             rows(self.url, "SELECT issued, generation FROM counter"),
             rows(self.url, "SELECT number, state, due, released, missed FROM epochs"),

@@ -175,7 +175,7 @@ def forget(
     from capri.store.forgetting import forget_user, has_seen
 
     with opened(url, store_key_file) as repository:
-        digests = [user_digest(each, repository.salt) for each in _meant(user, number)]
+        digests = [user_digest(each, repository.rows.salt) for each in _meant(user, number)]
         done = forget_user(repository, digests)
         known = done.anything or has_seen(repository, digests)
         clean = repository.database.forget_soon(wait)

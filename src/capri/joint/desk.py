@@ -10,7 +10,7 @@ joined the epoch it writes to: nothing is ever written to an epoch that another 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,15 +23,14 @@ from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
-from capri.joint.settle import stored_part
 from capri.joint.slots import FullError, SlotBook, Slots
 from capri.privacy.randomness import Streams
 from capri.store.records import VOID, Played, owned
-from capri.store.repository import Remembered, Repository
+from capri.store.repository import Remembered
 from capri.store.view import View
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Visits:
     """Some visits of one call, checked."""
 
@@ -47,7 +46,7 @@ class Visits:
         return len(self.rows)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class _Drawn:
     """Decisions that lack nothing but their numbers, and what is stored of them."""
 
@@ -63,7 +62,6 @@ class Desk:
 
     def __init__(
         self,
-        repository: Repository[Any],
         keeper: Rounds,
         streams: Streams,
         ids: DecisionIds,
@@ -72,11 +70,11 @@ class Desk:
         retention: float,
         now: Callable[[], float],
     ) -> None:
-        self._repository, self._keeper, self._streams = repository, keeper, streams
-        self._rows = repository.rows
-        self._problem, self._ids = keeper.problem, ids
+        self._repository, self._keeper, self._streams = keeper.repository, keeper, streams
+        self._rows, self._ids = keeper.repository.rows, ids
+        self._problem = keeper.problem
         self._retention, self._now = retention, now
-        self.slots = SlotBook(repository, keeper, streams, horizon)
+        self.slots = SlotBook(keeper, streams, horizon)
         self._last: Slots | None = None  # what was played last, most likely the next one, too
 
     # -- deciding ---------------------------------------------------------------------------------
@@ -84,18 +82,17 @@ class Desk:
     def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
         """One transaction for all visits; which of them were kept."""
         for _ in range(TURNS):
-            view = self._keeper.view
-            before = self._streams.state()
-            slots = None
+            view, slots = self._keeper.view, None
             try:
-                if self.slots.leased and (wanted := self.wanted(visits)):
-                    slots = self.slots.take(view, wanted)
-                ahead = self._ahead(view, visits, slots)
-                decisions, kept, filled = self._repository.write(
-                    lambda unit, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
-                        unit, view, visits, slots, ahead
+                with self._repository.drawing(self._streams):
+                    if self.slots.leased and (wanted := self.wanted(visits)):
+                        slots = self.slots.take(view, wanted)
+                    ahead = self._ahead(view, visits, slots)
+                    decisions, kept, filled = self._repository.write(
+                        lambda unit, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
+                            unit, view, visits, slots, ahead
+                        )
                     )
-                )
                 self.slots.give_back(slots, filled)
                 return decisions, kept
             except OvertakenError:
@@ -107,12 +104,8 @@ class Desk:
             except BaseException as problem:
                 if not isinstance(problem, StorageError):  # else they may have been filled
                     self.slots.give_back(slots)
-                if before is not None:
-                    self._streams.restore(before)
                 raise
             self.slots.give_back(slots)
-            if before is not None:
-                self._streams.restore(before)
         raise self._keeper.never_current()
 
     def wanted(self, visits: Visits) -> int:
@@ -167,9 +160,8 @@ class Desk:
         ahead: _Drawn | None,
     ) -> tuple[Played | None, IntArray, int, BoolArray]:
         """Store decisions for visits that have none yet; drawn now where that was not done."""
-        none = np.empty(0, dtype=np.int64)
         if len(fresh) == 0:
-            return None, none, 0, np.ones(len(visits), dtype=np.bool_)
+            return None, np.empty(0, dtype=np.int64), 0, np.ones(len(visits), dtype=np.bool_)
         if self.slots.leased and (leased is None or len(leased.numbers) < len(fresh)):
             raise OvertakenError  # a key has expired since it was looked up
         slots = leased or self.slots.at(view, issued, len(fresh))
@@ -181,7 +173,11 @@ class Desk:
             if limit is not None and users is not None and view.mode.contributes:
                 within = self._rows.reserve(unit, users, slots.epoch.number, limit)
             drawn = self._draw(view, visits, fresh, slots, within)
-        numbers = np.array(slots.numbers[: len(drawn.played)], dtype=np.int64)
+        count = len(drawn.played)
+        if leased is None:
+            numbers = np.arange(slots.numbers[0], slots.numbers[0] + count)
+        else:
+            numbers = np.array(slots.numbers[:count], dtype=np.int64)
         self._rows.write_decisions(unit, numbers, drawn.prepared)
         if leased is None:
             self.slots.count(unit, view, slots, len(numbers))
@@ -192,11 +188,11 @@ class Desk:
 
         Whoever else writes waits for a transaction, so it had better be short. Where the slots turn
         out to be of another law, which is a public event, these are thrown away. Whose visit counts
-        and which keys are new is known inside only; simulations draw in one order.
+        and which keys are new is known inside only.
         """
         slots = leased or self._last
         inside = visits.keys is not None or visits.users is not None or visits.wanted is not None
-        if slots is None or inside or self._streams.simulated:
+        if slots is None or inside or self._keeper.synchronous:
             return None
         try:
             return self._draw(view, visits, np.arange(len(visits)), slots, None)
@@ -234,12 +230,10 @@ class Desk:
             kept = actions == visits.wanted
             rows, place, actions = rows[kept], place[kept], actions[kept]
             propensity, status = propensity[kept], status[kept]
-        played = Played(status, place, actions, propensity, problem.actions.chosen(rows, actions))
-        if mode.active:
-            kept_rows = replace(played, numbers=stored_part(problem.actions, rows, played.numbers))
-        else:
-            kept_rows = _apart(played, served.weights)
-        prepared = self._rows.prepared(kept_rows, users)
+        pairs = problem.actions.chosen(rows, actions)
+        played = Played(status, place, actions, propensity, pairs)
+        stored = played if mode.active else _apart(played, served.weights)
+        prepared = self._rows.prepared(stored, users)
         return _Drawn(slots.law, slots.epoch.number, played, kept, prepared)
 
     def _load(self, law: int) -> None:
@@ -293,15 +287,17 @@ class Desk:
         )
 
     def _decisions(self, view: View, numbers: IntArray, epoch: int, played: Played) -> Decisions:
+        actions = self._keeper.problem_of(view, epoch).actions
+        features = played.numbers[:, played.numbers.shape[1] - actions.dimension :]
         return Decisions(
             numbers,
             epoch,
             played.action,
-            self._keyed(view, epoch, played).numbers,
+            features,
             played.propensity,
             played.status,
             self._ids,
-            self._keeper.problem_of(view, epoch).actions.names,
+            actions.names,
         )
 
 

@@ -30,14 +30,13 @@ class Draws:
         found = self._repository.read(lambda unit: rows.draw_of(unit, epoch))
         if found is not None:
             return found
-        before = self._streams.state()
         try:
-            if epoch not in self._drawn:
-                self._drawn[epoch] = draw()
-            return self._keep(epoch, self._drawn[epoch], check)
+            with self._repository.drawing(self._streams):
+                if epoch not in self._drawn:
+                    self._drawn[epoch] = draw()
+                return self._keep(epoch, self._drawn[epoch], check)
         except BaseException:
-            if before is not None:  # a simulation goes on from where its generators are stored
-                self._streams.restore(before)
+            if self._streams.simulated:  # it goes on from where its generators are stored
                 self._drawn.pop(epoch, None)
             raise
 
@@ -52,7 +51,7 @@ class Draws:
             if kept is not None or repository.state_of(unit, epoch) != CLOSED or drawn is None:
                 return kept
             repository.rows.write_draw(unit, epoch, drawn)
-            repository.write_streams(unit, self._streams.state())
+            repository.write_streams(unit, self._streams)
             return drawn
 
         return repository.write(keep)

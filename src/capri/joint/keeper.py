@@ -15,18 +15,19 @@ if the generation is still the one they began with.
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from capri.epoch.course import Course
-from capri.epoch.plan import Release
+from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.joint.draft import Draft, Task
 from capri.joint.draws import Draws
 from capri.joint.moments import first_moment, moment_of
 from capri.joint.record import OvertakenError, PublicRecord
-from capri.joint.settle import SettledSum, settled_sum
+from capri.joint.settle import SettledSum, mechanism_of, settled_sum
 from capri.joint.workshop import Workshop
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
@@ -52,9 +53,12 @@ class Keeper(PublicRecord):
         gate: Gate,
         now: Callable[[], float],
         publish: Callable[[Course, list[ReleaseEvent]], None],
+        ledger: Ledger | None,
+        horizon: int | None,
     ) -> None:
         """``publish`` is told what this process has learnt or read, after it is committed."""
-        super().__init__(repository, problem, course, streams, now, publish)
+        super().__init__(repository, problem, course, streams, now, publish, horizon)
+        self._ledger = ledger
         self._gate = gate
         self.workshop = Workshop()
         self.unclean = False
@@ -184,7 +188,7 @@ class Keeper(PublicRecord):
         assert epoch.last is not None
         starts = [each.first for each in epoch.stretches]
         parts = self.repository.rows.parts(epoch.first, epoch.last)
-        total = settled_sum(plan, segments, starts, problem, parts)
+        total = settled_sum(plan, segments, starts, problem, parts, reported=self._gate.private)
         with self.lock:
             if self._closed_epoch(number) is not None:  # else it was released meanwhile
                 self._sums[number] = total, self._now()
@@ -240,7 +244,7 @@ class Keeper(PublicRecord):
         def account(unit: Any) -> Ledger | None:
             if self.repository.join(unit, ())[1] != self.ground.generation:
                 raise OvertakenError
-            return self._ledger(unit)
+            return self._account(unit)
 
         ledger = self.repository.read(account)
         published = self._sums[number][0].released(self._gate.afresh(ledger))
@@ -266,13 +270,12 @@ class Keeper(PublicRecord):
         self.unclean = True  # also where this fails
         self.unclean = not self.repository.overwrite()
 
-    def _ledger(self, unit: Any) -> Ledger | None:
-        """The account as the repository has it."""
-        budget = self.problem.budget
-        if budget is None:
+    def _account(self, unit: Any) -> Ledger | None:
+        """The account as the repository has it, apart: what comes of it counts once published."""
+        if self._ledger is None:
             return None
-        ledger = Ledger(budget, composition=self.problem.composition)
-        for event in self.read_events(unit):
+        ledger = copy(self._ledger)
+        for event in self.events_of(self.repository.releases(unit))[len(ledger.events) :]:
             ledger.record(event)
         return ledger
 
@@ -293,8 +296,8 @@ class Keeper(PublicRecord):
                 counts=tuple(values["counts"]),
             )
         newest = self.ground.newest
-        # In a simulation the turn comes after all releases that are due, as in memory.
-        turn = newest is not None and not self._streams.simulated and release is not None
+        # Where all is done at once the turn comes after all releases that are due, as in memory.
+        turn = newest is not None and not self.synchronous and release is not None
 
         def publish(unit: Any, draft: Draft, generation: int, issued: int) -> None:
             self._move(unit, number, RELEASED, LEARNT)
@@ -320,6 +323,10 @@ class Keeper(PublicRecord):
         if draft.segment is not None:
             first = max(epoch.first, self.effect(epoch, issued))
             self._add_segment(unit, epoch.number, draft, first, generation + 1)
+
+    def check_plan(self, plan: EpochPlan) -> None:
+        """Refuse what the budget would not cover, before any data are in."""
+        self._gate.check(mechanism_of(plan, self.problem.model), plan.epoch, plan.length)
 
     def open_next(self, first: int, *, given_up: bool = False) -> bool:
         """Plan the next epoch, to begin at a slot; False at the horizon.
@@ -367,29 +374,25 @@ class Keeper(PublicRecord):
         """
         if self._law != self.ground.law:
             raise OvertakenError
-        before = self._streams.state()
-        try:
+        with self.repository.drawing(self._streams):
             task = replace(task, codec=self.repository.codec)
-            draft = self.workshop.make(self.branch(), task, self.played, self._streams)
+            draft = self.workshop.make(self._course.branch(), task, self.played, self._streams)
+            if draft.plan is not None:
+                self.check_plan(draft.plan)
 
             def publish(unit: Any) -> int:
                 issued, generation = self.current(unit)
                 self.repository.add_law(unit, generation + 1, draft.law)
                 write(unit, draft, generation, issued)
                 self.repository.drop_laws(unit)
-                self.repository.write_streams(unit, self._streams.state())
+                self.repository.write_streams(unit, self._streams)
                 self.repository.publish(unit, generation, draft.mark)
                 return generation + 1
 
             law = self.write(publish, look=False)
-        except BaseException:
-            if before is not None:
-                self._streams.restore(before)
-            raise
         self._course, self._law, self.played = draft.course, law, draft.played
         self._catalogue = task.catalogue
-        if draft.chooser is not None:
-            self.keep_chooser(law, draft.chooser)
+        self._keep_draft(draft, law)
         self.refresh()
 
     def current(self, unit: Any) -> tuple[int, int]:

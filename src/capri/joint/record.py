@@ -3,14 +3,11 @@
 Nothing here changes the store; the steps that do are in :mod:`capri.joint.keeper`.
 """
 
-from collections.abc import Callable
-from copy import copy
-from threading import RLock
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
-from capri.epoch.hooks import Hooks
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.storage import (
@@ -19,13 +16,14 @@ from capri.epoch.storage import (
     plan_from_state,
     segment_from_state,
 )
-from capri.errors import StorageError
+from capri.errors import HorizonError, StorageError
+from capri.joint.draft import Draft
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.randomness import Streams
 from capri.spaces import FixedActions
 from capri.store.codec import Codec
-from capri.store.repository import Repository
-from capri.store.view import EpochRow, View
+from capri.store.repository import OwnLock, Repository
+from capri.store.view import OPEN, EpochRow, View
 
 # A change of law or epoch takes effect at a multiple of this share of an epoch: when exactly the
 # computation behind it was ready is nobody's business.
@@ -38,7 +36,8 @@ TURNS = 1000
 
 def kept_actions(problem: Problem, codec: Codec) -> Any:
     """A version of the actions, as it is kept."""
-    assert isinstance(problem.actions, FixedActions)
+    if not isinstance(problem.actions, FixedActions):
+        return codec.pack({})  # contexts bring their own
     return codec.pack(actions_state(problem.actions), {"rows": problem.actions.rows})
 
 
@@ -56,7 +55,7 @@ class StepLock:
     """Of steps: one thread of a process takes them, and none of a forked child."""
 
     def __init__(self, repository: Repository[Any]) -> None:
-        self._repository, self._lock = repository, RLock()
+        self._repository, self._lock = repository, OwnLock()
 
     def __enter__(self) -> None:
         self._repository.check_process()
@@ -77,25 +76,35 @@ class PublicRecord:
         streams: Streams,
         now: Callable[[], float],
         publish: Callable[[Course, list[ReleaseEvent]], None],
+        horizon: int | None,
     ) -> None:
         """``publish`` is told what this process has learnt or read, after it is committed."""
         self.repository, self.problem = repository, problem
         self._course, self._streams = course, streams
-        self._now, self._tell = now, publish
-        self._law = -1  # generation of the law that the course stands at
+        self._now, self._tell, self._horizon = now, publish, horizon
+        # Whether all that is due is done before the next decision.
+        self.synchronous = repository.synchronous or streams.simulated
+        self._law = repository.own_law  # generation of the law that the course stands at
+        self._accounted = 0  # releases whose events were told
         # Actions over time: the problem with each version of them, and that of the course.
         self._versions = {0: problem}
         self._catalogue = 0
         self.played = 0  # releases behind the law of the newest segment
         self._noted = -1
+        if self._law >= 0:  # the course is where the repository is
+            head, _ = repository.codec.unpack(repository.law(self._law))
+            self.played, self._catalogue = head["played"], head.get("catalogue", 0)
+            self._versions = {self._catalogue: problem}
+        self._problem_timed = problem.rewards.timed
         self._choosers: dict[int, Chooser] = {}
         self._plans: dict[int, EpochPlan] = {}
         self._segments: dict[tuple[int, int], Segment] = {}
         self.lock = StepLock(repository)
-        self._loading = RLock()
+        self._loading = OwnLock()
         # Who serves visits goes by the newest view; a step by the one that it began with.
         self.view = self.ground = View(-1, -1, ())
         self.issued = 0
+        self._played_by = self.view, 0, problem
         self.refresh()
 
     # -- reading ----------------------------------------------------------------------------------
@@ -133,7 +142,11 @@ class PublicRecord:
 
     def problem_of(self, view: View, epoch: int) -> Problem:
         """What an epoch plays, with its own version of the actions."""
-        return self._versions[view.catalogue(epoch)]
+        known, number, problem = self._played_by
+        if known is not view or number != epoch:
+            problem = self._versions[view.catalogue(epoch)]
+            self._played_by = view, epoch, problem
+        return problem
 
     def problems(self, view: View) -> list[Problem]:
         """With every version of the actions that is played, or about to be."""
@@ -157,13 +170,13 @@ class PublicRecord:
             self.repository.note()
             if view.law != self._law:
                 values, arrays = found
-                course, version = self.branch(), int(values.get("catalogue", 0))
+                course, version = self._course.branch(), int(values.get("catalogue", 0))
                 if version != self._catalogue:
                     course.learner = course.learner.on(self._versions[version])
                     self._catalogue = version
                 course.restore(values["course"], arrays, values["plan_seconds"])
                 self._course, self._law, self.played = course, view.law, values["played"]
-            self._tell(self._course, self._events())
+            self._tell(self._course, self._new_events())
             self._noted = view.generation
             self._drop_old(view)
 
@@ -179,13 +192,16 @@ class PublicRecord:
         found = self.repository.law(law)
         return None if found is None else self.repository.codec.unpack(found)
 
-    def _events(self) -> list[ReleaseEvent]:
-        return self.repository.read(self.read_events)
+    def _new_events(self) -> list[ReleaseEvent]:
+        """Events of the ledger that were not told yet."""
+        releases = self.repository.read(self.repository.releases)
+        new, self._accounted = releases[self._accounted :], len(releases)
+        return self.events_of(new)
 
-    def read_events(self, unit: Any) -> list[ReleaseEvent]:
-        """All events of the ledger, in the order of the releases."""
+    def events_of(self, releases: Sequence[Any]) -> list[ReleaseEvent]:
+        """Events of some releases, in their order."""
         events: list[dict[str, Any] | None] = []
-        for kept in self.repository.releases(unit):
+        for kept in releases:
             values, _ = self.repository.codec.unpack(kept)
             events += [values.get("shadow_event"), values["event"]]
         return [ReleaseEvent(**event) for event in events if event is not None]
@@ -209,10 +225,13 @@ class PublicRecord:
                 found = self._choosers[law]
         return found
 
-    def keep_chooser(self, law: int, chooser: Chooser) -> None:
-        """A chooser that was made with its law: nobody has to wait for it."""
+    def _keep_draft(self, draft: Draft, law: int) -> None:
+        """What was made here need not be read again."""
         with self._loading:
-            self._choosers = {**self._choosers, law: chooser}
+            if draft.chooser is not None:
+                self._choosers = {**self._choosers, law: draft.chooser}
+            if draft.plan is not None:
+                self._plans[draft.plan.epoch] = draft.plan
 
     def chooser_if_loaded(self, law: int) -> Chooser | None:
         """The same without reading: None where that is still to be done."""
@@ -236,6 +255,11 @@ class PublicRecord:
             self._segments[epoch, number] = found
         return found
 
+    def recall(self, other: "PublicRecord") -> None:
+        """What another process of thought has read already, and is public."""
+        self._choosers = dict(other._choosers)
+        self._plans, self._segments = dict(other._plans), dict(other._segments)
+
     def _drop_old(self, view: View) -> None:
         """Forget laws and plans of epochs that are over."""
         oldest = view.epochs[0].number if view.epochs else 0
@@ -243,14 +267,6 @@ class PublicRecord:
         self._choosers = {law: each for law, each in self._choosers.items() if law in laws}
         self._plans = {epoch: plan for epoch, plan in self._plans.items() if epoch >= oldest}
         self._segments = {key: each for key, each in self._segments.items() if key[0] >= oldest}
-
-    def branch(self) -> Course:
-        """The course from here on, apart: what comes of it counts once it is committed."""
-        course = copy(self._course)
-        course.learner = copy(self._course.learner)
-        course._records = list(self._course._records)
-        course.hooks = Hooks(aloud=False)  # nobody is told before it is committed
-        return course
 
     # -- conditions -------------------------------------------------------------------------------
 
@@ -265,10 +281,29 @@ class PublicRecord:
             return False
         return self._now() >= epoch.began + limit.total_seconds()
 
-    def limit(self, epoch: EpochRow, horizon: int | None) -> int:
+    def limit(self, epoch: EpochRow) -> int:
         """The slot at which an epoch takes no more decisions, whatever is planned."""
-        end = epoch.first + self.plan(epoch.number).capacity
-        return end if horizon is None else min(end, horizon)
+        length = epoch.length if self.synchronous else self.plan(epoch.number).capacity
+        end = epoch.first + length
+        return end if self._horizon is None else min(end, self._horizon)
+
+    def horizon_reached(self) -> HorizonError:
+        """What to say where no decision is left."""
+        return HorizonError(
+            f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
+            "new users or with a new budget, to go on"
+        )
+
+    def is_quiet(self, count: int) -> bool:
+        """Whether so many decisions come before the next public event, and nothing is due."""
+        epochs = self.ground.epochs
+        if len(epochs) != 1 or self._problem_timed or self.played != self._course.learnt:
+            return False
+        issued, generation = self.repository.counter(self.ground)
+        if generation != self._noted or generation != self.ground.generation:
+            return False
+        epoch, self.issued = epochs[0], issued
+        return epoch.state == OPEN and issued + count <= epoch.first + epoch.length
 
     def at_the_horizon(self) -> bool:
         """Whether no epoch takes the next slot, and none will."""
@@ -282,7 +317,7 @@ class PublicRecord:
 
     def effect(self, epoch: EpochRow, issued: int) -> int:
         """The public slot at which a change takes effect: the next multiple that nobody holds."""
-        unit = 1 if self._streams.simulated else max(1, epoch.length // _SHARE)
+        unit = 1 if self.synchronous else max(1, epoch.length // _SHARE)
         return epoch.first + -(-(issued - epoch.first) // unit) * unit
 
     def has_data(self) -> bool:
@@ -290,13 +325,13 @@ class PublicRecord:
         first = min((epoch.first for epoch in self.look().epochs), default=None)
         return first is not None and self.repository.rows.any_from(first)
 
-    def remaining(self, horizon: int | None) -> int:
+    def remaining(self) -> int:
         """Decisions before the next public event; 0 at the horizon."""
         with self.lock:
             view, issued = self.survey(), self.issued
             newest, wait = view.newest, self.problem.rewards.wait
             epoch = view.of(issued)
-            if self._streams.simulated:
+            if self.synchronous:
                 over = newest is not None and self.is_over(newest, issued)
                 due = [each.closes - issued for each in view.waiting if each.closes is not None]
                 if over and isinstance(wait, int):
@@ -316,4 +351,4 @@ class PublicRecord:
                 return until - issued
             if issued < epoch.first + epoch.length:
                 return epoch.first + epoch.length - issued
-            return self.limit(epoch, horizon) - issued
+            return self.limit(epoch) - issued

@@ -6,6 +6,7 @@ a user was rewarded.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from math import isfinite
 from typing import Any
 
@@ -16,8 +17,8 @@ from capri.epoch.decide import ACCEPTED, DUPLICATE, INVALID, LATE, UNCOUNTED, UN
 from capri.epoch.rewards import MOST_REWARDS
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
-from capri.store.repository import Combined, Repository
-from capri.store.view import View
+from capri.store.repository import Combined
+from capri.store.view import OPEN, EpochRow, View
 
 _NOTHING = Combined(float("nan"), ())
 # The last slot of an epoch whose end is open.
@@ -27,11 +28,10 @@ _ENDLESS = 1 << 62
 class Rewards:
     """Takes the rewards of one process."""
 
-    def __init__(
-        self, repository: Repository[Any], keeper: Rounds, now: Callable[[], float]
-    ) -> None:
-        self._repository, self._keeper, self._now = repository, keeper, now
-        self._rows, self._rule = repository.rows, keeper.problem.rewards.rule
+    def __init__(self, keeper: Rounds, now: Callable[[], float]) -> None:
+        self._repository, self._keeper, self._now = keeper.repository, keeper, now
+        self._rows, self._terms = keeper.repository.rows, keeper.problem.rewards
+        self._rule = self._terms.rule
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Keep the rewards that are awaited; a status for each."""
@@ -63,7 +63,7 @@ class Rewards:
         known = (numbers >= 0) & (numbers < issued)
         now, awaited = self._now(), np.zeros(len(numbers), dtype=np.bool_)
         for epoch, own in open_for:
-            if not epoch.is_past(issued, now):
+            if not epoch.is_past(issued, now) and not self._is_late(epoch, now):
                 awaited |= own & known
         statuses = np.where(known, LATE, UNKNOWN)
         places = np.flatnonzero(awaited)
@@ -71,6 +71,15 @@ class Rewards:
             own_names = [names[place] for place in places.tolist()] if names else []
             statuses[places] = self._accept(unit, numbers[places], values[places], own_names)
         return statuses
+
+    def _is_late(self, epoch: EpochRow, now: float) -> bool:
+        """Whether an epoch that nobody has ended yet is past its time, by the clock alone."""
+        wait, ended = self._terms.wait, epoch.filled
+        if epoch.state != OPEN or not isinstance(wait, timedelta):
+            return False
+        if ended is None and epoch.began is not None and self._terms.epoch_time is not None:
+            ended = epoch.began + self._terms.epoch_time.total_seconds()
+        return ended is not None and now >= ended + wait.total_seconds()
 
     def _accept(
         self, unit: Any, numbers: IntArray, values: FloatArray, names: list[bytes]

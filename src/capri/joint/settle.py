@@ -10,18 +10,26 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.accumulate import mechanism_of
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
 from capri.epoch.shadow import ShadowSum
-from capri.privacy.gate import Gate, SumMechanism
+from capri.privacy.gate import Gate, MessageMechanism, SumMechanism
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
-from capri.spaces import Actions, FixedActions
+from capri.spaces import FixedActions
 from capri.store.records import DEFAULT, SHADOW, VOID
 from capri.store.repository import EpochPart
+
+
+def mechanism_of(plan: EpochPlan, model: PrivacyModel) -> SumMechanism | MessageMechanism:
+    """The one way out for the data of an epoch."""
+    if plan.message is not None:
+        return MessageMechanism(grid=plan.message, model=model, calibration=plan.calibration)
+    return SumMechanism(
+        grid=plan.grid, rank=plan.dimension, model=model, calibration=plan.calibration
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +41,8 @@ class SettledSum:
     total: IntArray
     counts: tuple[int, ...]
     shadow: ShadowSum
+    # In the textbook local model: one report a visit, each to get noise of its own.
+    reports: tuple[IntArray, ...] | None = None
 
     def released(self, gate: Gate) -> tuple[dict[str, Any], dict[str, FloatArray]] | None:
         """What the epoch publishes; None where nobody came who is in a release."""
@@ -50,11 +60,17 @@ class SettledSum:
     def release(self, gate: Gate) -> tuple[FloatArray, ReleaseEvent | None]:
         """Pass the gate."""
         mechanism, participants = mechanism_of(self.plan, self.model), sum(self.counts)
-        if isinstance(mechanism, SumMechanism):
-            # Joint: noise once (Alg. 1, line 17). Local: for every visit, whether or not it counts.
+        total = self.total
+        if isinstance(mechanism, SumMechanism) and self.reports is not None:
+            # Alg. 1, lines 14 and 15: for every visit, whether or not it counts.
+            reports = [gate.report(mechanism, units) for units in self.reports]
+            total = np.sum(reports, axis=0)
+            mechanism = replace(mechanism, noises=participants - len(reports))
+        elif isinstance(mechanism, SumMechanism):
+            # Joint: noise once (Alg. 1, line 17). Local, simulated: that of all reports at once.
             noises = participants if self.model is PrivacyModel.LOCAL else 1
             mechanism = replace(mechanism, noises=noises)
-        return gate.release(mechanism, self.total, epoch=self.plan.epoch, participants=participants)
+        return gate.release(mechanism, total, epoch=self.plan.epoch, participants=participants)
 
 
 def settled_sum(
@@ -63,15 +79,20 @@ def settled_sum(
     starts: Sequence[int],
     problem: Problem,
     parts: Iterable[EpochPart],
+    *,
+    reported: bool = False,
 ) -> SettledSum:
     """Add up an epoch whose segments begin at these slots, part by part.
 
+    ``reported``: in the local model, keep the report of each visit, to get noise of its own.
     A visit that does not count contributes the zero vector and is a decision like any other.
     """
     total = np.zeros(plan.dimension, dtype=np.int64)
     counts = np.zeros(len(segments), dtype=np.int64)
     encoder = Encoder(plan, problem)
     shadow = ShadowSum(problem, plan.epoch, plan.capacity)
+    reported = reported and problem.model is PrivacyModel.LOCAL
+    reports: list[IntArray] = []
     for numbers, played, rewarded, rewards in parts:
         if len(numbers) == 0:
             continue
@@ -90,23 +111,29 @@ def settled_sum(
         for place, segment in enumerate(segments):
             mine = np.flatnonzero((which == place) & (played.status == 0))
             pairs = _pairs(problem, played.numbers[mine], played.action[mine])
-            total += encoder.total(
-                segment, pairs, played.place[mine], played.action[mine], values[mine]
-            )
-    return SettledSum(plan, problem.model, total, tuple(counts.tolist()), shadow)
+            places, actions, rewards_of = played.place[mine], played.action[mine], values[mine]
+            total += encoder.total(segment, pairs, places, actions, rewards_of)
+            for row in range(len(mine) if reported else 0):
+                one = slice(row, row + 1)
+                visit = pairs[one], places[one], actions[one], rewards_of[one]
+                reports.append(encoder.total(segment, *visit))
+    alone = tuple(reports) if reported else None
+    return SettledSum(plan, problem.model, total, tuple(counts.tolist()), shadow, alone)
 
 
-def stored_part(actions: Actions, contexts: FloatArray, pairs: FloatArray) -> FloatArray:
-    """What is stored of pairs: the context alone where the number of the action tells the rest.
+def stored_columns(problem: Problem) -> int:
+    """How many numbers are stored of a visit: its context, or its pair where contexts bring actions.
 
-    Names as indicators make a row of every action as long as there are actions: megabytes that are
-    written with every list, and overwritten when the epoch is released.
+    The number of the action tells the rest. Names as indicators make a row of every action as long
+    as there are actions: megabytes that are written with every list.
     """
-    return contexts if isinstance(actions, FixedActions) else pairs
+    dimension = problem.contexts.dimension
+    fixed = isinstance(problem.actions, FixedActions)
+    return dimension if fixed else problem.actions.pair_dimension(dimension)
 
 
 def _pairs(problem: Problem, numbers: FloatArray, action: IntArray) -> FloatArray:
-    """The pairs of some decisions; a store that is older holds all of each."""
+    """The pairs of some decisions."""
     if not isinstance(problem.actions, FixedActions) or len(action) == 0:
         return numbers
-    return problem.actions.chosen(numbers[:, : problem.contexts.dimension], action)
+    return problem.actions.chosen(numbers, action)

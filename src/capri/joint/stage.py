@@ -137,6 +137,8 @@ class Run:
         def watched(*arguments: Any, **named: Any) -> Any:
             public, event = release(*arguments, **named)
             self.seen.append(public)
+            if event is not None:
+                self.noticed.append((event.epoch, event.participants))
             if self._last:
                 raise _Over
             return public, event
@@ -163,12 +165,13 @@ class Run:
 
     def _at(self, reader: Reader) -> Reader:
         """Of the segment in which the last visits came."""
-        epoch = self.policy._open
-        if epoch is None:
+        playing = self.policy.playing
+        if playing is None:
             return reader
-        if epoch.plan is reader.plan and epoch.segments[-1].number == reader.segment.number:
+        plan, segment = playing
+        if plan is reader.plan and segment.number == reader.segment.number:
             return reader
-        return Reader(epoch.plan, self.policy.problem, epoch.segments[-1])
+        return Reader(plan, self.policy.problem, segment)
 
     def act(self, visit: Visit, user: str | None = None, **more: Any) -> Decision | None:
         """The target comes; None where it is sent away, which should never happen."""
@@ -225,7 +228,7 @@ class Run:
 
     def _passed(self) -> list[object]:
         """How far others see the policy come; a store plans ahead in its own time."""
-        if self.policy._backing is not None:
+        if self.policy.stored:
             return [self.policy.progress.decided]
         return [self.policy.remaining, self.policy.pending, len(self.policy.epochs)]
 

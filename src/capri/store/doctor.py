@@ -42,7 +42,7 @@ class Finding:
 
 
 class Doctor:
-    """Looks at one store, whose secrets were read (:meth:`capri.store.sql.SqlRepository.read_secrets`)."""
+    """Looks at one store, whose secrets were read (:meth:`SqlRepository.read_secrets`)."""
 
     def __init__(self, repository: SqlRepository) -> None:
         self._repository, self._beside = repository, repository.beside()

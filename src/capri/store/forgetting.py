@@ -13,34 +13,18 @@ database has forgotten it: whoever calls goes on with ``database.forget`` until 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from capri.store.records import blank, owner_of
-from capri.store.sql import SqlRepository
+from capri.store.repository import Forgotten
 from capri.store.transaction import Transaction
 from capri.store.view import OPEN, WAITING
 
+if TYPE_CHECKING:
+    from capri.store.sql import SqlRepository
+
 _EPOCHS = "SELECT number, first, last, state FROM epochs WHERE state <> 'learnt' ORDER BY number"
 _ENDLESS = 1 << 62
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """What was deleted of a user.
-
-    ``too_late``: decisions of epochs that are closed and about to be released. ``unowned``:
-    decisions under way that were stored before stores knew whose they are.
-    """
-
-    decisions: int = 0
-    rewards: int = 0
-    keys: int = 0
-    too_late: int = 0
-    unowned: int = 0
-
-    @property
-    def anything(self) -> bool:
-        """Whether the store had anything of the user."""
-        return bool(self.decisions or self.rewards or self.keys or self.too_late)
 
 
 @dataclass(frozen=True)
@@ -52,13 +36,13 @@ class _Found:
     unowned: int
 
 
-def has_seen(repository: SqlRepository, digests: Sequence[str]) -> bool:
+def has_seen(repository: "SqlRepository", digests: Sequence[str]) -> bool:
     """Whether one of some digests ever took part."""
     sql = "SELECT digest FROM users WHERE digest"
     return bool(repository.database.read(lambda transaction: transaction.among(sql, digests)))
 
 
-def forget_user(repository: SqlRepository, digests: Collection[str]) -> Forgotten:
+def forget_user(repository: "SqlRepository", digests: Collection[str]) -> Forgotten:
     """Delete what is kept of the user with this digest, or with one of several.
 
     All values are opened to find those of the user, which holds up nobody; the transaction that
@@ -70,7 +54,9 @@ def forget_user(repository: SqlRepository, digests: Collection[str]) -> Forgotte
     return repository.database.write(lambda transaction: _delete(repository, transaction, found))
 
 
-def _find(repository: SqlRepository, transaction: Transaction, digests: Collection[str]) -> _Found:
+def _find(
+    repository: "SqlRepository", transaction: Transaction, digests: Collection[str]
+) -> _Found:
     decisions: dict[int, list[int]] = {}
     unowned = 0
     for epoch, first, last, _ in transaction.rows(_EPOCHS):
@@ -94,7 +80,7 @@ def _find(repository: SqlRepository, transaction: Transaction, digests: Collecti
     return _Found(decisions, keys, unowned)
 
 
-def _delete(repository: SqlRepository, transaction: Transaction, found: _Found) -> Forgotten:
+def _delete(repository: "SqlRepository", transaction: Transaction, found: _Found) -> Forgotten:
     """Blank decisions whose epochs still take rewards; rows of a closed epoch are added up."""
     transaction.join_epochs(sorted(found.decisions))
     states = {row[0]: row[3] for row in transaction.rows(_EPOCHS)}  # once all are joined

@@ -8,19 +8,61 @@ versions of the actions, operations) is in the :class:`Repository`, what users d
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import RLock
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Operation
+from capri.privacy.randomness import Streams
 from capri.privacy.users import UserLimit
 from capri.store.codec import Codec
 from capri.store.lineage import Seen
-from capri.store.records import Played
+from capri.store.records import REWARD_DIGEST, Played
 from capri.store.view import View
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was deleted of a user.
+
+    ``too_late``: decisions of epochs that are closed and about to be released. ``unowned``:
+    decisions under way that do not say whose they are.
+    """
+
+    decisions: int = 0
+    rewards: int = 0
+    keys: int = 0
+    too_late: int = 0
+    unowned: int = 0
+
+    @property
+    def anything(self) -> bool:
+        """Whether the store had anything of the user."""
+        return bool(self.decisions or self.rewards or self.keys or self.too_late)
+
+
+class OwnLock:
+    """A lock that no copy shares."""
+
+    def __init__(self) -> None:
+        lock = RLock()
+        self.acquire, self.release = lock.acquire, lock.release
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __reduce__(self) -> tuple[type["OwnLock"], tuple[()]]:
+        return OwnLock, ()
 
 
 class Remembered(NamedTuple):
@@ -50,6 +92,21 @@ class EpochPart(NamedTuple):
 
 class Rows(ABC, Generic[Unit]):
     """What users did, until their epoch is released."""
+
+    salt: bytes
+    columns: int  # numbers that are kept of a visit, the first of its pair
+
+    def key_digests(self, keys: Sequence[str]) -> list[str]:
+        """What stands for the keys of decisions: nobody can guess it without the salt."""
+        return [self._digest(f"key:{key}", 16).hex() for key in keys]
+
+    def reward_digests(self, keys: Sequence[str]) -> list[bytes]:
+        """The same for the keys of rewards, which are told apart within one decision only."""
+        return [self._digest(f"reward:{key}", REWARD_DIGEST) for key in keys]
+
+    def _digest(self, text: str, size: int) -> bytes:
+        data = text.encode("utf-8", "surrogatepass")
+        return blake2b(data, key=self.salt, digest_size=size).digest()
 
     @abstractmethod
     def prepared(self, played: Played, owners: Sequence[str] | None) -> Any:
@@ -102,14 +159,6 @@ class Rows(ABC, Generic[Unit]):
         """Keep what was drawn."""
 
     @abstractmethod
-    def key_digests(self, keys: Sequence[str]) -> list[str]:
-        """What stands for the keys of decisions: nobody can guess it without the salt."""
-
-    @abstractmethod
-    def reward_digests(self, keys: Sequence[str]) -> list[bytes]:
-        """The same for the keys of rewards, which are told apart within one decision only."""
-
-    @abstractmethod
     def count_known(self, digests: Sequence[str], now: float) -> int:
         """How many of some different keys have a decision."""
 
@@ -154,7 +203,10 @@ class Repository(ABC, Generic[Unit]):
     codec: Codec
     rows: Rows[Unit]
     ids: DecisionIds
-    salt: bytes
+    # Whether all that is due is done before the next decision, by who asks for it.
+    synchronous: bool
+    # The law that a policy stands at when it is built; -1 where it has to be read first.
+    own_law: int
     # Where writers never overlap, slots are exact and need no lease.
     single_writer: bool
 
@@ -195,8 +247,24 @@ class Repository(ABC, Generic[Unit]):
         """
 
     @abstractmethod
+    def certified(self) -> dict[str, Any] | None:
+        """What a certificate says of how far this has come; None where there is nothing to say."""
+
+    @abstractmethod
+    def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Everything for a file, as JSON values and arrays; ``secret``: with what users did."""
+
+    @abstractmethod
+    def forget_user(self, digest: str) -> Forgotten:
+        """Delete what is kept of a user, as far as that can be."""
+
+    @abstractmethod
     def overwrite(self) -> bool:
         """Make deleted rows unreadable; False if others stood in the way: try again."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Before closing: nobody waits any more for a server that is away."""
 
     @abstractmethod
     def close(self) -> None:
@@ -299,5 +367,9 @@ class Repository(ABC, Generic[Unit]):
         """The first epoch that plays a version of the actions."""
 
     @abstractmethod
-    def write_streams(self, unit: Unit, state: dict[str, Any] | None) -> None:
+    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
+        """While something is drawn: what fails leaves generators as they are kept."""
+
+    @abstractmethod
+    def write_streams(self, unit: Unit, streams: Streams) -> None:
         """Where a simulation's generators stand, with what they drew."""

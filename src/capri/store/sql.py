@@ -6,15 +6,18 @@ business of the engine.
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Operation
 from capri.errors import StorageError
+from capri.privacy.randomness import Streams
 from capri.store.anchor import Anchor, unknown_line
 from capri.store.codec import BytesCodec, packed, unpacked
+from capri.store.forgetting import forget_user
 from capri.store.lineage import (
     Seen,
     check_newest,
@@ -25,7 +28,7 @@ from capri.store.lineage import (
     remember,
     write_beside,
 )
-from capri.store.repository import Repository
+from capri.store.repository import Forgotten, Repository
 from capri.store.seal import Seal
 from capri.store.sql_rows import SqlRows
 from capri.store.sqlite import SqliteDatabase
@@ -47,6 +50,7 @@ class SqlRepository(Repository[Transaction]):
     """One policy in one database."""
 
     rows: SqlRows
+    synchronous, own_law = False, -1
 
     def __init__(
         self,
@@ -64,7 +68,6 @@ class SqlRepository(Repository[Transaction]):
         self.codec = BytesCodec()
         self.rows = SqlRows(database, Seal(None, ""))
         self.ids = DecisionIds(b"")  # until the store is opened
-        self.salt = b""
         self.single_writer = database.single_writer
         self._secret = b""
 
@@ -163,8 +166,7 @@ class SqlRepository(Repository[Transaction]):
                     f"{self.database!r} was made with a store_key: open it with the same one"
                 )
             raise StorageError(f"{self.database!r} is damaged: restore the newest copy")
-        key, self.salt = secret[:_SECRET_BYTES], secret[_SECRET_BYTES : 2 * _SECRET_BYTES]
-        self.rows.salt = self.salt
+        key, self.rows.salt = secret[:_SECRET_BYTES], secret[_SECRET_BYTES : 2 * _SECRET_BYTES]
         self.ids.change(key, secret[2 * _SECRET_BYTES :] or None)
         self._secret = bytes(stored)
 
@@ -239,9 +241,30 @@ class SqlRepository(Repository[Transaction]):
         unit.run("UPDATE counter SET issued = issued WHERE id = 1")
         return read_counter(unit)
 
+    def certified(self) -> dict[str, Any] | None:
+        """Line, generation and digest, and whether an anchor notes them."""
+        seen, anchored = self.note(), self.anchor is not None
+        standing = {"line": seen.line, "generation": seen.generation, "digest": seen.digest}
+        return standing | {"anchored": anchored}
+
+    def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A store is copied as a whole."""
+        raise StorageError(
+            f"this policy lives in {self.database!r}, and every answer is kept "
+            "there: open it with Capri.open, and copy the database to back it up"
+        )
+
+    def forget_user(self, digest: str) -> Forgotten:
+        """Delete what is kept of a user, as far as that can be."""
+        return forget_user(self, [digest])
+
     def overwrite(self) -> bool:
         """Make deleted rows unreadable where one can; False if others stood in the way."""
         return self.database.forget()
+
+    def leave(self) -> None:
+        """Before closing: nobody waits any more for a server that is away."""
+        self.database.closing = True
 
     def close(self) -> None:
         """Give the connections back."""
@@ -402,7 +425,19 @@ class SqlRepository(Repository[Transaction]):
         """The first epoch that plays a version of the actions."""
         unit.run("UPDATE catalogues SET epoch = ? WHERE version = ?", (epoch, version))
 
-    def write_streams(self, unit: Transaction, state: dict[str, Any] | None) -> None:
+    @contextmanager
+    def drawing(self, streams: Streams) -> Iterator[None]:
+        """A simulation goes on from where its generators are stored."""
+        before = streams.state()
+        try:
+            yield
+        except BaseException:
+            if before is not None:
+                streams.restore(before)
+            raise
+
+    def write_streams(self, unit: Transaction, streams: Streams) -> None:
         """Where a simulation's generators stand, with what they drew."""
+        state = streams.state()
         if state is not None:
             unit.run("UPDATE streams SET state = ? WHERE id = 1", (packed(state),))

@@ -1,7 +1,6 @@
 """What users did as rows of a database, sealed where there is a store key."""
 
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.decide import ACCEPTED, UNCOUNTED, UNKNOWN
 from capri.privacy.users import UserLimit
 from capri.store.records import (
-    REWARD_DIGEST,
     Played,
     is_counted,
     owned,
@@ -35,24 +33,10 @@ class SqlRows(Rows[Transaction]):
 
     def __init__(self, database: Database, seal: Seal) -> None:
         self.database, self.seal = database, seal
-        self.salt = b""
+        self.salt, self.columns = b"", 0
 
     def __repr__(self) -> str:
         return f"SqlRows({self.database!r})"
-
-    # -- digests ----------------------------------------------------------------------------------
-
-    def key_digests(self, keys: Sequence[str]) -> list[str]:
-        """What stands for the keys of decisions: nobody can guess it without the salt."""
-        return [self._digest(f"key:{key}", 16).hex() for key in keys]
-
-    def reward_digests(self, keys: Sequence[str]) -> list[bytes]:
-        """The same for the keys of rewards, which are told apart within one decision only."""
-        return [self._digest(f"reward:{key}", REWARD_DIGEST) for key in keys]
-
-    def _digest(self, text: str, size: int) -> bytes:
-        data = text.encode("utf-8", "surrogatepass")
-        return blake2b(data, key=self.salt, digest_size=size).digest()
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -150,7 +134,7 @@ class SqlRows(Rows[Transaction]):
 
     def prepared(self, played: Played, owners: Sequence[str] | None) -> Any:
         """Decisions as bytes, with their users' digests behind them."""
-        return owned(played.blobs(), owners)
+        return owned(played.blobs(self.columns), owners)
 
     def write_decisions(self, unit: Transaction, numbers: IntArray, prepared: Any) -> None:
         """Rows of new decisions."""

@@ -33,13 +33,13 @@ class EpochRow:
     first: int
     length: int
     state: str
-    last: int | None
-    began: float | None
-    filled: float | None
-    closes: int | None
-    closes_at: float | None
-    due: float | None
-    released: int | None
+    last: int | None = None
+    began: float | None = None
+    filled: float | None = None
+    closes: int | None = None
+    closes_at: float | None = None
+    due: float | None = None
+    released: int | None = None
     stretches: tuple[Stretch, ...] = ()
 
     @property
