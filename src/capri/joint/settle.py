@@ -122,7 +122,7 @@ def settled_sum(
 
 
 def stored_columns(problem: Problem) -> int:
-    """How many numbers are stored of a visit: its context, or its pair where contexts bring actions.
+    """Numbers that are stored of a visit: its context, or its pair where contexts bring actions.
 
     The number of the action tells the rest. Names as indicators make a row of every action as long
     as there are actions: megabytes that are written with every list.
