@@ -76,7 +76,8 @@ def bare(port: int, file: str) -> None:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from capri.service.lane import Lane
+    from capri.service.auth import ServiceLimits
+    from capri.service.batch import MicroBatcher
 
     sys.setswitchinterval(0.0005)
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
@@ -90,14 +91,14 @@ def bare(port: int, file: str) -> None:
         connection.execute("COMMIT")
         return bodies
 
-    lanes: list[Lane] = []
+    batchers: list[MicroBatcher] = []
 
     async def endpoint(request: Request) -> Response:
         body = await request.body()
         msgspec.json.decode(body)
-        if not lanes:
-            lanes.append(Lane("insert", insert, 100_000))
-        await lanes[0].do([body])
+        if not batchers:
+            batchers.append(MicroBatcher("insert", insert, ServiceLimits(waiting=100_000)))
+        await batchers[0].do([body])
         return Response(b'{"status":"stored"}', media_type="application/json")
 
     app = Starlette(routes=[Route("/insert", endpoint, methods=["POST"])])
@@ -245,7 +246,7 @@ def p99(latencies: list[float]) -> float:
 
 
 def key_beside(file: Path) -> str:
-    from capri.service.keys import add_key
+    from capri.service.auth import add_key
 
     return add_key(file.with_suffix(".keys"), "bench", ["admin"])
 

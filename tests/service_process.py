@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from capri.service.keys import add_key
+from capri.service.auth import add_key
 from waiting import PATIENCE, eventually
 
 POLICY = """
@@ -89,7 +89,11 @@ class Running:
             raise AssertionError("".join(self.said))
         self._reader = Thread(target=lambda: self.said.extend(out), daemon=True)
         self._reader.start()
-        eventually(lambda: self.ask("GET", "/readyz")[0] == 200)
+        eventually(self._ready)
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, "".join(self.said)
+        return self.ask("GET", "/readyz")[0] == 200
 
     def kill(self) -> None:
         """As a crash does it: the service and whatever it has started."""

@@ -108,14 +108,15 @@ def test_web_shop(example: Running) -> None:
 
 
 def test_every_field_status_and_limit_is_on_the_page() -> None:
-    from capri.service import contexts, messages
-    from capri.service.clerk import REWARD_STATUSES, VISIT_STATUSES
-    from capri.service.limits import Limits
-    from capri.service.openapi import document
+    from capri.service.auth import ServiceLimits
+    from capri.service.decisions import MARKS, REWARD_STATUSES, VISIT_STATUSES
+    from capri.service.messages import DecisionRequest
+    from capri.service.openapi import ROUTES
 
-    for word in (*contexts.MARKS, *REWARD_STATUSES, *VISIT_STATUSES, *Limits.defaults()):
+    limits = ServiceLimits.__dataclass_fields__
+    for word in (*MARKS, *REWARD_STATUSES, *VISIT_STATUSES, *limits):
         assert f"`{word}`" in PAGE or f"`{word}" in PAGE, word
-    for path in document(Limits())["paths"]:
-        assert path in PAGE, path
-    for field in messages.Visit.__struct_fields__:
+    for route in ROUTES:
+        assert route.path in PAGE, route.path
+    for field in DecisionRequest.__struct_fields__:
         assert re.search(rf"\b{field}\b", PAGE), field

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from capri.service.keys import add_key
-from capri.service.limits import Limits
+from capri.service.auth import ServiceLimits, add_key
 from capri.service.openapi import document
 from service_process import Running, service
 from waiting import PATIENCE
@@ -196,7 +195,7 @@ def draw_from_schema(wire: Wire, examples: int, method: str = "") -> None:
     """Requests that our own document allows, and some that it does not."""
     import schemathesis
 
-    described = document(Limits())
+    described = document(ServiceLimits())
     described["paths"] = {
         path: item for path, item in described["paths"].items() if "/admin/" not in path
     }

@@ -13,7 +13,7 @@ import pytest
 
 import capri
 from browser import Browser, find_browser
-from capri.service.keys import add_key
+from capri.service.auth import add_key
 from memory import MEMORY
 from service_process import Running
 from waiting import eventually

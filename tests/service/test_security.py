@@ -16,7 +16,7 @@ import pytest
 
 import capri
 from capri.errors import ConfigurationError
-from capri.service.keys import KeyRing, add_key, digest_of, read_keys
+from capri.service.auth import KeyRing, add_key, digest_of, read_keys
 from capri.service.server import Start, serve
 from service_process import SOMEBODY, Running, service
 from waiting import PATIENCE, eventually
@@ -122,7 +122,7 @@ def test_a_file_of_keys_that_is_gone_is_told_once(
     key = add_key(file, "ann", ["read"])
     ring = KeyRing(file)
     file.unlink()
-    monkeypatch.setattr("capri.service.keys._EVERY", -1.0)
+    monkeypatch.setattr("capri.service.auth._EVERY", -1.0)
     monkeypatch.setattr(logging.getLogger("capri"), "propagate", True)
     with caplog.at_level(logging.WARNING):
         assert all(ring.holder(key.encode()) is not None for _ in range(3))
@@ -229,12 +229,12 @@ def test_logs_hold_the_kind_of_a_failure_alone(capfd: pytest.CaptureFixture[str]
 def test_a_store_that_is_away_is_told_once_a_second(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from capri.service.door import refusal_of
+    from capri.service.endpoint import error_of
 
-    monkeypatch.setattr("capri.service.door._noted", {})
+    monkeypatch.setattr("capri.service.endpoint._noted", {})
     monkeypatch.setattr(logging.getLogger("capri"), "propagate", True)
     with caplog.at_level(logging.WARNING):
-        assert {refusal_of(capri.StorageError("of ann"))[0] for _ in range(100)} == {503}
+        assert {error_of(capri.StorageError("of ann"))[0] for _ in range(100)} == {503}
     assert [record.getMessage() for record in caplog.records] == [
         "the store does not serve (StorageError)"
     ]
