@@ -229,9 +229,9 @@ def answers_by_status(patch: Patch) -> None:
     """Marked answers of a list come last."""
     honest = handlers._told
 
-    def told(outcomes: list[Any], places: list[int], kind: type, many: bool) -> Any:
+    def told(outcomes: list[Any], places: list[int], kind: type) -> Any:
         marked = sorted(outcomes, key=lambda each: len(getattr(each, "marks", ())))
-        return honest(marked, places, kind, many)
+        return honest(marked, places, kind)
 
     patch.setattr(handlers, "_told", told)
 

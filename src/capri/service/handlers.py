@@ -129,30 +129,41 @@ class JointHandlers:
 
     async def decide(self, request: Request) -> Response:
         """``POST /v1/decisions``."""
-        return await self._decide(request, "decisions", many=False)
+        began, size = time.perf_counter(), len(request.body)
+        visit = read_one(request.take_body(), DecisionRequest, self._limits.deepest)
+        self._check_visit(visit)
+        self._guard.admit(request.holder, 1)
+        if size > _SMALL:
+            self._bulk.read_visits([visit])
+        batcher = self.plain if visit.key is None else self.keyed
+        (made,) = await batcher.do([visit], request.receive)
+        if isinstance(made, BaseException):
+            raise made
+        self.live.visits([made.status])
+        self.live.took("decisions", time.perf_counter() - began)
+        return Response(encode(made))
 
     async def decide_many(self, request: Request) -> Response:
         """``POST /v1/decisions:batch``."""
-        return await self._decide(request, "batches", many=True)
-
-    async def _decide(self, request: Request, what: str, *, many: bool) -> Response:
         began, size = time.perf_counter(), len(request.body)
-        visits = self._read(request, DecisionRequest, many)
-        places = self._sound(visits, DecisionRequest, self._check_visit, many)
+        visits = self._listed(request, DecisionRequest)
+        places = self._sound(visits, DecisionRequest, self._check_visit)
         self._guard.admit(request.holder, max(1, len(visits)))
         if size > _SMALL * len(visits):
             self._bulk.read_visits([visits[place] for place in places])
         keyed = [place for place in places if visits[place].key is not None]
-        plain = [place for place in places if visits[place].key is None] if keyed else places
+        plain = [place for place in places if visits[place].key is None]
         own = self.plain if len(plain) < _LONG else self.lists
-        parts = [part for part in ((own, plain), (self.keyed, keyed)) if part[1]]
-        if len(parts) == 1:
-            await _do(*parts[0], visits, request.receive)
-        else:  # at the same time, or a list of both kinds would wait twice
-            await asyncio.gather(*(_do(*part, visits, request.receive) for part in parts))
-        statuses, body = _told(visits, places, DecisionAnswer, many)
+        await asyncio.gather(  # or a list of both kinds would wait twice
+            *(
+                _do(batcher, part, visits, request.receive)
+                for batcher, part in ((own, plain), (self.keyed, keyed))
+                if part
+            )
+        )
+        statuses, body = _told(visits, places, DecisionAnswer)
         self.live.visits(statuses)
-        self.live.took(what, time.perf_counter() - began)
+        self.live.took("batches", time.perf_counter() - began)
         return Response(body)
 
     def _check_visit(self, visit: DecisionRequest) -> None:
@@ -165,45 +176,35 @@ class JointHandlers:
 
     async def reward(self, request: Request) -> Response:
         """``POST /v1/rewards``: one, or a list."""
-        began, size, many = time.perf_counter(), len(request.body), is_list(request.body)
-        items = self._read(request, RewardRequest, many)
-        places = self._sound(items, RewardRequest, self._check_reward, many)
+        if is_list(request.body):
+            return await self._reward_many(request)
+        began = time.perf_counter()
+        item = read_one(request.take_body(), RewardRequest, self._limits.deepest)
+        self._check_reward(item)
+        self._bulk.read_rewards([item])
+        outcomes: list[Any] = [item]
+        await self._bring([0], outcomes, request)
+        (outcome,) = outcomes
+        if isinstance(outcome, BaseException):
+            raise outcome
+        self.live.rewards([outcome.status])
+        self.live.took("rewards", time.perf_counter() - began)
+        return Response(encode(outcome))
+
+    async def _reward_many(self, request: Request) -> Response:
+        began, size = time.perf_counter(), len(request.body)
+        items = self._listed(request, RewardRequest)
+        places = self._sound(items, RewardRequest, self._check_reward)
         if size > _SMALL * len(items):
             self._bulk.read_rewards([items[place] for place in places])
         await self._bring(places, items, request)
-        statuses, body = _told(items, places, RewardAnswer, many)
+        statuses, body = _told(items, places, RewardAnswer)
         self.live.rewards(statuses)
-        self.live.took("reward batches" if many else "rewards", time.perf_counter() - began)
+        self.live.took("reward batches", time.perf_counter() - began)
         return Response(body)
 
     def _check_reward(self, item: RewardRequest) -> None:
         needed(self._bulk.reward_needs, item)
-
-    def _read(self, request: Request, kind: type[Item], many: bool) -> list[Any]:
-        """The items of a request, a refusal for each that is none."""
-        body, deepest = request.take_body(), self._limits.deepest
-        if many:
-            return [*read_many(body, kind, deepest, self._limits.largest_batch)]
-        return [read_one(body, kind, deepest)]
-
-    @staticmethod
-    def _sound(
-        items: list[Any], kind: type[Item], check: Callable[[Item], None], many: bool
-    ) -> list[int]:
-        """The places of items that are taken; a refusal comes in the place of any other."""
-        places = []
-        for place, item in enumerate(items):
-            if type(item) is not kind:
-                continue
-            try:
-                check(item)
-            except RefusalError as refusal:
-                if not many:
-                    raise
-                items[place] = refusal
-            else:
-                places.append(place)
-        return places
 
     async def _bring(self, places: list[int], items: list[Any], request: Request) -> None:
         """Have the rewards at some places done; those beyond their decision's number are told so.
@@ -229,6 +230,25 @@ class JointHandlers:
             self._quota.refund(
                 item.id for place, item in both if isinstance(items[place], BaseException)
             )
+
+    def _listed(self, request: Request, kind: type[Item]) -> list[Any]:
+        """The items of a list, a refusal in the place of each that is none."""
+        limits = self._limits
+        return [*read_many(request.take_body(), kind, limits.deepest, limits.largest_batch)]
+
+    @staticmethod
+    def _sound(items: list[Any], kind: type[Item], check: Callable[[Item], None]) -> list[int]:
+        """The places of items that are taken; a refusal comes in the place of any other."""
+        places = []
+        for place, item in enumerate(items):
+            if type(item) is kind:
+                try:
+                    check(item)
+                except RefusalError as refusal:
+                    items[place] = refusal
+                else:
+                    places.append(place)
+        return places
 
     # -- operations: bodies are public, and refusals may quote them --------------------------------
 
@@ -271,15 +291,13 @@ async def _do(
         items[place] = outcome
 
 
-def _told(
-    outcomes: list[Any], places: list[int], kind: type, many: bool
-) -> tuple[list[str], bytes]:
-    """The status of each item, and the answer.
+def _told(outcomes: list[Any], places: list[int], kind: type) -> tuple[list[str], bytes]:
+    """The status of each item of a list, and the answer.
 
     Where everything that was asked of the store failed alike, the whole request has.
     """
     if set(map(type, outcomes)) == {kind}:  # nearly always
-        return [each.status for each in outcomes], encode(outcomes if many else outcomes[0])
+        return [outcome.status for outcome in outcomes], encode(outcomes)
     made = [outcomes[place] for place in places]
     if made and all(isinstance(each, BaseException) for each in made):
         raise next((each for each in made if isinstance(each, InDoubtError)), made[0])

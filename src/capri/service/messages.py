@@ -211,7 +211,8 @@ def read_one(body: bytes, kind: type[Item], deepest: int) -> Item:
         item: Item = _ONE[kind].decode(body)
     except _UNREAD:
         return _judged(_parsed(body), kind)
-    _check(lambda field: getattr(item, field), kind)
+    if not _PLAIN[kind](item):
+        _check(lambda field: getattr(item, field), kind)
     return item
 
 
