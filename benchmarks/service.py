@@ -3,8 +3,8 @@
     python benchmarks/service.py [--seconds 1] [--turns 9] [--only singles]
 
 Singles: decisions and rewards over HTTP, each durable before its answer, one worker, SQLite, 32
-keep-alive connections, contexts outside of the pool. Beside it a bare endpoint of the same
-framework and server that parses a JSON body and makes one insert durable, many of them in one
+keep-alive connections, contexts outside of the pool. Beside it a bare endpoint of Starlette on the
+same server that parses a JSON body and makes one insert durable, many of them in one
 commit: the least that any such service does. The two are interleaved and medians count.
 
 Batches: items a second in lists of 100. Postgres: processor time per decision, client's, server's

@@ -19,7 +19,7 @@ from capri.epoch.rewards import RewardTerms
 from capri.service.auth import add_key
 from capri.service.monitoring import ColumnCounts, live_alarms, released_alarms
 from capri.service.settings import load_settings
-from service_process import Running
+from service_process import PATIENT, Running
 from waiting import PATIENCE
 
 ROWS = "age,plan\n20,free\n40,pro\n60,free\n80,pro\n"
@@ -35,7 +35,7 @@ def made_by_init(folder: Path, *flags: str, first: int = 60) -> Iterator[Running
     made = CliRunner().invoke(app, [*command, *flags])
     assert made.exit_code == 0, made.output
     with output.open("a") as file:
-        file.write(f"\n[options]\nfirst_epoch = {first}\n")
+        file.write(f"\n[options]\nfirst_epoch = {first}\n{PATIENT}")
     running = Running(folder, key=add_key(folder / "policy.keys", "tests", ["admin"]))
     running.start()
     try:

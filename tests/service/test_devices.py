@@ -23,7 +23,7 @@ from capri.local.gathering import ReportStatus
 from capri.service.aggregator import DurableAggregator, ReportLog
 from capri.service.auth import add_key
 from capri.service.settings import load_settings
-from service_process import Running
+from service_process import PATIENT, Running
 from waiting import PATIENCE
 
 POLICY = """
@@ -52,7 +52,8 @@ OK = "accepted"
 
 def write(folder: Path, **parts: str) -> Path:
     path = folder / "policy.toml"
-    path.write_text(POLICY.format(**({"top": "", "reward": "", "more": ""} | parts)))
+    text = POLICY.format(**({"top": "", "reward": "", "more": ""} | parts))
+    path.write_text(text + PATIENT)
     return path
 
 
@@ -311,9 +312,9 @@ def test_a_restart_goes_on_to_the_bit(tmp_path: Path) -> None:
 
 def test_epochs_that_end_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new bundle without a report, and the times that a restart needs; else no time is kept."""
-    kept = collector(tmp_path, more='[epoch]\ntime = "1 hour"')
-    now = kept._clock().timestamp()
+    now = 1.8e9
     monkeypatch.setattr("capri.service.aggregator.time.time", lambda: now)
+    kept = collector(tmp_path, more='[epoch]\ntime = "1 hour"')
     first = kept.bundle()
     made = reports(first, 8)
     kept.receive(made[:5])
@@ -426,9 +427,10 @@ def test_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
         assert word == "ready"
         assert len(answered) <= int(known) <= len(answered) + last
         last = int(known) - len(answered)  # counted by calls that were never answered
-        timer = Timer(draw.random() * 1.5, process.kill)
-        timer.start()
-        for line in process.stdout:
+        answers = draw.randrange(60)  # and a moment more, so that any step may be the last
+        for number, line in enumerate(process.stdout):
+            if number == answers:
+                Timer(draw.random() * 0.05, process.kill).start()
             if line.endswith("\n"):
                 tokens = line.split()[1:]
                 assert answered.isdisjoint(tokens)

@@ -15,7 +15,7 @@ import pytest
 
 from memory import MEMORY
 from node import find_node
-from service_process import Running
+from service_process import PATIENT, Running
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "service.md").read_text()
@@ -30,6 +30,8 @@ def example() -> Iterator[Running]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as name:
         for file in ("policy.toml", "public.csv"):
             shutil.copy(ROOT / "examples" / "service" / file, name)
+        with (Path(name) / "policy.toml").open("a") as file:
+            file.write(PATIENT)
         running = Running(Path(name), ("--insecure-local",))
         running.start()
         yield running

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from capri.service.auth import ServiceLimits, add_key
 from capri.service.openapi import document
-from service_process import Running, service
+from service_process import PATIENT, Running, service
 from waiting import PATIENCE
 
 WORD = "Zq7canary"
@@ -232,9 +232,10 @@ def test_requests_drawn_from_our_own_document(shop: Running) -> None:
         draw_from_schema(wire, 8, "post")
 
 
-STRICT = """
-[service]
-rate = 1e9
+FAST = PATIENT + "rate = 1e9\n"
+STRICT = (
+    FAST
+    + """
 [users]
 contributions = 3
 [limits]
@@ -243,11 +244,12 @@ ceiling = { mail = 0.3 }
 [limits.allowed]
 call = { plan = ["pro"] }
 """
+)
 
 
 @pytest.mark.slow
 def test_ten_thousand_strange_requests(folder: Any) -> None:
-    with service(folder, more="[service]\nrate = 1e9") as shop, closing(Wire(shop)) as wire:
+    with service(folder, more=FAST) as shop, closing(Wire(shop)) as wire:
         mutate(wire, 3002, 8500)
         draw_from_schema(wire, 150)
         for mode in ({"mode": "shadow"}, {"mode": "default", "action": "wait"}):

@@ -11,6 +11,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from capri.store.postgres import PostgresDatabase
 from inside import Inside, Reply, inside
 from postgres_server import PostgresServer
 from service_process import POLICY, SOMEBODY
+from waiting import PATIENCE
 
-SOON = ServiceLimits(answer_seconds=0.2)
+PATIENT = ServiceLimits(answer_seconds=1e9)
 HOLD = """
 import sqlite3, sys
 file = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -61,6 +63,26 @@ def held(folder: Path) -> Iterator[None]:
         process.communicate(b"\n")
 
 
+@contextmanager
+def impatient(shop: Inside) -> Iterator[None]:
+    """Whatever waits is soon refused; before and afterwards it may take as long as it takes."""
+    batchers = shop.handlers.batchers
+    before = batchers[0].limits
+    for each in batchers:
+        each.limits = replace(before, answer_seconds=0.2)
+    try:
+        yield
+    finally:
+        for each in batchers:
+            each.limits = before
+
+
+@pytest.fixture(autouse=True)
+def any_time_for_readiness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is not a store that does not serve."""
+    monkeypatch.setattr("capri.service.handlers._READY", PATIENCE)
+
+
 def rows(folder: Path, table: str) -> int:
     connection = sqlite3.connect(folder / "policy.db")
     try:
@@ -86,9 +108,9 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def test_what_waits_for_a_file_and_is_refused_is_never_done(folder: Path) -> None:
     async def test() -> None:
-        async with inside(policy_at(folder), SOON) as shop:
+        async with inside(policy_at(folder), PATIENT) as shop:
             first = (await shop.ask("/v1/decisions", visit("first"))).said
-            with held(folder):
+            with held(folder), impatient(shop):
                 asked = [shop.ask("/v1/decisions", visit(f"one {n}")) for n in range(40)]
                 asked += [shop.ask("/v1/decisions", {"context": SOMEBODY}) for _ in range(40)]
                 many = [visit(f"many {n}") for n in range(60)]
@@ -125,9 +147,9 @@ def test_a_file_that_is_held_is_told_to_operators(
     """Reading goes on, so readiness asks what became of requests."""
 
     async def test() -> None:
-        async with inside(policy_at(folder), SOON) as shop:
+        async with inside(policy_at(folder), PATIENT) as shop:
             assert (await shop.ask("/readyz")).status == 200
-            with held(folder):
+            with held(folder), impatient(shop):
                 for number in range(3):
                     told = await shop.ask("/v1/decisions", visit(f"{number}"))
                     assert told.status == 503
@@ -147,8 +169,8 @@ def test_a_service_that_nobody_asks_any_more_is_tried_again(
     """A proxy that asks nothing of a service that is not ready would wait for ever."""
 
     async def test() -> None:
-        async with inside(policy_at(folder), SOON) as shop:
-            with held(folder):
+        async with inside(policy_at(folder), PATIENT) as shop:
+            with held(folder), impatient(shop):
                 assert (await shop.ask("/v1/decisions", visit("a"))).status == 503
             assert (await shop.ask("/readyz")).status == 503
             monkeypatch.setattr("capri.service.handlers._UNREADY", 0.0)
@@ -161,7 +183,7 @@ def test_a_list_with_and_without_keys_waits_once(folder: Path) -> None:
     """Both micro-batchers have their part of it at the same time."""
 
     async def test() -> None:
-        async with inside(policy_at(folder), ServiceLimits(answer_seconds=1e9)) as shop:
+        async with inside(policy_at(folder), PATIENT) as shop:
             with held(folder):
                 mixed = [{"context": SOMEBODY}, visit("a")]
                 asked = asyncio.create_task(shop.ask("/v1/decisions:batch", mixed))
@@ -176,7 +198,7 @@ def test_a_list_with_and_without_keys_waits_once(folder: Path) -> None:
 
 def test_who_hangs_up_before_the_work_begins_is_skipped(folder: Path) -> None:
     async def test() -> None:
-        async with inside(policy_at(folder), ServiceLimits(answer_seconds=1e9)) as shop:
+        async with inside(policy_at(folder), PATIENT) as shop:
             with held(folder):
                 gone = asyncio.Event()
                 asked = asyncio.create_task(shop.ask("/v1/decisions", visit("gone"), hangs_up=gone))
@@ -200,7 +222,7 @@ def server(postgres_server: PostgresServer) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def url(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setitem(PostgresDatabase.__init__.__kwdefaults__, "patience", 1.0)
+    monkeypatch.setitem(PostgresDatabase.__init__.__kwdefaults__, "patience", 2.0)
     with server.database() as address:
         yield address
 
@@ -242,10 +264,10 @@ def test_a_server_that_hangs_refuses_what_has_not_begun(
 ) -> None:
     async def test() -> None:
         policy = policy_at(folder, url)
-        async with inside(policy, SOON) as shop:
+        async with inside(policy, PATIENT) as shop:
             made = await shop.ask("/v1/decisions:batch", [{"context": SOMEBODY}] * 9)
             first, *others = ({"id": each["id"], "reward": 1} for each in made.said)
-            with frozen(server):
+            with frozen(server), impatient(shop):
                 doubtful = asyncio.create_task(shop.ask("/v1/rewards", first))
                 await begun(shop.handlers.rewards)
                 waiting = [shop.ask("/v1/rewards", other) for other in others]
@@ -273,7 +295,7 @@ def test_a_commit_in_doubt_is_told_and_settled_by_its_key(
 
     async def test() -> None:
         policy = policy_at(folder, url)
-        async with inside(policy, ServiceLimits(answer_seconds=1e9)) as shop:
+        async with inside(policy, PATIENT) as shop:
             assert (await shop.ask("/v1/decisions", visit("first"))).status == 200
             assert policy._backing is not None
             database = policy._backing.shelf.database
@@ -310,7 +332,7 @@ def test_a_lock_of_another_session_ends_in_a_refusal(folder: Path, url: str) -> 
 
     async def test() -> None:
         policy = policy_at(folder, url)
-        async with inside(policy, ServiceLimits(answer_seconds=1e9)) as shop:
+        async with inside(policy, PATIENT) as shop:
             assert (await shop.ask("/v1/decisions", visit("first"))).status == 200
             with psycopg.connect(url) as other:
                 other.execute(f"SELECT pg_advisory_xact_lock({_LOCKS}, 1)")
@@ -329,12 +351,12 @@ def test_what_waits_is_bounded_whatever_is_in_it(folder: Path) -> None:
     huge = {"context": {"age": 41, "plan": ["x" * 300_000]}, "actions": ["y" * 300_000]}
 
     async def test() -> None:
-        limits = ServiceLimits(answer_seconds=0.2, waiting_bytes=10 * size)
+        limits = ServiceLimits(answer_seconds=1e9, waiting_bytes=10 * size)
         async with inside(policy_at(folder), limits) as shop:
             assert shop.handlers.item_bytes <= 4096
             small, room = {"context": SOMEBODY}, []
             for body in (small, huge):
-                with held(folder):
+                with held(folder), impatient(shop):
                     first = asyncio.create_task(shop.ask("/v1/decisions", body | {"key": "0"}))
                     await asyncio.sleep(0)
                     tracemalloc.start()
@@ -389,11 +411,11 @@ def test_rewards_of_one_decision_pass_nothing_that_others_share(folder: Path) ->
 
 def test_a_refused_reward_may_be_sent_again(folder: Path) -> None:
     async def test() -> None:
-        limits = ServiceLimits(answer_seconds=0.2, rewards_each=1)
+        limits = ServiceLimits(answer_seconds=1e9, rewards_each=1)
         async with inside(policy_at(folder, rule='rule = "sum"'), limits) as shop:
             made = (await shop.ask("/v1/decisions", {"context": SOMEBODY})).said
             reward = {"id": made["id"], "reward": 1, "key": "a"}
-            with held(folder):
+            with held(folder), impatient(shop):
                 assert (await shop.ask("/v1/rewards", reward)).status == 503
             assert (await shop.ask("/v1/rewards", reward)).said == {"status": "accepted"}
             beyond = await shop.ask("/v1/rewards", reward | {"key": "b"})

@@ -79,7 +79,7 @@ class MicroBatcher:
         ``item_bytes``: those of an item that waits, at most. ``stored``: the work is done in
         transactions of a store, and begins with the first of them.
         """
-        self._work, self._limits = work, limits
+        self._work, self.limits = work, limits
         self._item_bytes, self._stored = item_bytes, stored
         self._asked: dict[_Ticket, None] = {}
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
@@ -101,8 +101,8 @@ class MicroBatcher:
         """The outcome of each item. ``leave`` returns when the caller hangs up."""
         count, size = len(items), REQUEST_BYTES + len(items) * self._item_bytes
         if self.waiting and (
-            self.waiting + count > self._limits.waiting
-            or self.waiting_bytes + size > self._limits.waiting_bytes
+            self.waiting + count > self.limits.waiting
+            or self.waiting_bytes + size > self.limits.waiting_bytes
         ):
             note(logging.WARNING, _MUCH)
             raise RefusalError(503, _FULL, wait=1)
@@ -132,7 +132,7 @@ class MicroBatcher:
 
     def _hurry(self) -> None:
         """Look from time to time who has waited for too long, or has gone."""
-        overdue = self._loop.time() - self._limits.answer_seconds
+        overdue = self._loop.time() - self.limits.answer_seconds
         for ticket in list(self._asked):
             if ticket.asked < overdue:
                 self.failed = time.monotonic()

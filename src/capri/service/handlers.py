@@ -88,7 +88,7 @@ class JointHandlers:
         # Lists are worth computing while another one is on its way to the disk.
         self.lists = batcher("decide-lists", bulk.decide, threads=2)
         self.reward_lists = batcher("reward-lists", bulk.reward, threads=2)
-        self._batchers = (self.plain, self.keyed, self.rewards, self.lists, self.reward_lists)
+        self.batchers = (self.plain, self.keyed, self.rewards, self.lists, self.reward_lists)
 
     @property
     def routes(self) -> dict[str, Handler]:
@@ -111,7 +111,7 @@ class JointHandlers:
 
     def stop(self) -> None:
         """End after what waits."""
-        for each in self._batchers:
+        for each in self.batchers:
             each.stop()
 
     def _check(self) -> None:
@@ -120,8 +120,8 @@ class JointHandlers:
         After a minute without requests it is to be tried again: a proxy may send none meanwhile.
         """
         self._figures.check()
-        failed = max(each.failed for each in self._batchers)
-        done = max(each.done for each in self._batchers)
+        failed = max(each.failed for each in self.batchers)
+        done = max(each.done for each in self.batchers)
         if failed > done and time.monotonic() - failed < _UNREADY:
             raise AwayError("the store does what is asked of it no more")
 
