@@ -18,6 +18,7 @@ import pytest
 import capri
 from capri.errors import ConfigurationError
 from capri.service.auth import KeyRing, add_key, digest_of, read_keys
+from capri.service.openapi import ROUTES
 from capri.service.server import Start, serve
 from service_process import PATIENT, SOMEBODY, Running, service
 from waiting import PATIENCE, eventually
@@ -59,6 +60,19 @@ def test_every_door_asks_for_its_role(shop: Running) -> None:
     assert refused(shop, "/v1/decisions", key="capri_wrong") == (401, "Authorization")
     basic = {"Authorization": f"Basic {shop.key}"}
     assert refused(shop, "/v1/decisions", key=None, headers=basic)[0] == 401
+
+
+def test_the_table_of_routes_is_what_is_served(shop: Running) -> None:
+    """Each with its method and its role; and the document, generated from it, names no other."""
+    described = shop.get("/v1/openapi.json")["paths"]
+    assert set(described) == {route.path for route in ROUTES}
+    for route in ROUTES:
+        assert list(described[route.path]) == [route.method.lower()]
+        other, body = ("GET", None) if route.method == "POST" else ("POST", {})
+        assert shop.ask(other, route.path, body)[0] == 405
+        keyless = shop.ask(route.method, route.path, {} if route.body else None, key=None)[0]
+        assert (keyless == 401) == (route.role is not None), route.path
+        assert keyless in (200, 401, 409)
 
 
 def test_a_key_is_changed_without_a_restart(shop: Running) -> None:

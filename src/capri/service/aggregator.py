@@ -293,20 +293,21 @@ class ReportLog:
             )
         for setting in (*_SETTINGS, _SECURE):
             run(f"PRAGMA {setting}")
-        with self._transaction():
-            for table in _TABLES:
-                run(table)
+        self._write(*((table, ()) for table in _TABLES))
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN EXCLUSIVE")
-        try:
-            yield
-        except BaseException:
-            with suppress(sqlite3.Error):  # a full disk has rolled back already
-                self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+    def _write(self, *statements: tuple[str, tuple[Any, ...]]) -> None:
+        """All of them or none: durable when this returns."""
+        run = self._connection.execute
+        with _problems(self._path):
+            run("BEGIN EXCLUSIVE")
+            try:
+                for sql, values in statements:
+                    run(sql, values)
+                run("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # a full disk has rolled back already
+                    run("ROLLBACK")
+                raise
 
     def read(self) -> SavedReports | None:
         """All of it; None where there is nothing."""
@@ -320,23 +321,19 @@ class ReportLog:
 
     def begin(self, configuration: str, saved: bytes) -> None:
         """The first state."""
-        with _problems(self._path), self._transaction():
-            self._connection.execute(
-                "INSERT INTO collected_state VALUES (1, ?, ?)", (configuration, saved)
-            )
+        self._write(("INSERT INTO collected_state VALUES (1, ?, ?)", (configuration, saved)))
 
     def append(self, messages: bytes, at: float | None) -> None:
-        """Reports that were accepted: durable when this returns."""
-        with _problems(self._path), self._transaction():
-            self._connection.execute(
-                "INSERT INTO collected_reports (at, messages) VALUES (?, ?)", (at, messages)
-            )
+        """Reports that were accepted."""
+        row = (at, messages)
+        self._write(("INSERT INTO collected_reports (at, messages) VALUES (?, ?)", row))
 
     def replace(self, saved: bytes) -> None:
         """A newer state, which holds all reports."""
-        with _problems(self._path), self._transaction():
-            self._connection.execute("UPDATE collected_state SET saved = ?", (saved,))
-            self._connection.execute("DELETE FROM collected_reports")
+        self._write(
+            ("UPDATE collected_state SET saved = ?", (saved,)),
+            ("DELETE FROM collected_reports", ()),
+        )
 
     def close(self) -> None:
         """Let go of the file."""

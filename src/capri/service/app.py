@@ -84,14 +84,14 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or begin and end with the server."""
         if scope["type"] != "http":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         elif (endpoint := self._endpoints.get(scope["path"])) is not None:
             await endpoint(scope, receive, send)
         else:
             missing = RefusalError(404, "there is nothing here: see /v1/openapi.json")
             await respond(response_to(missing), send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         """From the start of the server to its end."""
         await receive()
         try:
@@ -114,8 +114,11 @@ class Application:
                 await asyncio.to_thread(self._policy.warm)
             except Exception as problem:  # keys are served all the same, and /readyz tells
                 _log.warning("no epoch could be planned at the start (%s)", type(problem).__name__)
-            facts = Figures(self._policy, self._name, self._expected)
-            self.handlers = JointHandlers(self._policy, self._guard, facts)
+            self.handlers = JointHandlers(
+                self._policy,
+                self._guard,
+                Figures(self._policy, self._name, self._expected),
+            )
         offered = self.handlers.routes | {"/healthz": fixed(Response(encode({"status": "alive"})))}
         for route in ROUTES:
             handler = offered.get(route.path)

@@ -14,6 +14,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -202,29 +204,21 @@ class MicroBatcher:
             items = [item for ticket in wanted for item in ticket.items]
             if len(items) < sum(ticket.size for ticket in wanted):
                 continue  # one was given up just now
+            begin = partial(self._begun, wanted)
+            if not self._stored and not begin():
+                continue
             try:
-                made = self._done(items, wanted)
+                with beginning(begin):
+                    made = self._work(items)
             except GivenUpError:
                 continue
             except Exception as problem:
                 made = [problem] * len(items)
             except BaseException:  # it must end neither this thread nor the event loop
                 made = [InDoubtError(_INTERRUPTED)] * len(items)
-            found, start = {}, 0
-            for ticket in wanted:
-                found[ticket] = made[start : start + ticket.size]
-                start += ticket.size
-            return found
+            outcomes = iter(made)
+            return {ticket: list(islice(outcomes, ticket.size)) for ticket in wanted}
         return {}
-
-    def _done(self, items: list[Any], wanted: list[_Ticket]) -> list[Any]:
-        def begin() -> bool:
-            return self._begun(wanted)
-
-        if not self._stored and not begin():
-            raise GivenUpError
-        with beginning(begin):
-            return self._work(items)
 
     def _begun(self, wanted: list[_Ticket]) -> bool:
         """Whether all of them still want it: from now on none can be given up."""

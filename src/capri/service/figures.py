@@ -12,7 +12,6 @@ import numpy as np
 
 from capri.errors import CapriError
 from capri.files import json_values
-from capri.joint.policy import Capri
 from capri.service.aggregator import DurableAggregator
 from capri.service.monitoring import released_alarms
 from capri.spaces import ContextPool, FixedActions
@@ -34,8 +33,7 @@ class Figures:
     @property
     def _policy(self) -> Any:
         """The policy, whichever it is now."""
-        policy: Capri = self._served
-        return policy
+        return self._served
 
     def _once(self, name: str, state: object, compute: Callable[[], Any]) -> Any:
         """One figure at a time by itself: who asks for progress does not wait for estimates."""
@@ -72,8 +70,7 @@ class Figures:
 
     def _mode(self) -> dict[str, Any]:
         """Which system decides, and by which default."""
-        found: dict[str, Any] = self._policy.mode.to_dict()
-        return found
+        return dict(self._policy.mode.to_dict())
 
     def shadow(self) -> Any:
         """What the policy would have been worth where another system decided, as released."""

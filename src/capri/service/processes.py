@@ -37,7 +37,7 @@ def start(target: Callable[..., None], *arguments: Any, daemon: bool = False) ->
     forks = "forkserver" in multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
     if forks:
-        context.set_forkserver_preload(["capri.service.server", "capri.service.app"])
+        context.set_forkserver_preload(["capri.service.server"])
     process: BaseProcess = context.Process(target=_run, args=(target, *arguments), daemon=daemon)
     process.start()
     return process

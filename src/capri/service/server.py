@@ -28,6 +28,7 @@ from capri.errors import (
     StorageError,
 )
 from capri.service.aggregator import DurableAggregator, report_file
+from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.processes import read_forecast, start_forecast, supervise
 from capri.service.settings import Settings, load_settings
@@ -61,15 +62,8 @@ class Start:
     def __repr__(self) -> str:
         return f"Start({str(self.file)!r})"
 
-    def __call__(self) -> Any:
+    def _application(self, settings: Settings) -> Application:
         """The application of a worker, in its own process."""
-        from capri.service.app import Application
-
-        sys.setswitchinterval(_SWITCH)
-        _log_plainly()
-        settings = load_settings(self.file, thorough=False)
-        PatientProtocol.header_seconds = settings.limits.header_seconds
-        PatientProtocol.body_seconds = settings.limits.body_seconds
         policy = open_policy(settings, self.store, self.anchor)
         warnings.showwarning = _tell
         made = Application(
@@ -86,9 +80,14 @@ class Start:
 
     def run(self, listening: socket.socket) -> None:
         """Serve at a socket until told to stop, in this process."""
-        limits = load_settings(self.file, thorough=False).limits
+        sys.setswitchinterval(_SWITCH)
+        _log_plainly()
+        settings = load_settings(self.file, thorough=False)
+        PatientProtocol.header_seconds = settings.limits.header_seconds
+        PatientProtocol.body_seconds = settings.limits.body_seconds
         config = uvicorn.Config(
-            opened(self),  # before uvicorn minds the signals: whoever waits may be told to stop
+            # Before uvicorn minds the signals: whoever waits may be told to stop.
+            opened(lambda: self._application(settings)),
             http=PatientProtocol,
             ws="none",
             lifespan="on",
@@ -97,7 +96,7 @@ class Start:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=int(limits.idle_seconds),
+            timeout_keep_alive=int(settings.limits.idle_seconds),
             timeout_graceful_shutdown=_PARTING,
         )
         server = uvicorn.Server(config)
@@ -193,10 +192,7 @@ def serve(
     _log_plainly()
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
-    _say(
-        f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/",
-        sys.stdout,
-    )
+    _say(f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/", sys.stdout)
     if workers == 1:
         start.run(listening)
     else:

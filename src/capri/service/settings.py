@@ -60,11 +60,8 @@ class Settings:
         """Put a new policy into its first mode; later on operators change it."""
         if self.mode == "active" or policy.progress.decided:
             return
-        change = getattr(policy, "set_mode", None)
-        if change is None:
-            raise ConfigurationError(f"mode {self.mode!r} is not offered: give 'active'")
-        if not any(each.kind == "mode" for each in getattr(policy, "operations", ())):
-            change(self.mode, action=self.default)
+        if not any(each.kind == "mode" for each in policy.operations):
+            policy.set_mode(self.mode, action=self.default)
 
     @property
     def default_store(self) -> str:
@@ -102,7 +99,7 @@ def _settings(given: Given, path: Path) -> Settings:
         "kernel": _kernel(given),
         "model": given.word("model", [str(each) for each in PrivacyModel], "joint"),
         "budget": _budget(given),
-        "horizon": _horizon(given),
+        "horizon": _count(given, "horizon"),
         **_reward(given),
         **_users(given),
         **_epoch(given),
@@ -205,10 +202,10 @@ def _budget(given: Given) -> Budget:
         return Budget(epsilon=epsilon, delta=delta)
 
 
-def _horizon(given: Given) -> int | None:
-    if not given.has("horizon"):
+def _count(given: Given, key: str) -> int | None:
+    if not given.has(key):
         return None
-    return int(given.number("horizon", None, is_whole(1), "a whole number of 1 or more"))
+    return int(given.number(key, None, is_whole(1), "a whole number of 1 or more"))
 
 
 def _reward(given: Given) -> dict[str, Any]:
@@ -257,15 +254,10 @@ def _duration(inner: Given, key: str, text: object) -> timedelta:
 
 def _users(given: Given) -> dict[str, Any]:
     inner = _table(given, "users", ("contributions", "contributions_per_epoch"))
-    found: dict[str, Any] = {}
-    for key, argument in (
-        ("contributions", "contributions_per_user"),
-        ("contributions_per_epoch", "contributions_per_epoch"),
-    ):
-        if inner.has(key):
-            number = inner.number(key, None, is_whole(1), "a whole number of 1 or more")
-            found[argument] = int(number)
-    return found
+    return {
+        "contributions_per_user": _count(inner, "contributions"),
+        "contributions_per_epoch": _count(inner, "contributions_per_epoch"),
+    }
 
 
 def _epoch(given: Given) -> dict[str, Any]:
