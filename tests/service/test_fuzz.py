@@ -51,6 +51,8 @@ class Wire:
         else:
             return 0
         assert response.status in ALLOWED, (response.status, method, path, body, said)
+        if response.status == 200 and path == "/v1/live":
+            said = without_columns(said)
         self._check(response.status, said, method)
         if response.status == 200 and path.startswith("/v1/rewards"):
             text = body.decode("utf-8-sig", "surrogateescape")  # a private text may hold anything
@@ -87,6 +89,13 @@ class Wire:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def without_columns(said: bytes) -> bytes:
+    """Live counts but for the alarm whose purpose is to name columns, to operators."""
+    live = json.loads(said)
+    live["alarms"] = [alarm for alarm in live["alarms"] if alarm["kind"] != "columns"]
+    return json.dumps(live).encode()
 
 
 def mutated(draw: random.Random, value: Any, depth: int = 0) -> Any:
