@@ -29,7 +29,7 @@ from capri.service.endpoint import (
 from capri.service.figures import DeviceFigures, Figures
 from capri.service.handlers import DeviceHandlers, JointHandlers
 from capri.service.messages import encode
-from capri.service.openapi import ROUTES, document
+from capri.service.openapi import ROUTES, Route, document
 
 _log = logging.getLogger("capri.service")
 _SELF = b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -73,12 +73,12 @@ class Application:
         """
         self._policy, self._name, self._expected = policy, name, expected
         self._guard = Guard(keys, hosts, limits or ServiceLimits())
+        public = page_files() | site_files(site)
+        public["/v1/openapi.json"] = Response(encode(document(self._guard.limits)))
         self._endpoints = {
-            path: Endpoint(self._guard, fixed(response))
-            for path, response in (page_files() | site_files(site)).items()
+            path: Endpoint(self._guard, fixed(response), Route("GET", path))
+            for path, response in public.items()
         }
-        described = Response(encode(document(self._guard.limits)))
-        self._endpoints["/v1/openapi.json"] = Endpoint(self._guard, fixed(described))
         self.handlers: JointHandlers | DeviceHandlers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,18 +122,9 @@ class Application:
         offered = self.handlers.routes | {"/healthz": fixed(Response(encode({"status": "alive"})))}
         for route in ROUTES:
             handler = offered.get(route.path)
-            self._endpoints[route.path] = (
-                Endpoint(self._guard, elsewhere(self.handlers.elsewhere), route.method)
-                if handler is None
-                else Endpoint(
-                    self._guard,
-                    handler,
-                    route.method,
-                    route.role,
-                    anywhere=route.anywhere,
-                    devices=route.devices,
-                )
-            )
+            if handler is None:
+                handler, route = elsewhere(self.handlers.elsewhere), Route(route.method, route.path)
+            self._endpoints[route.path] = Endpoint(self._guard, handler, route)
 
 
 def fixed(response: Response) -> Handler:

@@ -26,6 +26,7 @@ from capri.errors import (
 )
 from capri.service.auth import ADMIN, DEVICES, OPERATOR, READ, Guard, Headers, Holder, RefusalError
 from capri.service.messages import ErrorAnswer, ErrorDetail, encode
+from capri.service.openapi import Route
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -82,27 +83,15 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Endpoint:
-    """A handler behind a guard."""
+    """The handler of a route, behind a guard."""
 
-    def __init__(
-        self,
-        guard: Guard,
-        handler: Handler,
-        method: str = "GET",
-        role: str | None = None,
-        *,
-        anywhere: bool = False,
-        devices: bool = False,
-    ) -> None:
-        """``anywhere``: by whatever name it is asked for, as those do who look after machines.
-
-        ``devices``: without a key and from any origin.
-        """
-        self._guard, self._handler, self._method, self._role = guard, handler, method, role
-        self._anywhere, self._devices = anywhere, devices
+    def __init__(self, guard: Guard, handler: Handler, route: Route) -> None:
+        self._guard, self._handler = guard, handler
+        self._method, self._role = route.method, route.role
+        self._anywhere, self._devices = route.anywhere, route.devices
         # Handlers of decisions and rewards count what is in a request.
-        self._counts = role in (READ, OPERATOR, ADMIN)
-        self._kinds = (JSON, BINARY) if devices else (JSON,)
+        self._counts = route.role in (READ, OPERATOR, ADMIN)
+        self._kinds = (JSON, BINARY) if route.devices else (JSON,)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, and its answer out."""

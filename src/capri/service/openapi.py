@@ -34,14 +34,14 @@ class Route(NamedTuple):
     """What may be asked for at a path, by which role, with which types.
 
     ``body`` and ``answers`` are types of JSON values, of which any one may stand; a list of answers
-    holds an item that was refused, too. ``devices``: without a key, from any page. ``anywhere``: by
-    whatever name of the host.
+    holds an item that was refused, too. ``devices``: without a key, from the pages of any site.
+    ``anywhere``: by whatever name of the host, as those ask who look after machines.
     """
 
     method: str
     path: str
-    role: str | None
-    summary: str
+    role: str | None = None
+    summary: str = ""
     body: tuple[Any, ...] = ()
     answers: tuple[Any, ...] = (dict,)
     devices: bool = False
