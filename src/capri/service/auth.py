@@ -6,7 +6,6 @@ again when it changes. Several lines may have the same name: the old key and the
 good until the old line is deleted.
 """
 
-import base64
 import hashlib
 import hmac
 import logging
@@ -64,19 +63,9 @@ DEVICES = Holder("devices", frozenset())
 # -- keys -----------------------------------------------------------------------------------------
 
 
-def new_key() -> str:
-    """A fresh key, to be shown once."""
-    return _PREFIX + base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip("=")
-
-
 def digest_of(key: str) -> str:
     """What is kept of a key."""
     return _DIGEST + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def line_of(name: str, roles: Iterable[str], key: str) -> str:
-    """The line of a key in a file."""
-    return f"{name} {','.join(roles)} {digest_of(key)}"
 
 
 def read_keys(text: str, source: str) -> list[tuple[bytes, Holder]]:
@@ -161,10 +150,9 @@ class KeyRing:
 
 def add_key(file: Path, name: str, roles: Iterable[str]) -> str:
     """A new key in a file that its owner alone may read; returned once, kept nowhere."""
-    listed = list(roles)
-    key = new_key()
-    read_keys(line_of(name, listed, key), "the new key")  # names and roles are sound
-    line = line_of(name, listed, key) + "\n"
+    key = _PREFIX + secrets.token_urlsafe(32)
+    line = f"{name} {','.join(roles)} {digest_of(key)}\n"
+    read_keys(line, "the new key")  # names and roles are sound
     descriptor = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
         out.write(line)
