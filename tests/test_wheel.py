@@ -1,4 +1,4 @@
-"""The wheel, installed in a fresh environment beside the core dependencies and nothing else."""
+"""The wheel of the product alone, in a fresh environment with its core dependencies."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from test_docs import ROOT, blocks
 from waiting import PATIENCE
 
 EXTRAS = (
-    "sklearn", "pandas", "pyarrow", "dask", "distributed", "hypothesis", "pytest", "psycopg",
-    "cryptography",
+    "capri_lab", "sklearn", "pandas", "pyarrow", "dask", "distributed", "hypothesis", "pytest",
+    "psycopg", "cryptography",
 )  # fmt: skip
 
 
@@ -78,17 +78,16 @@ def install(wheel: Path, home: Path) -> Path:
 
 
 def check_files(wheel: Path) -> None:
-    """Studies, the page of a report, the type marker: every file of the package, and no other."""
-    package = ROOT / "src" / "capri"
+    """The service's page, the type marker: every file of the package, no laboratory, no other."""
     here = {
         str(path.relative_to(ROOT / "src"))
-        for path in package.rglob("*")
+        for path in (ROOT / "src" / "capri").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     there = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert there == here
     assert not [name for name in there if "fault" in name]  # points of failure are for tests alone
-    assert {"capri/py.typed", "capri/report/report.html", "capri/service/page/page.js"} < there
+    assert {"capri/py.typed", "capri/service/page/page.js"} < there
 
 
 def check_quickstart(programs: Path, folder: Path) -> None:
@@ -116,6 +115,8 @@ def check_commands(programs: Path, folder: Path) -> None:
     size = ["--contexts", "5", "--actions", "4", "--rounds", "100", "--seeds", "1"]
     run(programs / "capri", "simulate", *size, "--json", "out.json", cwd=folder)
     assert json.loads((folder / "out.json").read_text())
+    run(programs / "capri", "demo", "--rounds", "200", "--output", "demo.png", cwd=folder)
+    assert (folder / "demo.png").exists()
 
 
 def test_wheel_is_whole_and_works_without_extras(tmp_path: Path) -> None:
