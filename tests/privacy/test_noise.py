@@ -316,7 +316,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
         (os.path.join("regression", "law.py"), "Law"): "public rows that stand for the box",
         (os.path.join("regression", "support.py"), "Support"): "public rows of a law",
         (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
-        (os.path.join("capri_lab", "report", "comparison.py"), ""): "flips of a permutation test",
+        (os.path.join("capri_lab", "report", "summary.py"), ""): "flips of a permutation test",
         (os.path.join("capri_lab", "rivals", "features.py"), ""): "features of a simulated rival",
     }
     found = set()

@@ -10,9 +10,8 @@ from capri.errors import ConfigurationError
 from capri_lab.datasets import Sale, environment_by_name, load
 from capri_lab.datasets.loader import public_mask
 from capri_lab.datasets.real import PROBLEMS
-from capri_lab.datasets.real.lifelines import imputed
-from capri_lab.datasets.real.open_bandit import at_rate, fitted_logits
-from capri_lab.datasets.real.packages import package_file
+from capri_lab.datasets.real.modelled import at_rate, fitted_logits, imputed
+from capri_lab.datasets.real.problem import package_file
 
 pandas = pytest.importorskip("pandas")
 
@@ -21,7 +20,7 @@ def test_a_missing_package_is_said_with_its_command(monkeypatch: pytest.MonkeyPa
     def missing(name: str) -> None:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("capri_lab.datasets.real.packages.distribution", missing)
+    monkeypatch.setattr("capri_lab.datasets.real.problem.distribution", missing)
     commands = {
         "phishing": r"river.*pip install 'capri-lab\[real\]'",
         "fair": r"statsmodels.*pip install 'capri-lab\[real\]'",

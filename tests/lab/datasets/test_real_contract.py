@@ -11,7 +11,7 @@ import pytest
 
 from capri.environments import Environment
 from capri_lab.datasets import DATASET_NAMES, DataBandit, environment_by_name
-from capri_lab.datasets.real import CHECK_NAMES, LISTED_NAMES, PROBLEMS, open_bandit
+from capri_lab.datasets.real import CHECK_NAMES, LISTED_NAMES, PROBLEMS, modelled
 
 every_problem = pytest.mark.parametrize("name", PROBLEMS)
 
@@ -102,7 +102,7 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a socket was opened")
 
-    open_bandit._clicks.cache_clear()
+    modelled._clicks.cache_clear()
     monkeypatch.setattr(socket, "socket", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)

@@ -10,10 +10,9 @@ import pytest
 
 from capri import __version__
 from capri_lab.experiments import Here, Watcher, run_study
-from capri_lab.experiments.backends import Event, Finished
+from capri_lab.experiments.backends import Event, Finished, WorkerError
 from capri_lab.experiments.cells import code_digest
 from capri_lab.experiments.on_dask import OnDask, _play
-from capri_lab.experiments.pool import WorkerError
 from small_studies import cells_of, results_of, small
 from waiting import PATIENCE
 

@@ -8,7 +8,7 @@ import pytest
 
 from capri.errors import StorageError
 from capri_lab.experiments import Here, load_results, run_study
-from capri_lab.experiments.frames import to_parquet
+from capri_lab.experiments.records import to_parquet
 from small_studies import results_of, small
 
 

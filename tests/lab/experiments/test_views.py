@@ -11,8 +11,7 @@ from capri_lab.datasets import DataBandit, suggested_kernel
 from capri_lab.experiments import study_from_text
 from capri_lab.experiments.play import play
 from capri_lab.experiments.players import build_player
-from capri_lab.experiments.views import view_of
-from capri_lab.experiments.worlds import Told, build_world
+from capri_lab.experiments.worlds import Told, build_world, view_of
 from capri_lab.rivals.fixed import FixedPlay, best_fixed_action
 
 STUDY = """\

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capri_lab.report.comparison import compare
+from capri_lab.report.summary import compare
 
 
 def samples(count: int, shift: float) -> tuple[dict[int, float], dict[int, float]]:

@@ -76,7 +76,7 @@ def run(
     results = read_results(folder)
     _show(results)
     if parquet:
-        from capri_lab.experiments.frames import to_parquet
+        from capri_lab.experiments.records import to_parquet
 
         to_parquet(folder, folder / "records.parquet")
     if summary.stopped:

@@ -1,10 +1,8 @@
 """Studies: declared in one file, run on all cores or a cluster, interrupted and resumed."""
 
-from capri_lab.experiments.backends import Here
+from capri_lab.experiments.backends import Here, Pool
 from capri_lab.experiments.cells import Cell
-from capri_lab.experiments.frames import load_results
-from capri_lab.experiments.pool import Pool
-from capri_lab.experiments.records import Results, read_results, result_folders
+from capri_lab.experiments.records import Results, load_results, read_results, result_folders
 from capri_lab.experiments.runner import Summary, Watcher, run_study
 from capri_lab.experiments.study import (
     Study,

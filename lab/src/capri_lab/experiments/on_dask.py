@@ -14,10 +14,17 @@ from typing import Any, final
 from capri.checks import need
 from capri.errors import ConfigurationError
 from capri.version import VERSION
-from capri_lab.experiments.backends import Event, Finished, Started, Stop, signals
+from capri_lab.experiments.backends import (
+    Event,
+    Finished,
+    Started,
+    Stop,
+    WorkerError,
+    signals,
+    usable_cores,
+)
 from capri_lab.experiments.cells import Cell, code_digest
 from capri_lab.experiments.play import failure, play
-from capri_lab.experiments.pool import WorkerError, usable_cores
 
 # Cells with the scheduler per worker: one under way, one that hides the way there.
 _AHEAD = 2

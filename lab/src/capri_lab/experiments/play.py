@@ -26,8 +26,7 @@ from capri.version import VERSION
 from capri_lab.datasets import DataBandit
 from capri_lab.experiments.cells import Cell
 from capri_lab.experiments.players import build_player
-from capri_lab.experiments.views import view_of
-from capri_lab.experiments.worlds import build_world
+from capri_lab.experiments.worlds import build_world, view_of
 from capri_lab.rivals import promise_of
 
 Record = dict[str, Any]

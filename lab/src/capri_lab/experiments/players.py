@@ -12,23 +12,32 @@ from capri.errors import ConfigurationError
 from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
+from capri.learners.start import Prior
 from capri.local.fleet import Fleet
 from capri.players import CAPRI, make_capri
 from capri.privacy.budget import Budget
 from capri.simulation import Policy
 from capri.toml import Given
-from capri_lab.experiments import public_rows
-from capri_lab.experiments.views import SUGGESTED, UNTOLD
-from capri_lab.experiments.worlds import Told, World, build_kernel, holds_rows, is_raw, read_kernel
+from capri_lab.experiments.worlds import (
+    SUGGESTED,
+    UNTOLD,
+    Told,
+    World,
+    build_kernel,
+    holds_rows,
+    is_raw,
+    read_kernel,
+)
 from capri_lab.rivals import BY_NAME, RIVAL_NAMES, Rival, reach_of, rival
 from capri_lab.rivals.features import FEATURE_NAMES
 from capri_lab.rivals.fixed import BEST_FIXED, FixedPlay, best_fixed_action
-from capri_lab.streams import CONTEXT_LAW
+from capri_lab.streams import CONTEXT_LAW, PUBLIC_ROWS
 
 PLAYER_NAMES = (CAPRI, *RIVAL_NAMES, BEST_FIXED)
 
 _KEYS = ("name", "label", "kernel", "lengthscale", "law_error", "epsilons", "options")
-_OF_CAPRI = ("model", "preset", "reward_range", *public_rows.KEYS)
+_OF_PRIOR = ("public_rows", "rows_of")
+_OF_CAPRI = ("model", "preset", "reward_range", *_OF_PRIOR)
 _OF_LOCAL = ("randomizer",)
 _OF_LINEAR = ("features",)
 
@@ -75,7 +84,7 @@ def read_player(given: Given) -> Player:
         settings["preset"] = given.word("preset", ("practical", "paper"), "practical")
         if settings["model"] == "local":
             settings["randomizer"] = given.word("randomizer", ("sphere", "gaussian"), "sphere")
-        settings |= public_rows.read_public_rows(given)
+        settings |= _read_public_rows(given)
         if given.has("reward_range"):
             ends = given.take("reward_range")
             with given.at("reward_range"):
@@ -216,7 +225,7 @@ def _make_capri(
         "contexts": public_pool(world),
         **_scale(player, told, world),
         **common,
-        **public_rows.prior_of(player, world, common["simulation_seed"]),
+        **_prior_of(player, world, common["simulation_seed"]),
         **told.options.get(f"{CAPRI}-{model}", {}),
         **player.get("options", {}),
     }
@@ -279,3 +288,38 @@ def _with_wrong_law(world: Environment, distance: float, seed: int) -> TabularEn
     factor = np.where(gains, 1.0 + distance / share, 1.0 - distance / (1.0 - share))
     weights = world.weights * factor
     return replace(world, weights=weights / weights.sum())
+
+
+# Of the world itself, or of one in which every reward has the other sign.
+_SOURCES = ("world", "opposite")
+
+
+def _read_public_rows(given: Given) -> dict[str, Any]:
+    """The keys of a player: how many rows, and of what."""
+    if not given.has("public_rows"):
+        if given.has("rows_of"):
+            raise given.error("rows_of says what public_rows are of: give both", "rows_of")
+        return {}
+    whole = given.number(
+        "public_rows",
+        None,
+        lambda value: value >= 1 and value == int(value),
+        "a whole number of 1 or more",
+    )
+    source = given.word("rows_of", _SOURCES, _SOURCES[0])
+    return {"public_rows": int(whole), "rows_of": source}
+
+
+def _prior_of(player: dict[str, Any], world: Environment, seed: int) -> dict[str, Any]:
+    """The argument ``prior`` of a policy, from rows under uniform play; nothing without them."""
+    count = player.get("public_rows")
+    if count is None:
+        return {}
+    if not isinstance(world.actions, np.ndarray):
+        raise ConfigurationError("public_rows needs a world with a fixed list of actions")
+    rng = np.random.default_rng([seed, PUBLIC_ROWS])
+    context = world.draw_contexts(rng, count)
+    action = rng.integers(len(world.actions), size=count)
+    sign = -1.0 if player["rows_of"] == "opposite" else 1.0
+    rewards = sign * world.rewards(rng, context, action)
+    return {"prior": Prior.from_rows(world.contexts[context], action, rewards)}

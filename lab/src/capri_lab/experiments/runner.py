@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from capri_lab.experiments.backends import Backend, Event, Finished, Stop, signals
+from capri_lab.experiments.backends import Backend, Event, Finished, Pool, Stop, signals
 from capri_lab.experiments.cells import Cell
 from capri_lab.experiments.records import Records
 from capri_lab.experiments.study import Study
@@ -103,10 +103,7 @@ def run_study(
     second stops at once; nothing that was recorded is lost either way, and the next run goes on
     from there.
     """
-    if backend is None:
-        from capri_lab.experiments.pool import Pool
-
-        backend = Pool()
+    backend = backend or Pool()
     told = watcher or Watcher()
     folder = Path(output) / study.name
     with Records(folder, study) as records:

@@ -1,8 +1,8 @@
 """A worker process: takes cells as lines of JSON on stdin and answers on stdout.
 
-Started by :mod:`capri_lab.experiments.pool` as ``python -m capri_lab.experiments.worker`` with one
-BLAS thread. It ends when stdin does, so it does not outlive the run that started it by more than a
-cell.
+A :class:`~capri_lab.experiments.Pool` starts it as ``python -m capri_lab.experiments.worker`` with
+one BLAS thread. It ends when stdin does, so it does not outlive the run that started it by more
+than a cell.
 """
 
 import json

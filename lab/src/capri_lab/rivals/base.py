@@ -16,8 +16,8 @@ from a seed: it has the right law and protects nobody, and ``guarantee`` says so
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Annotated, ClassVar, Literal, final
+from dataclasses import FrozenInstanceError, dataclass, fields
+from typing import Annotated, ClassVar, Literal, dataclass_transform, final
 
 import numpy as np
 
@@ -25,16 +25,121 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_numbers
 from capri.checks import between, is_whole, positive, whole
 from capri.choices import as_actions
-from capri.epoch.decide import Decision, Decisions, RewardStatus, decision_rewards, warn_of_ignored
+from capri.epoch.decide import (
+    ACCEPTED,
+    DUPLICATE,
+    Decision,
+    Decisions,
+    RewardStatus,
+    decision_rewards,
+    reward_statuses,
+    warn_of_ignored,
+)
 from capri.epoch.ids import SIMULATED
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError, DataError, HorizonError
+from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.privacy.promise import NOTHING, Promise
 from capri.spaces import ContextPool, as_contexts, as_wanted
-from capri_lab.rivals.batch import Batch
-from capri_lab.rivals.settings import Settings
 from capri_lab.streams import RIVAL
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False)
+class Settings:
+    """The base of a player whose annotations are its keyword arguments.
+
+    A subclass is made a dataclass: it declares what it takes and says in :meth:`_begin` what it
+    makes of it. What was given may be normalised there; afterwards it cannot be set any more.
+    """
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        self._begin()
+        self._begun = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in getattr(self, "__dataclass_fields__", ()) and "_begun" in vars(self):
+            raise FrozenInstanceError(f"{name} is fixed when a policy is built: build another one")
+        super().__setattr__(name, value)
+
+    def _begin(self) -> None:
+        """Check what was given and get ready to play."""
+
+    @property
+    def params(self) -> dict[str, bool | int | float | str | None]:
+        """The plain values that determine how it plays, for the columns of a table.
+
+        A budget is its epsilon and delta, a kernel what it prints as. Arrays are left out.
+        """
+        found: dict[str, bool | int | float | str | None] = {"policy": self.name}
+        for name in (each.name for each in fields(self)):  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if name == "budget":
+                found |= {key: getattr(value, key, None) for key in ("epsilon", "delta")}
+            elif isinstance(value, Kernel):
+                found[name] = repr(value)
+            elif value is None or isinstance(value, bool | int | float | str):
+                found[name] = value
+        return found
+
+
+@final
+class Batch:
+    """Decisions of one batch, as places in the pool and numbers of actions, and their rewards.
+
+    >>> batch = Batch(number=1, first_id=10, length=2)
+    >>> batch.issue(np.array([0, 3]), np.array([1, 1]))
+    array([10, 11])
+    >>> batch.take(np.array([11, 9]), np.array([0.5, 0.5]))
+    array([0, 1])
+    >>> batch.full, batch.complete, batch.reward
+    (True, False, array([0. , 0.5]))
+    """
+
+    def __init__(self, *, number: int, first_id: int, length: int) -> None:
+        self.number, self.first_id, self.length = number, first_id, length
+        self.issued = self._waiting = 0
+        self.context: IntArray = np.zeros(length, dtype=np.int64)
+        self.action: IntArray = np.zeros(length, dtype=np.int64)
+        # A missing reward is 0.
+        self.reward: FloatArray = np.zeros(length)
+        # What a reward for each decision would meet.
+        self._status = np.full(length, ACCEPTED, dtype=np.int8)
+
+    @property
+    def full(self) -> bool:
+        """All decisions are taken."""
+        return self.issued == self.length
+
+    @property
+    def complete(self) -> bool:
+        """All decisions are taken and all their rewards are in."""
+        return self.full and self._waiting == 0
+
+    def issue(self, context: IntArray, action: IntArray) -> IntArray:
+        """Note decisions and number them."""
+        place = slice(self.issued, self.issued + len(action))
+        self.context[place] = context
+        self.action[place] = action
+        self.issued += len(action)
+        self._waiting += len(action)
+        return np.arange(place.start, place.stop) + self.first_id
+
+    def take(self, ids: IntArray, rewards: FloatArray) -> IntArray:
+        """Note the rewards that are awaited; returns a status for each."""
+        statuses = reward_statuses(ids, rewards, self._status[: self.issued], self.first_id)
+        accepted = statuses == ACCEPTED
+        place = ids[accepted] - self.first_id
+        self.reward[place] = rewards[accepted]
+        self._status[place] = DUPLICATE
+        self._waiting -= len(place)
+        return statuses
 
 
 def chance(name: str, value: object) -> float:
