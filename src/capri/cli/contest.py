@@ -19,7 +19,7 @@ from capri.local.fleet import Fleet
 from capri.players import CAPRI, UNIFORM, make_player
 from capri.plots import Contest
 from capri.privacy.budget import Budget
-from capri.simulation import Policy, Progress, SimulationResult, simulate
+from capri.simulation import Policy, Progress, simulate
 
 # A ratio counts as better than uniform play from this far below 1, and not by chance: chance moves
 # it by so many standard errors less than once in 10,000 runs.
@@ -45,7 +45,6 @@ class Run(Contest):
     """A contestant's result."""
 
     promise: str
-    result: SimulationResult
     seconds: float
     epsilon: float | None = None
 
