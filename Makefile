@@ -127,7 +127,7 @@ real: $(READY)  ## docs/real.md and its report: CAPRI that is told nothing, on r
 	$(BIN)/python tools/real_table.py build/real
 
 screenshot: $(READY) $(BROWSER) $(NODE)  ## the pictures of the report, of the service's page and of the reading list
-	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/report/test_browser.py -k screenshot
+	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/lab/report/test_browser.py -k screenshot
 	CAPRI_SCREENSHOT=docs/figures/service.png $(BIN)/pytest -q tests/service/test_page.py -k screenshot
 	CAPRI_SCREENSHOT=docs/figures/web.png $(BIN)/pytest -q tests/service/test_web.py -k screenshot
 

@@ -33,16 +33,16 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def build(folder: Path) -> Path:
+def build(project: Path, folder: Path) -> Path:
     """Built by this environment's setuptools, from a copy that may be littered."""
     if Version(version("setuptools")) < Version("77"):
         (pytest.fail if os.environ.get("CI") else pytest.skip)("building needs setuptools 77")
-    source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+    source = folder / f"source-{project.name}"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
+    shutil.copytree(project / "src", source / "src", ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        if (project / name).exists():
+            shutil.copy(project / name, source)
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "dist"]
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet"]
     subprocess.run([*pip, *options, "."], cwd=source, check=True, timeout=PATIENCE)
@@ -77,17 +77,17 @@ def install(wheel: Path, home: Path) -> Path:
     return python.parent
 
 
-def check_files(wheel: Path) -> None:
-    """The service's page, the type marker: every file of the package, no laboratory, no other."""
+def check_files(wheel: Path, package: Path, *some: str) -> None:
+    """Pages, studies, the type marker: every file of the package, and no other."""
     here = {
-        str(path.relative_to(ROOT / "src"))
-        for path in (ROOT / "src" / "capri").rglob("*")
+        str(path.relative_to(package.parent))
+        for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     there = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert there == here
     assert not [name for name in there if "fault" in name]  # points of failure are for tests alone
-    assert {"capri/py.typed", "capri/service/page/page.js"} < there
+    assert {f"{package.name}/{name}" for name in ("py.typed", *some)} < there
 
 
 def check_quickstart(programs: Path, folder: Path) -> None:
@@ -121,8 +121,13 @@ def check_commands(programs: Path, folder: Path) -> None:
 
 def test_wheel_is_whole_and_works_without_extras(tmp_path: Path) -> None:
     """One test, so that one process builds and installs once for all that is asked."""
-    wheel = build(tmp_path)
-    check_files(wheel)
+    wheel = build(ROOT, tmp_path)
+    check_files(wheel, ROOT / "src" / "capri", "service/page/page.js")
     programs = install(wheel, tmp_path / "environment")
     check_quickstart(programs, tmp_path)
     check_commands(programs, tmp_path)
+
+
+def test_wheel_of_the_laboratory_is_whole(tmp_path: Path) -> None:
+    wheel = build(ROOT / "lab", tmp_path)
+    check_files(wheel, ROOT / "lab/src/capri_lab", "report/report.html", "studies/rivals.toml")

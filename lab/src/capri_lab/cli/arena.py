@@ -103,7 +103,7 @@ def arena(
             "delta": delta,
             "privacy_claim": PRIVACY_CLAIM,
             "results": [result.to_dict() for result in results],
-            "versions": versions(),
+            "versions": versions("capri-lab"),
         },
     )
 
