@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from capri.errors import ConfigurationError
-from capri.toml import to_toml
 from capri_lab.experiments import (
     Here,
     load_study,
@@ -19,6 +18,7 @@ from capri_lab.experiments import (
     study_from_text,
 )
 from capri_lab.experiments.cells import code_digest
+from capri_lab.experiments.study import to_toml
 from small_studies import SMALL, small
 
 

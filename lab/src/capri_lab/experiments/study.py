@@ -1,5 +1,6 @@
 """A study: environments x policies x epsilons x horizons x seeds, declared in one file."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any, final
 
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.toml import Given, Source, is_whole, to_toml
+from capri.toml import Given, Source, is_whole
 from capri_lab.experiments.cells import Cell, code_digest
 from capri_lab.experiments.players import Player, misfit, read_epsilons, read_player
 from capri_lab.experiments.worlds import DIGEST, World, read_world
@@ -210,3 +211,34 @@ def _seeds(given: Given) -> tuple[int, ...]:
         return tuple(map(int, given.several("seeds", None, is_whole(0), allowed)))
     (count,) = given.several("seeds", 1, is_whole(1), allowed)
     return tuple(range(int(count)))
+
+
+def to_toml(table: dict[str, Any]) -> str:
+    """The TOML of a table whose arrays of tables are one level deep, to keep beside results.
+
+    >>> print(to_toml({"name": "a", "policies": [{"name": "capri", "options": {"draws": 8}}]}))
+    name = "a"
+    <BLANKLINE>
+    [[policies]]
+    name = "capri"
+    options = { draws = 8 }
+    <BLANKLINE>
+    """
+    lines, after = [], []
+    for key, value in table.items():
+        if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+            for each in value:
+                after += ["", f"[[{key}]]", *(f"{name} = {_value(v)}" for name, v in each.items())]
+        else:
+            lines.append(f"{key} = {_value(value)}")
+    return "\n".join([*lines, *after, ""])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return json.dumps(value, ensure_ascii=False)  # as TOML writes them
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list | tuple | range):
+        return "[" + ", ".join(_value(each) for each in value) + "]"
+    return repr(value)
