@@ -150,9 +150,7 @@ def page_files() -> dict[str, Response]:
     paths = _PAGES | {f"/assets/{name}": name for name in _ASSETS}
     found = {}
     for path, name in paths.items():
-        # Elements and ticks are those of the report's charts. Its room is not imported: it draws.
-        room = ("report",) if name == "chart.js" else ("service", "page")
-        body = files("capri").joinpath(*room, name).read_bytes()
+        body = files("capri").joinpath("service", "page", name).read_bytes()
         found[path] = Response(body, kind=_KINDS[Path(name).suffix], policy=_SELF)
     return found
 
