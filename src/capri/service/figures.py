@@ -12,8 +12,8 @@ import numpy as np
 
 from capri.errors import CapriError
 from capri.files import json_values
-from capri.joint.policy import Capri
-from capri.service.alarms import released_alarms
+from capri.service.aggregator import DurableAggregator
+from capri.service.monitoring import released_alarms
 from capri.spaces import ContextPool, FixedActions
 from capri.version import VERSION
 
@@ -21,16 +21,19 @@ _POOL = 512  # rows of the pool that averages are taken over
 _BRIEF = 0.5  # seconds for which progress is not asked for again
 
 
-class Facts:
+class Figures:
     """Public figures of one policy."""
 
-    def __init__(
-        self, policy: Capri, name: str, expected: Callable[[], Any] = lambda: None
-    ) -> None:
+    def __init__(self, served: Any, name: str, expected: Callable[[], Any] = lambda: None) -> None:
         """``expected``: looks for a forecast, which may be on its way."""
-        self._policy, self._name, self._look_for = policy, name, expected
+        self._served, self._name, self._look_for = served, name, expected
         self._locks: dict[str, Lock] = {}
         self._known: dict[str, tuple[object, Any]] = {}
+
+    @property
+    def _policy(self) -> Any:
+        """The policy, whichever it is now."""
+        return self._served
 
     def _once(self, name: str, state: object, compute: Callable[[], Any]) -> Any:
         """One figure at a time by itself: who asks for progress does not wait for estimates."""
@@ -66,8 +69,8 @@ class Facts:
         return fixed | {**self._mode(), "progress": self.progress()}
 
     def _mode(self) -> dict[str, Any]:
-        """Who decides, and by which default."""
-        return self._policy.mode.to_dict()
+        """Which system decides, and by which default."""
+        return dict(self._policy.mode.to_dict())
 
     def shadow(self) -> Any:
         """What the policy would have been worth where another system decided, as released."""
@@ -87,7 +90,7 @@ class Facts:
             "name": self._name,
             "version": VERSION,
             "guarantee": policy.guarantee,
-            "model": str(policy.model),
+            "model": str(problem.model),
             "kernel": str(policy.kernel),
             "budget": None
             if budget is None
@@ -135,6 +138,7 @@ class Facts:
         records = policy.epochs
         error = records[-1].predicted_error if records else None
         width = records[-1].width if records else None
+        in_play = weights @ policy.active(rows)
         entropy = -np.sum(law * np.log(np.maximum(law, 1e-300)), axis=1)
         return {
             "releases": len(records),
@@ -148,7 +152,7 @@ class Facts:
                     "spread": spread[place],
                     "error": error,
                     "played": (weights @ law)[place],
-                    "in_play": (weights @ policy.active(rows))[place],
+                    "in_play": in_play[place],
                 }
                 for place, name in enumerate(policy.actions.names or ())
             ],
@@ -181,12 +185,59 @@ class Facts:
         return self._once("certificate", self._state, lambda: self._policy.certificate().to_dict())
 
 
-def metrics(facts: Facts) -> str:
+class DeviceFigures(Figures):
+    """Public figures of an aggregator: all that it knows is public."""
+
+    _served: DurableAggregator
+
+    @property
+    def _policy(self) -> Any:
+        return self._served.aggregator
+
+    @property
+    def _state(self) -> object:
+        """What changes with a reading, and with a new catalogue."""
+        return len(self._policy.epochs), id(self._policy.actions)
+
+    def check(self) -> None:
+        """Raise where the file does not serve."""
+        self._served.check()
+
+    def progress(self) -> Any:
+        """Reports and epochs."""
+        self._served.look()
+        aggregator = self._served.aggregator
+        epoch, taken, length = aggregator.under_way
+        under_way = {"epoch": epoch, "length": length, "taken": taken, "open": True}
+        return {
+            "decided": aggregator.reports,
+            "released": len(aggregator.epochs),
+            "under_way": [under_way] if aggregator.remaining else [],
+        }
+
+    def _mode(self) -> dict[str, Any]:
+        return {"mode": "active"}
+
+    def ledger(self) -> Any:
+        """What a device spends with its report: once, and on the device."""
+        aggregator = self._served.aggregator
+        epsilon = aggregator.budget.epsilon if aggregator.budget else 0.0
+        reported = epsilon if aggregator.reports else 0.0
+        return {
+            "budget": {"epsilon": epsilon, "delta": 0.0},
+            "spent": {"epsilon": reported, "delta": 0.0, "mu": None},
+            "releases": [
+                {"epoch": each.epoch, "participants": each.length} for each in aggregator.epochs
+            ],
+        }
+
+
+def metrics(figures: Figures) -> str:
     """Public figures in Prometheus's text format. Of rewards only what was released."""
-    progress, epochs, ledger = facts.progress(), facts.epochs(), facts.ledger()
+    progress, epochs, ledger = figures.progress(), figures.epochs(), figures.ledger()
     last = epochs[-1] if epochs else {}
     taking = [epoch for epoch in progress["under_way"] if epoch["open"]]
-    figures: list[tuple[str, str, str, float | None]] = [
+    series: list[tuple[str, str, str, float | None]] = [
         ("decisions_total", "counter", "Decisions taken.", progress["decided"]),
         ("releases_total", "counter", "Epochs released.", len(epochs)),
         ("releases_missed_total", "counter", "Releases that were not ready at their moment.",
@@ -203,10 +254,10 @@ def metrics(facts: Facts) -> str:
         ("response_rate", "gauge", "Response rate, as released.", last.get("response_rate")),
         ("epsilon_budget", "gauge", "What each user is promised.", ledger["budget"]["epsilon"]),
         ("epsilon_spent", "gauge", "What a user can have lost.", ledger["spent"]["epsilon"]),
-        ("notices", "gauge", "Things that do not fit.", len(facts.policy()["notices"])),
+        ("notices", "gauge", "Things that do not fit.", len(figures.policy()["notices"])),
     ]  # fmt: skip
     lines = []
-    for name, kind, text, value in figures:
+    for name, kind, text, value in series:
         if value is not None:
             lines += [f"# HELP capri_{name} {text}", f"# TYPE capri_{name} {kind}"]
             lines.append(f"capri_{name} {value:.10g}")

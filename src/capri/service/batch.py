@@ -1,10 +1,12 @@
-"""Concurrent requests become one call: whatever waits is taken together, by one thread.
+"""Micro-batches: concurrent requests become one call, made by one thread.
 
-A commit waits for the disk. Requests that come meanwhile gather, and share the next one: under load
-the number of items per commit grows by itself, and alone a request waits for nobody.
+A commit waits for the disk. Requests that come meanwhile gather, and share the next call: under
+load the number of items per call grows by itself, and alone a request waits for nobody. What calls
+of several micro-batchers store at the same time is committed together by the store.
 
 What waits is bounded by its number and by its bytes. A request counts as a constant and so many
-bytes an item, whatever is in it: who is refused depends on how many came, and on no value.
+bytes an item, whatever is in it: which request is refused depends on how many came, and on no
+value.
 """
 
 import asyncio
@@ -12,14 +14,16 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
 from capri.errors import InDoubtError, StorageError
-from capri.service.door import note
-from capri.service.messages import RefusalError
+from capri.service.auth import RefusalError, ServiceLimits
+from capri.service.endpoint import note
 from capri.store.group import GivenUpError, beginning
 
 Work = Callable[[list[Any]], list[Any]]
@@ -41,7 +45,7 @@ _WAITING, _BEGUN, _GONE = range(3)
 
 
 class _Ticket:
-    """A request in a lane. It waits, and then it begins or is given up: never both."""
+    """A request that waits, and then begins or is given up: never both."""
 
     __slots__ = ("asked", "future", "items", "leave", "size", "state", "watch")
 
@@ -54,36 +58,34 @@ class _Ticket:
         self.watch: asyncio.Task[None] | None = None
 
 
-class Lane:
+class MicroBatcher:
     """A thread that works on lists of items; each item's outcome is a value or an exception.
 
-    Who waits for longer than ``patience`` seconds, or hangs up, and whose work has not begun is
-    refused: it never will. Work that has begun may still be done: its caller is told that it is in
-    doubt, and settles it by asking again with the same key.
+    A request that waits for longer than ``answer_seconds``, or whose caller hangs up, before its
+    work has begun is refused: the work never begins. Work that has begun may still be done: its
+    caller is told that it is in doubt, and settles it by asking again with the same key.
     """
 
     def __init__(
         self,
         name: str,
         work: Work,
-        waiting: int,
-        patience: float = 10.0,
-        threads: int = 1,
+        limits: ServiceLimits,
         *,
-        room: int = 32 << 20,
+        threads: int = 1,
         item_bytes: int = 2 << 10,
         stored: bool = False,
     ) -> None:
         """``threads``: with two, one computes while the other waits for the disk.
 
-        ``room``: bytes that may wait; ``item_bytes``: those of an item at most. ``stored``: the
-        work is done in transactions of a store, and begins with the first of them.
+        ``item_bytes``: those of an item that waits, at most. ``stored``: the work is done in
+        transactions of a store, and begins with the first of them.
         """
-        self._work, self._limit, self._patience = work, waiting, patience
-        self._room, self._item_bytes, self._stored = room, item_bytes, stored
+        self._work, self.limits = work, limits
+        self._item_bytes, self._stored = item_bytes, stored
         self._asked: dict[_Ticket, None] = {}
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
-        self._waiting = self._bytes = 0
+        self.waiting = self.waiting_bytes = 0
         # When the store last failed a request, and last did what one asked: for readiness.
         self.failed = self.done = -inf
         self._states = Lock()
@@ -100,13 +102,14 @@ class Lane:
     async def do(self, items: list[Any], leave: Leave | None = None) -> list[Any]:
         """The outcome of each item. ``leave`` returns when the caller hangs up."""
         count, size = len(items), REQUEST_BYTES + len(items) * self._item_bytes
-        if self._waiting and (
-            self._waiting + count > self._limit or self._bytes + size > self._room
+        if self.waiting and (
+            self.waiting + count > self.limits.waiting
+            or self.waiting_bytes + size > self.limits.waiting_bytes
         ):
             note(logging.WARNING, _MUCH)
             raise RefusalError(503, _FULL, wait=1)
-        self._waiting += count
-        self._bytes += size
+        self.waiting += count
+        self.waiting_bytes += size
         ticket = _Ticket(self._loop.create_future(), items, self._loop.time(), leave)
         self._asked[ticket] = None
         self._queue.put(ticket)
@@ -131,7 +134,7 @@ class Lane:
 
     def _hurry(self) -> None:
         """Look from time to time who has waited for too long, or has gone."""
-        overdue = self._loop.time() - self._patience
+        overdue = self._loop.time() - self.limits.answer_seconds
         for ticket in list(self._asked):
             if ticket.asked < overdue:
                 self.failed = time.monotonic()
@@ -163,8 +166,8 @@ class Lane:
         elif any(not isinstance(outcome, BaseException) for outcome in made):
             self.done = time.monotonic()
         for ticket in taken:
-            self._waiting -= ticket.size
-            self._bytes -= REQUEST_BYTES + ticket.size * self._item_bytes
+            self.waiting -= ticket.size
+            self.waiting_bytes -= REQUEST_BYTES + ticket.size * self._item_bytes
             if not ticket.future.done() and ticket in results:  # else who asked has gone
                 ticket.future.set_result(results[ticket])
 
@@ -201,29 +204,21 @@ class Lane:
             items = [item for ticket in wanted for item in ticket.items]
             if len(items) < sum(ticket.size for ticket in wanted):
                 continue  # one was given up just now
+            begin = partial(self._begun, wanted)
+            if not self._stored and not begin():
+                continue
             try:
-                made = self._done(items, wanted)
+                with beginning(begin):
+                    made = self._work(items)
             except GivenUpError:
                 continue
             except Exception as problem:
                 made = [problem] * len(items)
             except BaseException:  # it must end neither this thread nor the event loop
                 made = [InDoubtError(_INTERRUPTED)] * len(items)
-            found, start = {}, 0
-            for ticket in wanted:
-                found[ticket] = made[start : start + ticket.size]
-                start += ticket.size
-            return found
+            outcomes = iter(made)
+            return {ticket: list(islice(outcomes, ticket.size)) for ticket in wanted}
         return {}
-
-    def _done(self, items: list[Any], wanted: list[_Ticket]) -> list[Any]:
-        def begin() -> bool:
-            return self._begun(wanted)
-
-        if not self._stored and not begin():
-            raise GivenUpError
-        with beginning(begin):
-            return self._work(items)
 
     def _begun(self, wanted: list[_Ticket]) -> bool:
         """Whether all of them still want it: from now on none can be given up."""

@@ -10,7 +10,7 @@ from capri.errors import ConfigurationError
 from capri.schema import Boolean, Categorical, Numeric
 from capri.schema.columns import Column
 from capri.schema.inference import inferred
-from capri.service.sheets import guessed, number_of, read_sheet
+from capri.service.tables import guessed_cells, number_of, read_csv
 
 # The wait where nobody says how late rewards come. In decisions, so that what it costs is known:
 # about 2,000 rounds of uniform play, once (docs/rewards.md). What a shorter one loses is lost for
@@ -66,8 +66,8 @@ def example_file(
     if len(actions) < 2:
         raise ConfigurationError("actions must be at least two names, with commas between them")
     columns = [
-        inferred(name, guessed(cells))
-        for name, cells in read_sheet(sheet).items()
+        inferred(name, guessed_cells(cells))
+        for name, cells in read_csv(sheet).items()
         if name != "weight"
     ]
     try:

@@ -1,10 +1,12 @@
-"""What is wrong with how a service is used, in words that name the cause.
+"""Live counts of one process, and alarms that name what is wrong with how a service is used.
 
-Counts of rewards and of contexts are private, so alarms made of them are for the role ``operator``
-alone and nothing depends on them. What was released may be told to everybody.
+Whether and when rewards come is private, so counts of rewards and of contexts are for the role
+``operator`` alone, and so are the alarms that are made of them: they stay in memory and inside the
+trust boundary, and nothing depends on them. What was released may be told to everybody.
 """
 
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from threading import Lock
@@ -24,9 +26,11 @@ _SILENT = 200  # decisions without any reward, beyond those whose rewards are st
 _NAMES, _LETTERS = 16, 40  # names of columns that are kept, and how much of each
 _UNSETTLED = ("refused", "in doubt")  # items of which nothing is known to be done
 _COUNTED = ("served", "shadow")  # visits whose rewards are of use
+_KEPT = 2000  # latencies that quantiles are of
+_MINUTES = 60
 
 
-class Columns:
+class ColumnCounts:
     """How often requests had columns that were not declared, or lacked some that were.
 
     Names are as public as the schema; what stands under them is not looked at.
@@ -64,7 +68,7 @@ def live_alarms(
     terms: RewardTerms,
     visits: Mapping[str, int],
     rewards: Mapping[str, int],
-    columns: Columns,
+    columns: ColumnCounts,
     seconds: float,
 ) -> Iterator[Notice]:
     """Of the counts of one process, which it has kept for so many seconds: for operators."""
@@ -137,3 +141,69 @@ def _percent(share: float) -> str:
 def _wait(terms: RewardTerms) -> str:
     wait = terms.wait
     return f"the wait of {wait if isinstance(wait, timedelta) else f'{wait:,} decisions'}"
+
+
+class LiveCounts:
+    """Counts of one process since it started."""
+
+    def __init__(self, terms: RewardTerms, columns: tuple[str, ...]) -> None:
+        """``columns``: the names that contexts were declared with."""
+        self._since, self._terms = time.time(), terms
+        self.columns = ColumnCounts(columns)
+        self._visits: Counter[str] = Counter()
+        self._rewards: Counter[str] = Counter()
+        self._seconds: dict[str, deque[float]] = {}
+        self._minutes: deque[tuple[int, int]] = deque(maxlen=_MINUTES)
+
+    def visits(self, statuses: list[str]) -> None:
+        """Some visits were served."""
+        self._visits.update(statuses)
+        minute = int(time.time() // 60)
+        if self._minutes and self._minutes[-1][0] == minute:
+            self._minutes[-1] = (minute, self._minutes[-1][1] + len(statuses))
+        else:
+            self._minutes.append((minute, len(statuses)))
+
+    def rewards(self, statuses: list[str]) -> None:
+        """Some rewards were judged."""
+        self._rewards.update(statuses)
+
+    def took(self, what: str, seconds: float) -> None:
+        """How long a request took."""
+        kept = self._seconds.get(what)
+        if kept is None:
+            kept = self._seconds[what] = deque(maxlen=_KEPT)
+        kept.append(seconds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For an operator's eyes."""
+        return {
+            "trust": "inside the trust boundary: do not publish",
+            "since": self._since,
+            "visits": dict(self._visits),
+            "rewards": dict(self._rewards),
+            "alarms": [
+                alarm.to_dict()
+                for alarm in live_alarms(
+                    self._terms,
+                    self._visits,
+                    self._rewards,
+                    self.columns,
+                    time.time() - self._since,
+                )
+            ],
+            "alarms_mean": OUTSIDE,
+            "minutes": [{"minute": minute, "decisions": count} for minute, count in self._minutes],
+            "milliseconds": {
+                what: dict(zip(("p50", "p90", "p99"), _quantiles(kept), strict=True))
+                for what, kept in self._seconds.items()
+            },
+        }
+
+
+def _quantiles(seconds: deque[float]) -> list[float]:
+    ordered = sorted(seconds)
+    return [
+        round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)
+        for share in (0.5, 0.9, 0.99)
+    ]
