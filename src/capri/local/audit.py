@@ -10,6 +10,7 @@ each number comes with its exact probability, *bias* the mean report with the co
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,17 @@ class DeviceAudit:
         """No attack proves more loss than was claimed, and reports follow their law."""
         lawful = self.law >= _CHANCE and self.bias <= _BIAS
         return self.proven_epsilon <= self.claimed_epsilon and lawful
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as ``capri audit --json`` writes them."""
+        return {
+            "model": "device",
+            "delta": self.delta,
+            "confidence": self.confidence,
+            "claimed": {"epsilon": self.claimed_epsilon},
+            "proven": {"epsilon": self.proven_epsilon, **self.proven},
+            "passed": self.passed,
+        }
 
 
 def audit_device(

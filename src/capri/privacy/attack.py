@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv, ndtri
@@ -94,6 +95,17 @@ class AuditResult:
     def passed(self) -> bool:
         """No attack proves more loss than was claimed."""
         return self.proven_mu <= self.claimed_mu
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as ``capri audit --json`` writes them."""
+        return {
+            "model": self.model,
+            "delta": self.delta,
+            "confidence": self.confidence,
+            "claimed": {"epsilon": self.epsilon, "mu": self.claimed_mu},
+            "proven": {"epsilon": self.proven_epsilon, "mu": self.proven_mu},
+            "passed": self.passed,
+        }
 
 
 def check_trials(trials: int, confidence: float) -> None:
