@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import capri
+from capri.audit.scenarios import Scenario, scenarios
 from capri.epoch import accumulate, encode
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.decide import ACCEPTED, Chooser, RewardStatus
@@ -21,10 +22,8 @@ from capri.epoch.encode import Encoder
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
-from capri.joint.audit import scenarios
 from capri.joint.desk import Desk
 from capri.joint.policy import Capri
-from capri.joint.scenarios import Scenario
 from capri.joint.settle import SettledSum
 from capri.learners import paper, tally
 from capri.privacy import grid as grids

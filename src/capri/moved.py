@@ -19,7 +19,6 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "arena.experiments": ("experiments.arena", "environments.published", "experiments.play"),
     "arena.problems": ("experiments.arena",),
     "arena.table": ("cli.arena",),
-    "audit": ("joint.audit",),
     "certificate": ("privacy.certificate",),
     "cli.findings": ("cli.contest",),
     "cli.report_page": ("cli.report",),
@@ -34,7 +33,6 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "datasets.split": ("datasets.loader",),
     "datasets.suggestions": ("datasets.catalogue",),
     "decisions": ("epoch.decide", "epoch.accumulate"),
-    "device_audit": ("local.audit",),
     "elimination": ("epoch.play",),
     "encoder": ("epoch.encode",),
     "encoding": ("epoch.encode",),
@@ -87,7 +85,6 @@ _HOMES: dict[str, tuple[str, ...]] = {
 
 # Names that changed on the way, by old module and name.
 _NAMES = {
-    ("audit", "audit"): "audit_policy",
     ("outlook", "EpochOutlook"): "ExpectedEpoch",
     ("outlook", "Outlook"): "ExpectedRegret",
 }

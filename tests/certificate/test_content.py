@@ -169,8 +169,8 @@ def test_audit_is_quoted_or_said_to_be_absent() -> None:
 
 
 def test_audit_that_the_package_makes_fits() -> None:
-    from capri.joint.audit import audit_policy
-    from capri.local.audit import audit_device
+    from capri.audit.device import audit_device
+    from capri.audit.scenarios import audit_policy
 
     budget = capri.Budget(4.0, 1e-5)
     policy = small_policy(simulation_seed=None, budget=budget, calibration="analytic")

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capri.privacy.certificate.beliefs import belief_table
 from devices import CONTEXTS, one_report, put_together, small_aggregator, take_apart
 
 import capri
@@ -13,6 +12,7 @@ from capri.errors import BundleError, ConfigurationError, HorizonError
 from capri.local.bundle import Mixing, open_bundle
 from capri.local.fleet import Fleet
 from capri.local.summing import aggregate
+from capri.privacy.certificate.beliefs import belief_table
 from capri.privacy.certificate.verify import read_certificate
 from capri.privacy.mixing import _PER_UNIT
 from capri.privacy.shuffle import blanket_delta
