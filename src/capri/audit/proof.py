@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import exp
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -357,24 +358,17 @@ def _mu_of(epsilon: float, delta: float) -> float:
 
 def in_child(compute: Callable[[], FloatArray]) -> FloatArray:
     """Run in a forked child and bring the array back."""
-    read, write = os.pipe()
+    forks = get_context("fork")
+    here, there = forks.Pipe(duplex=False)
+    child = forks.Process(target=lambda: there.send(compute()))
     with warnings.catch_warnings():
         # Newer Pythons warn of forking with threads; the child only computes and exits.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:  # pragma: no cover - runs in the child
-        status = 1
-        try:
-            os.close(read)
-            with os.fdopen(write, "wb") as pipe:
-                pipe.write(compute().tobytes())
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        data = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if status != 0:
-        raise RuntimeError("the forked half of the audit failed")
-    return np.frombuffer(data)
+        child.start()
+    there.close()
+    try:
+        return np.asarray(here.recv())
+    except EOFError:
+        raise RuntimeError("the forked half of the audit failed") from None
+    finally:
+        child.join()

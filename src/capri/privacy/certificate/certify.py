@@ -4,18 +4,15 @@ The words are data, words.toml. What is certified decides which kinds of words t
 numbers stand in them.
 """
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
-from capri.privacy.certificate.document import Certificate, Declaration
+from capri.privacy.certificate.document import Certificate, Declaration, filled, words
 from capri.privacy.certificate.evidence import audit_evidence, independent_account
 from capri.privacy.ledger import LEARNING, Ledger
 from capri.privacy.mixing import Shuffle
@@ -222,7 +219,7 @@ def _certificate(
         )
     if digests is not None and prior is not None:
         digests = {**digests, "prior": prior.digest}
-    words = _worded(
+    worded = _worded(
         kinds,
         likely=likely(beliefs),
         moved=in_words(beliefs),
@@ -231,7 +228,7 @@ def _certificate(
         **{"owner": "Each user", "its": "their"} | numbers,
     )
     return Certificate(
-        **words,
+        **worded,
         epsilon=budget.epsilon,
         delta=budget.delta,
         beliefs=beliefs,
@@ -242,32 +239,21 @@ def _certificate(
     )
 
 
-@cache
-def _words() -> dict[str, dict[str, Any]]:
-    file = files("capri.privacy.certificate").joinpath("words.toml")
-    return tomllib.loads(file.read_text("utf-8"))
-
-
 def _worded(kinds: Sequence[str], **values: Any) -> dict[str, Any]:
     """The parts of a certificate in words: each kind says more than those before, or otherwise."""
     parts: dict[str, Any] = {}
     for kind in ("common", *kinds):
-        for name, part in _words()[kind].items():
+        for name, part in words()[kind].items():
             parts[name] = parts.get(name, {}) | part if isinstance(part, dict) else part
-    phrases = {name: _filled(text, values) for name, text in _words()["phrases"].items()}
+    phrases = {name: filled(text, values) for name, text in words()["phrases"].items()}
     values |= phrases
     uncovered, assumed = parts.pop("not_protected").values(), parts.pop("assumptions").values()
-    kept = [(_filled(text, values), keeper) for text, keeper in assumed]
-    return {name: _filled(text, values) for name, text in parts.items()} | {
-        "not_protected": tuple(filter(None, (_filled(text, values) for text in uncovered))),
+    kept = [(filled(text, values), keeper) for text, keeper in assumed]
+    return {name: filled(text, values) for name, text in parts.items()} | {
+        "not_protected": tuple(filter(None, (filled(text, values) for text in uncovered))),
         "assumptions": tuple(text for text, _ in kept if text),
         "kept_by": tuple(keeper for text, keeper in kept if text),
     }
-
-
-def _filled(text: str, values: dict[str, Any]) -> str:
-    """One line, with values for names."""
-    return " ".join(text.split()).format(**values)
 
 
 def _refuse_simulation(private: bool, seed: str) -> None:

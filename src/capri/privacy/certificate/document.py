@@ -1,8 +1,11 @@
 """The certificate itself: its content, who declares it, its forms, and the digest over all."""
 
 import datetime
+import tomllib
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from html import escape
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,18 @@ _TERMS = (
     "model", "statement", "privacy_unit", "neighbouring_relation", "epsilon", "delta", "protects",
     "assumptions", "mechanism", "calibration", "noise_multiplier", "composition", "versions",
 )  # fmt: skip
+
+
+@cache
+def words() -> dict[str, dict[str, Any]]:
+    """What certificates say, by kind and part; names in braces are to be filled in."""
+    file = files("capri.privacy.certificate").joinpath("words.toml")
+    return tomllib.loads(file.read_text("utf-8"))
+
+
+def filled(text: str, values: dict[str, Any]) -> str:
+    """One line, with values for names."""
+    return " ".join(text.split()).format(**values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,21 +14,10 @@ from importlib.resources import files
 from typing import Any
 
 from capri.privacy.certificate.beliefs import cases, percent
-from capri.privacy.certificate.document import Certificate
+from capri.privacy.certificate.document import Certificate, filled, words
 
 OPENING, CLOSING = '<script type="application/json" id="certificate">', "</script>"
 NOT_DECLARED = "not declared"
-_TITLE = "Certificate of differential privacy"
-_ATTACKER = (
-    "Suppose somebody knows everything except one unit's data and reasons perfectly. They believe "
-    "a statement about that unit with the probability on the left. Once they have seen everything "
-    "that is published, they believe it with at most the probability on the right. A belief can "
-    "fall only as far as its opposite can rise."
-)
-_NOT_A_SIGNATURE = (
-    "The digest shows that this certificate was not changed by accident or in part. It is no "
-    "signature: compare it with the one that the organisation publishes."
-)
 # A page has room for so many releases; the JSON and the text list all.
 _MOST_ROWS = 12
 
@@ -58,7 +47,7 @@ def sections(told: Certificate, releases: Table) -> list[Section]:
         Section(title="What is protected", terms=_covered(told)),
         Section(
             title="What an attacker may learn",
-            text=_ATTACKER,
+            text=_said("attacker"),
             table=_beliefs(told),
             kind="beliefs",
         ),
@@ -84,7 +73,8 @@ def sections(told: Certificate, releases: Table) -> list[Section]:
 
 def markdown(told: Certificate) -> str:
     """Everything that the page shows, and every release."""
-    lines = [f"# {_TITLE}", "", f"**{_claim(told)}.** {told.statement}", "", *_listed(told)]
+    lines = [f"# {_said('title')}", "", f"**{_claim(told)}.** {told.statement}", ""]
+    lines += [f"- {name}: {text}" for name, text in _declared(told)]
     for section in sections(told, _every_release(told)):
         lines += ["", f"## {section.title}", ""]
         if section.text:
@@ -92,11 +82,7 @@ def markdown(told: Certificate) -> str:
         lines += [f"- {name}: {text}" for name, text in section.terms or ()]
         lines += [f"- {point}" for point in section.points]
         lines += _rows(section.table or [])
-    return "\n".join([*lines, "", _NOT_A_SIGNATURE, ""])
-
-
-def _listed(told: Certificate) -> list[str]:
-    return [f"- {name}: {text}" for name, text in _declared(told)]
+    return "\n".join([*lines, "", _said("no_signature"), ""])
 
 
 def _rows(table: Table) -> list[str]:
@@ -117,7 +103,7 @@ def page(told: Certificate) -> str:
         f"default-src 'none'; style-src 'sha256-{allowed}'; base-uri 'none'; form-action 'none'"
         '">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{_TITLE}</title>\n<style>{style}</style>\n</head>\n"
+        f"<title>{_said('title')}</title>\n<style>{style}</style>\n</head>\n"
         f"<body>\n{body(told)}"
         f"{OPENING}{data.replace('<', chr(92) + 'u003c')}{CLOSING}\n</body>\n</html>\n"
     )
@@ -133,12 +119,12 @@ def _style() -> tuple[str, str]:
 def body(told: Certificate) -> str:
     """What a reader sees, without a style."""
     return (
-        f"<main>\n<header>\n<h1>{_TITLE}</h1>\n"
+        f"<main>\n<header>\n<h1>{_said('title')}</h1>\n"
         f'<p class="claim">{escape(_claim(told))}</p>\n'
         f"{_dl(_declared(told), 'declared')}</header>\n"
         f'<p class="promise">{escape(told.statement)}</p>\n'
         + "".join(_html(section) for section in sections(told, _folded_releases(told)))
-        + f'<p class="note">{escape(_NOT_A_SIGNATURE)} <code>capri certificate verify</code> '
+        + f'<p class="note">{escape(_said("no_signature"))} <code>capri certificate verify</code> '
         "checks this file.</p>\n</main>\n"
     )
 
@@ -189,6 +175,10 @@ def _table(rows: Table, kind: str) -> str:
 # -- what the sections say ------------------------------------------------------------------------
 
 
+def _said(name: str, **values: Any) -> str:
+    return filled(words()["page"][name], values)
+
+
 def _promise(values: dict[str, Any]) -> str:
     return f"({values['epsilon']:g}, {values['delta']:g})-differential privacy"
 
@@ -221,40 +211,20 @@ def _covered(told: Certificate) -> Terms:
 
 def _kept(told: Certificate) -> Terms:
     """How the promise is kept, and who else looked at it."""
-    noise = told.calibration
+    noise, account, audit = told.calibration, _said("no_account"), _said("no_audit")
     if told.noise_multiplier is not None:
-        noise += f"; standard deviation at least {told.noise_multiplier:.6g} times the sensitivity"
+        noise = _said("noise", **vars(told))
+    if told.independent_account is not None:
+        account = _said("account", **told.independent_account)
+    if told.audit is not None:
+        audit = _said("audit", **told.audit, percent=100 * told.audit["confidence"])
     return [
         ("Mechanism", told.mechanism),
         ("Noise", noise),
         ("Composition", told.composition),
-        ("Independent account", _account(told.independent_account)),
-        ("Audit", _audit(told.audit)),
+        ("Independent account", account),
+        ("Audit", audit),
     ]
-
-
-def _account(account: dict[str, Any] | None) -> str:
-    if account is None:
-        return (
-            "none: pure epsilon is a count of exact fractions, which every device repeats; there "
-            "is no noise to account for"
-        )
-    return (
-        f"independent of this package, {account['by']} says epsilon {account['epsilon']:.6g} at "
-        f"delta {account['delta']:g} for all releases that one unit can be in (noise "
-        f"{account['noise_multiplier']:.6g} times the sensitivity; its rounding is at most "
-        f"{account['tolerance']:.3g})"
-    )
-
-
-def _audit(audit: dict[str, Any] | None) -> str:
-    if audit is None:
-        return "no audit was attached"
-    return (
-        f"an attack on the running code proved epsilon {max(audit['proven_epsilon'], 0.0):.3g} at "
-        f"{100 * audit['confidence']:.6g} % confidence, against a claim of "
-        f"{audit['claimed_epsilon']:g}: no more than is claimed"
-    )
 
 
 def _beliefs(told: Certificate) -> Table:
