@@ -163,10 +163,17 @@ def test_users_of_other_limits(monkeypatch: Patch, limit: tuple[int, int]) -> No
     assert 0.6 * CLAIM <= mu <= CLAIM * (1 + 1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "fork"])
-def test_what_others_notice_is_never_random(name: str) -> None:
-    """With real noise: else one run that differs from another would prove nothing."""
-    scenario = scenarios(target(), [name])[name]
+NOTICED = [("known", name) for name in SCENARIOS if name != "fork"]
+NOTICED += [("auto", "next"), ("auto", "overlap")]
+
+
+@pytest.mark.parametrize(("kind", "name"), NOTICED)
+def test_what_others_notice_is_never_random(kind: str, name: str) -> None:
+    """With real noise: else one run that differs from another would prove nothing.
+
+    With kernel="auto" a policy soon believes in a change of the world and ends epochs early.
+    """
+    scenario = scenarios(target(**({"kernel": "auto"} if kind == "auto" else {})), [name])[name]
     noticed = [scenario.once(sign)[1] for sign in (-1.0, -1.0, 1.0, 1.0)]
     assert all(each == noticed[0] for each in noticed)
 

@@ -7,7 +7,7 @@ the attacker looks for it in everything public. Runs go through the public inter
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -334,9 +334,14 @@ def _alone(policy: Capri) -> dict[str, Any]:
 
 
 def _waiting(policy: Capri) -> dict[str, Any]:
-    """Epochs wait for their rewards, by a number of decisions."""
+    """Epochs wait for their rewards, by a number of decisions.
+
+    A policy that takes bystanders for a change of the world ends the next epoch early, where
+    nobody looks for the target: here it never forgets.
+    """
     wait = policy.problem.rewards.wait
-    return _ALONE | {"reward_wait": wait if isinstance(wait, int) and wait else _WAIT}
+    changes = _ALONE | {"reward_wait": wait if isinstance(wait, int) and wait else _WAIT}
+    return changes if policy.preset == "paper" else changes | {"memory": inf}
 
 
 def _offering(policy: Capri) -> dict[str, Any]:
