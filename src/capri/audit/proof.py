@@ -312,18 +312,20 @@ def learnt_mu(low: Sightings, high: Sightings, error: float) -> float:
 
 
 class _Witness:
-    """Scores rows by what the teaching half says: ``(x - midpoint) . (mean_high - mean_low)``.
+    """Scores rows by the teaching half: ``(x - midpoint) . (mean_high - mean_low) / (1 + var)``.
 
-    For noise that is alike in all directions no score is better. A group that one of the worlds
-    does not have teaches nothing.
+    Noise has unit width, and for noise that is alike in all directions no score is better; what
+    scatters more, such as a sum read in a basis that is not its own, counts the less. A group that
+    one of the worlds does not have teaches nothing.
     """
 
     def __init__(self, low: Sightings, high: Sightings) -> None:
         self._known: dict[int, tuple[FloatArray, FloatArray]] = {}
         for group in np.intersect1d(low.group, high.group):
-            below = low.rows[low.group == group].mean(axis=0)
-            above = high.rows[high.group == group].mean(axis=0)
-            self._known[int(group)] = (above - below, (above + below) / 2)
+            worlds = low.rows[low.group == group], high.rows[high.group == group]
+            below, above = (rows.mean(axis=0) for rows in worlds)
+            scatter = 1 + np.mean([rows.var(axis=0) for rows in worlds], axis=0)
+            self._known[int(group)] = ((above - below) / scatter, (above + below) / 2)
 
     def __call__(self, seen: Sightings) -> FloatArray:
         scores = np.zeros(len(seen.rows))

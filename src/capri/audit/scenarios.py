@@ -333,15 +333,17 @@ def _alone(policy: Capri) -> dict[str, Any]:
     return _ALONE
 
 
-def _waiting(policy: Capri) -> dict[str, Any]:
-    """Epochs wait for their rewards, by a number of decisions.
+def _remembering(policy: Capri) -> dict[str, Any]:
+    """A policy that never forgets: others take bystanders, who are not the users of the rehearsal,
+    for a change of the world, and plan the epoch after in another basis or end it early."""
+    return _ALONE if policy.preset == "paper" else _ALONE | {"memory": inf}
 
-    A policy that takes bystanders for a change of the world ends the next epoch early, where
-    nobody looks for the target: here it never forgets.
-    """
+
+def _waiting(policy: Capri) -> dict[str, Any]:
+    """Epochs wait for their rewards, by a number of decisions."""
     wait = policy.problem.rewards.wait
-    changes = _ALONE | {"reward_wait": wait if isinstance(wait, int) and wait else _WAIT}
-    return changes if policy.preset == "paper" else changes | {"memory": inf}
+    waits = wait if isinstance(wait, int) and wait else _WAIT
+    return _remembering(policy) | {"reward_wait": waits}
 
 
 def _offering(policy: Capri) -> dict[str, Any]:
@@ -416,7 +418,7 @@ SCENARIOS = {
     # all contributions of a user who comes back, and one more
     "users": Kind(20, Users, _limited, local=True),
     # the reward again, in the epoch after its own
-    "next": Kind(20, Next),
+    "next": Kind(20, Next, _remembering),
     # the same where epochs wait for rewards while the next one plays
     "overlap": Kind(20, Next, _waiting),
     # a reward that never comes and is counted as missing, or one that does
