@@ -1,4 +1,4 @@
-"""Attack a fit as :mod:`capri.joint.audit` attacks a policy, and see how much loss can be proved.
+"""Attack a fit as its readers could, and see how much loss can be proved.
 
 The worst neighbouring pair is one row at the leverage cap with a target far above its bound in one
 world and far below it in the other. It passes through the plan, the integers and the release that
@@ -9,29 +9,31 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from math import sqrt
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.errors import BudgetError, ConfigurationError
-from capri.privacy.attack import (
+from capri.audit.attacker import Piece, Play
+from capri.audit.proof import (
     EXCESS,
     AuditResult,
+    Sighting,
     check_trials,
     chosen_attacks,
     in_child,
     prove,
 )
+from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.options import Options, checked
 from capri.regression.sources import one_block
-from capri.regression.stage import EVERYONE, StagePlan
+from capri.regression.stage import EVERYONE
 
-_ATTACKS = ("release", "leverage", "difference", "fork")
+# For how many runs of the first attack each is run once.
+_ATTACKS = {"release": 1, "leverage": 20, "difference": 20, "fork": 20}
 _PROBES = 4096
 
 
@@ -41,7 +43,7 @@ def audit_fit(
     columns: int,
     trials: int = 20_000,
     confidence: float = 0.999,
-    attacks: Sequence[str] = _ATTACKS,
+    attacks: Sequence[str] | None = None,
 ) -> AuditResult:
     """Attack the configuration of an estimator for rows of ``columns`` features and one target.
 
@@ -51,7 +53,7 @@ def audit_fit(
     release of a sibling process. The confidence holds for all of them together.
     """
     check_trials(trials, confidence)
-    chosen = chosen_attacks(attacks, _ATTACKS)
+    runs = chosen_attacks(attacks, _ATTACKS, trials)
     options = checked(estimator)
     if options.from_data:
         raise ConfigurationError(
@@ -64,10 +66,10 @@ def audit_fit(
         raise ConfigurationError("epsilon is infinite: there is no privacy to audit")
     target = _Target(options, columns)
     return prove(
-        {name: getattr(target, name) for name in chosen},
+        {name: getattr(target, name) for name in runs},
+        runs,
         model="joint",
         budget=options.budget,
-        trials=trials,
         confidence=confidence,
     )
 
@@ -76,11 +78,11 @@ class _Target:
     """One plan, two bad rows and a bystander; a stage that serves nobody."""
 
     def __init__(self, options: Options, columns: int) -> None:
-        self._options, self._streams = options, Streams(None)
+        self._options = options
         nobody = one_block(np.zeros((1, columns)), np.zeros((1, 1)))
-        self._engine = options.engine(self._streams, nobody, options.stream_rows)
+        self._engine = options.engine(Streams(None), nobody, options.stream_rows)
         self._plan = self._engine.plan(EVERYONE, options.stream_rows)
-        self._harmful, self._far = (_World(self._plan, row) for row in self._rows())
+        self._harmful, self._far = self._rows()
 
     def _rows(self) -> tuple[FloatArray, FloatArray]:
         """The row nearest the cap, where features and target count in full, and the farthest."""
@@ -94,67 +96,50 @@ class _Target:
         ratio = np.maximum(norms, 1e-300) / self._plan.clip_norm
         return probes[int(np.minimum(ratio, 1 / ratio).argmax())], probes[int(ratio.argmax())]
 
+    def release(self, sign: float) -> Sighting:
+        """What the release of the attacked stage tells."""
+        return self._seen(self._harmful, self._play(self._harmful, sign))
+
+    def leverage(self, sign: float) -> Sighting:
+        """The same of a row far out."""
+        return self._seen(self._far, self._play(self._far, sign))
+
+    def difference(self, sign: float) -> Sighting:
+        """What two consecutive releases tell."""
+        ledger, row = self._options.ledger(), self._harmful
+        first, second = (self._play(row, s, ledger, n) for s, n in ((sign, 1), (None, 2)))
+        return self._seen(row, first, second)
+
+    def fork(self, sign: float) -> Sighting:
+        """What two sibling processes tell."""
+        row = self._harmful
+        first, second = (in_child(partial(self._play, row, world)) for world in (sign, None))
+        return self._seen(row, first, second)
+
     def _play(
-        self, world: "_World", ledger: Ledger | None, stage: int, sign: float | None
+        self, row: FloatArray, sign: float | None, ledger: Ledger | None = None, stage: int = 1
     ) -> FloatArray:
         """Everything that a stage gives away, averaged: a second release must be refused."""
-        plan, total = replace(self._plan, number=stage, rows=2), world.total(sign)
-        gate, seen = Gate(noise_source(None), ledger), []
+        plan, total = replace(self._plan, number=stage, rows=2), self._total(row, sign)
+        gate, seen = Gate(noise_source(None), ledger or self._options.ledger()), []
         with suppress(BudgetError):
             for _ in range(2):
                 seen.append(self._engine.release(plan, total, gate))
-        return np.asarray(np.mean(seen, axis=0))
+        return np.asarray(np.mean(seen, axis=0) * float(plan.grid.level) ** 2).ravel()
 
-    def release(self, sign: float) -> float:
-        """What the release of the attacked stage tells."""
-        return self._harmful.statistic(self._play(self._harmful, self._options.ledger(), 1, sign))
-
-    def leverage(self, sign: float) -> float:
-        """The same of a row far out."""
-        return self._far.statistic(self._play(self._far, self._options.ledger(), 1, sign))
-
-    def difference(self, sign: float) -> float:
-        """What two consecutive releases tell."""
-        ledger, world = self._options.ledger(), self._harmful
-        first, second = (self._play(world, ledger, n, s) for n, s in ((1, sign), (2, None)))
-        return world.apart(first, second)
-
-    def fork(self, sign: float) -> float:
-        """What two sibling processes tell."""
-        size, world = self._plan.grid.size, self._harmful
-        first, second = (
-            in_child(partial(self._play, world, self._options.ledger(), 1, s)).reshape(size, size)
-            for s in (sign, None)
-        )
-        return world.apart(first, second)
-
-
-class _World:
-    """An attacked row with its targets, and the statistic that tells the two worlds apart."""
-
-    def __init__(self, plan: StagePlan, row: FloatArray) -> None:
-        self._plan, self._row = plan, row
-        level = float(plan.grid.level)
-        low, high, none = (self.total(sign) / level**2 for sign in (-1.0, 1.0, None))
-        length = max(float(np.linalg.norm(high - low)), 1e-300)
-        self._direction = (high - low) / length
-        self._midpoint = float(np.sum((high + low) / 2 * self._direction))
-        self._quiet = float(np.sum(none * self._direction))
-
-    def total(self, sign: float | None) -> IntArray:
+    def _total(self, row: FloatArray, sign: float | None) -> IntArray:
         """The secret sum of the attacked row and a bystander without a target of note."""
         middle = self._plan.targets.middle
         attacked = middle + (sign or 0.0) * EXCESS * self._plan.targets.half
-        return self._plan.total(np.stack([self._row] * 2), np.stack([attacked, middle]), 0)
+        return self._plan.total(np.stack([row] * 2), np.stack([attacked, middle]), 0)
 
-    def statistic(self, moments: FloatArray) -> float:
-        """In units of the noise; 0 lies midway between the worlds."""
-        return self._scaled(moments, self._midpoint)
-
-    def apart(self, first: FloatArray, second: FloatArray) -> float:
-        """The same of a difference of two releases, the second without the attacker's target."""
-        return self._scaled(first - second, self._midpoint - self._quiet) / sqrt(2)
-
-    def _scaled(self, moments: FloatArray, midpoint: float) -> float:
-        scale = self._plan.grid.noise_units / float(self._plan.grid.level) ** 2
-        return (float(np.sum(moments * self._direction)) - midpoint) / scale
+    def _seen(
+        self, row: FloatArray, first: FloatArray, second: FloatArray | None = None
+    ) -> Sighting:
+        """The worlds looked for in a release, or in what is left of it without another one."""
+        noise = self._plan.grid.noise_units
+        low, high, none = (self._total(row, sign).ravel() / noise for sign in (-1.0, 1.0, None))
+        piece = Piece(first / noise, low, high)
+        if second is not None:  # noise alone, once its known rows are subtracted
+            piece = piece.less(second / noise - none)
+        return Play([piece]).sighting()

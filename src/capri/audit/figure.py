@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from capri.arrays import FloatArray
+from capri.audit.proof import AuditResult
 from capri.plots.style import COLOURS, QUIET, REFERENCE, new_figure, prepare
-from capri.privacy.attack import AuditResult
 
 _LOW, _HIGH = COLOURS[0], COLOURS[1]
 _FAR = 1e3
@@ -40,7 +40,7 @@ def audit_figure(result: AuditResult, *, footnote: str) -> Figure:
         (-1, worlds[0], _LOW, "reward as low\nas possible"),
         (1, worlds[1], _HIGH, "reward as high\nas possible"),
     ):
-        centre = side * result.claimed_mu / 2
+        centre = side * result.claimed / 2
         heights, _, _ = axes.hist(
             values, bins.tolist(), density=True, color=colour, alpha=0.3, linewidth=0
         )
@@ -68,8 +68,8 @@ def _headline(result: AuditResult) -> str:
     words = "Passed" if result.passed else "FAILED: an attack proves more loss than is claimed"
     return (
         f"{words}. {result.model.capitalize()} model, {100 * result.confidence:g} % confidence\n"
-        f"claimed  epsilon {result.epsilon:.3g}, mu {result.claimed_mu:.3f}     "
-        f"proven by attack  epsilon {result.proven_epsilon:.3g}, mu {max(result.proven_mu, 0):.3f}"
+        f"claimed  epsilon {result.epsilon:.3g}, mu {result.claimed:.3f}     "
+        f"proven by attack  epsilon {result.proven_epsilon:.3g}, mu {result.proven:.3f}"
     )
 
 

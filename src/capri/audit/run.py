@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.audit.attacker import Reader, Visit, outside
+from capri.audit.proof import EXCESS
 from capri.epoch.decide import Decision, Decisions
 from capri.epoch.notice import unsaid
 from capri.errors import CapriError
-from capri.joint.attacker import Reader, Visit, outside
-from capri.joint.live import go_live
 from capri.joint.policy import Capri
-from capri.privacy.attack import EXCESS
-from capri.privacy.gate import Gate
 from capri.privacy.promise import PrivacyModel
 
 # Epochs that are rehearsed on made-up users before private runs begin, and decisions at most.
@@ -76,7 +74,7 @@ class Stage:
 
     def begin(self) -> Capri:
         """A private run of its own noise."""
-        return go_live(self._simulation)
+        return self._simulation.go_live()
 
     def stored(self, url: str) -> Capri:
         """A private run of the same configuration on a store: it begins with its first epoch."""
@@ -117,40 +115,27 @@ class _Over(Exception):  # noqa: N818 - an end, not an error
 class Run:
     """One run. ``seen`` are the vectors that left the gate, ``noticed`` what others can tell."""
 
-    def __init__(self, policy: Capri, reader: Reader | None, bystander: Visit) -> None:
+    def __init__(
+        self, policy: Capri, reader: Reader | None, bystander: Visit, *, stored: bool = False
+    ) -> None:
+        """``stored``: on a store, which plans ahead in its own time."""
         self.seen: list[FloatArray] = []
         self.noticed: list[object] = []
-        self._reader, self._bystander = reader, bystander
+        self._reader, self._bystander, self._stored = reader, bystander, stored
         self._last = False
         self._came = 0  # bystanders
         self._early: list[_Crowd] = []  # of the epoch under way, come while an older one waited
         self.goes_on(policy)
 
     def goes_on(self, policy: Capri) -> None:
-        """With this policy from here on: read what its gate puts out, on this object alone."""
+        """With this policy from here on: read what leaves its gate."""
         self.policy = policy
-        self._watch(policy._gate)
+        policy.observe(self._see)
 
-    def _watch(self, gate: Gate) -> Gate:
-        release, report, afresh = gate.release, gate.report, gate.afresh
-
-        def watched(*arguments: Any, **named: Any) -> Any:
-            public, event = release(*arguments, **named)
-            self.seen.append(public)
-            if self._last:
-                raise _Over
-            return public, event
-
-        def watched_report(mechanism: Any, units: Any) -> Any:
-            public = report(mechanism, units)
-            self.seen.append(public * mechanism.grid.step)
-            return public
-
-        def watched_afresh(*arguments: Any) -> Gate:
-            return self._watch(afresh(*arguments))
-
-        vars(gate).update(release=watched, report=watched_report, afresh=watched_afresh)
-        return gate
+    def _see(self, public: FloatArray) -> None:
+        self.seen.append(public)
+        if self._last:
+            raise _Over
 
     @property
     def reader(self) -> Reader:
@@ -163,12 +148,13 @@ class Run:
 
     def _at(self, reader: Reader) -> Reader:
         """Of the segment in which the last visits came."""
-        epoch = self.policy._open
-        if epoch is None:
+        playing = self.policy.playing
+        if playing is None:
             return reader
-        if epoch.plan is reader.plan and epoch.segments[-1].number == reader.segment.number:
+        plan, segment = playing
+        if plan is reader.plan and segment.number == reader.segment.number:
             return reader
-        return Reader(epoch.plan, self.policy.problem, epoch.segments[-1])
+        return Reader(plan, self.policy.problem, segment)
 
     def act(self, visit: Visit, user: str | None = None, **more: Any) -> Decision | None:
         """The target comes; None where it is sent away, which should never happen."""
@@ -224,8 +210,8 @@ class Run:
         return wait if isinstance(wait, int) else 0
 
     def _passed(self) -> list[object]:
-        """How far others see the policy come; a store plans ahead in its own time."""
-        if self.policy._backing is not None:
+        """How far others see the policy come."""
+        if self._stored:
             return [self.policy.progress.decided]
         return [self.policy.remaining, self.policy.pending, len(self.policy.epochs)]
 

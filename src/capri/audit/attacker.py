@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.audit.proof import Sighting
 from capri.epoch.encode import contributions, features_and_baseline
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowSum
-from capri.privacy.attack import Sighting
 from capri.spaces import context_chunks
 
 _PROBES = 256
@@ -162,9 +162,20 @@ class Piece:
         return float(np.linalg.norm(self.apart))
 
     @property
+    def statistic(self) -> float:
+        """``(x - midpoint) . (high - low)``: the logarithm of the likelihood ratio."""
+        return float((self.seen - (self.low + self.high) / 2) @ self.apart)
+
+    @property
     def projection(self) -> FloatArray:
         """The statistic in units of the noise, as a row."""
         return np.array([self.statistic / max(self.length, 1e-300)])
+
+    def less(self, noise: FloatArray) -> "Piece":
+        """``(x - x') / sqrt 2`` in the coordinates of both: noise of the same width again."""
+        size = min(len(noise), len(self.seen))
+        parts = self.seen[:size] - noise[:size], self.low[:size], self.high[:size]
+        return Piece(*(part / sqrt(2) for part in parts))
 
     def resized(self, seen: FloatArray) -> "Piece":
         """The same worlds looked for in another vector, of whatever length."""
@@ -172,11 +183,6 @@ class Piece:
         size = min(len(seen), len(fitting))
         fitting[:size] = seen[:size]
         return Piece(fitting, self.low, self.high)
-
-    @property
-    def statistic(self) -> float:
-        """``(x - midpoint) . (high - low)``: the logarithm of the likelihood ratio."""
-        return float((self.seen - (self.low + self.high) / 2) @ self.apart)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +194,7 @@ class Play:
     group: int = 0
     extra: FloatArray = field(default_factory=lambda: np.empty(0))
 
-    def sighting(self, *, as_usual: bool, whole: bool) -> Sighting:
+    def sighting(self, *, as_usual: bool = True, whole: bool = False) -> Sighting:
         """All releases together: ``sum of statistics / sqrt(sum of mu^2)``, a unit normal.
 
         ``as_usual``: nothing that is not random differs from other runs; else there is no doubt.
