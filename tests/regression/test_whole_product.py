@@ -37,7 +37,7 @@ def test_features_are_those_of_the_plain_product_up_to_units_of_the_grid() -> No
     psi = plan.features.whitened(X)
     norms = np.linalg.norm(psi, axis=1, keepdims=True)
     wanted = psi / np.maximum(norms, plan.clip_norm)
-    assert np.abs(features - wanted).max() * plan.grid.level < 20
+    assert np.abs(features - wanted).max() * plan.layout.level < 20
 
 
 def test_every_partial_sum_is_a_whole_number_below_two_to_the_53() -> None:

@@ -132,7 +132,7 @@ class Run:
         self._watch(policy._gate)
 
     def _watch(self, gate: Gate) -> Gate:
-        release, report, afresh = gate.release, gate.report, gate.afresh
+        release, add_noise, afresh = gate.release, gate.add_noise, gate.afresh
 
         def watched(*arguments: Any, **named: Any) -> Any:
             public, event = release(*arguments, **named)
@@ -141,15 +141,15 @@ class Run:
                 raise _Over
             return public, event
 
-        def watched_report(mechanism: Any, units: Any) -> Any:
-            public = report(mechanism, units)
-            self.seen.append(public * mechanism.grid.step)
+        def watched_noise(units: Any, layout: Any, reports: int) -> Any:
+            public = add_noise(units, layout, reports)
+            self.seen.append(layout.numbers(public))
             return public
 
         def watched_afresh(*arguments: Any) -> Gate:
             return self._watch(afresh(*arguments))
 
-        vars(gate).update(release=watched, report=watched_report, afresh=watched_afresh)
+        vars(gate).update(release=watched, add_noise=watched_noise, afresh=watched_afresh)
         return gate
 
     @property

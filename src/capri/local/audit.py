@@ -185,7 +185,7 @@ class _Target:
         counts = [*forward.sum(axis=0), *back.sum(axis=0)]
         counts += [int((rest & odd).sum()), int((rest & ~odd).sum())]
         near, far = (float(each) for each in self.sphere.probabilities)
-        norm = float(np.linalg.norm(self._units[sign] / self.bundle.plan.grid.norm_limit))
+        norm = float(np.linalg.norm(self._units[sign] / self.bundle.plan.vector.norm_limit))
         q, k = (1 + norm) / 2, self.sphere.near
         others = (self.sphere.candidates - 2 * k) / 2 * far
         chances = [q * near + (1 - q) * far] * k + [q * far + (1 - q) * near] * k + [others] * 2
@@ -202,10 +202,10 @@ class _Target:
 
     def bias(self, rows: wire.Messages, sign: float) -> float:
         """Standard errors between the mean report and the contribution, along the contribution."""
-        truth = self._units[sign] / self.bundle.plan.grid.norm_limit
+        truth = self._units[sign] / self.bundle.plan.vector.norm_limit
         payload = wire.payload_of(rows, self.bundle.randomizer)
         if self.sphere is None:
-            decoded = payload / self.bundle.plan.grid.norm_limit
+            decoded = payload / self.bundle.plan.vector.norm_limit
         else:
             number = payload[:, 0]
             vectors = directions(wire.tokens_of(rows), number // 2, self.sphere.dimension)

@@ -121,7 +121,7 @@ class _Target:
 
     def fork(self, sign: float) -> float:
         """What two sibling processes tell."""
-        size, world = self._plan.grid.size, self._harmful
+        size, world = self._plan.layout.size, self._harmful
         first, second = (
             in_child(partial(self._play, world, self._options.ledger(), 1, s)).reshape(size, size)
             for s in (sign, None)
@@ -134,8 +134,9 @@ class _World:
 
     def __init__(self, plan: StagePlan, row: FloatArray) -> None:
         self._plan, self._row = plan, row
-        level = float(plan.grid.level)
-        low, high, none = (self.total(sign) / level**2 for sign in (-1.0, 1.0, None))
+        low, high, none = (
+            plan.layout.matrix(plan.layout.numbers(self.total(sign))) for sign in (-1.0, 1.0, None)
+        )
         length = max(float(np.linalg.norm(high - low)), 1e-300)
         self._direction = (high - low) / length
         self._midpoint = float(np.sum((high + low) / 2 * self._direction))
@@ -156,5 +157,5 @@ class _World:
         return self._scaled(first - second, self._midpoint - self._quiet) / sqrt(2)
 
     def _scaled(self, moments: FloatArray, midpoint: float) -> float:
-        scale = self._plan.grid.noise_units / float(self._plan.grid.level) ** 2
+        scale = self._plan.layout.noise_units / float(self._plan.layout.level) ** 2
         return (float(np.sum(moments * self._direction)) - midpoint) / scale

@@ -133,7 +133,7 @@ class Reading:
     @property
     def exact(self) -> bool:
         """Whether it was released without noise."""
-        return self.result.plan.grid.noise_units == 0
+        return self.result.plan.layout.noise_units == 0
 
     def design(self) -> FloatArray:
         """``M A^-1``: from coefficients to the vector."""

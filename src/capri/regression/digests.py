@@ -44,7 +44,7 @@ def _plan_digest(plan: StagePlan) -> str:
         "lot": asdict(plan.lot),
         "rows": plan.rows,
         "clip_norm": plan.clip_norm,
-        "grid": asdict(plan.grid),
+        "layout": asdict(plan.layout),
     }
     whitening = plan.features.whitening
     return digest_of(

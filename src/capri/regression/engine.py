@@ -10,8 +10,8 @@ from capri.arrays import FloatArray, IntArray
 from capri.blas import one_blas_thread
 from capri.features import Basis, LowRankFeatures
 from capri.privacy.budget import Budget
-from capri.privacy.gate import Gate, MomentMechanism
-from capri.privacy.moments import MomentGrid, make_moment_grid
+from capri.privacy.gate import Gate
+from capri.privacy.moments import MomentLayout, moment_layout
 from capri.regression.allocation import (
     SIGNAL,
     Shape,
@@ -47,9 +47,9 @@ class Setting:
         """Number of targets."""
         return len(self.targets.low)
 
-    def grid(self, rows: int, *, tails: bool = False) -> MomentGrid:
-        """The grid on which the moments of this many rows are summed and released."""
-        return make_moment_grid(
+    def layout(self, rows: int, *, tails: bool = False) -> MomentLayout:
+        """How the moments of this many rows are summed and released."""
+        return moment_layout(
             features=self.basis.rank,
             targets=self.outputs,
             rows=rows,
@@ -61,8 +61,8 @@ class Setting:
     @property
     def unit_noise(self) -> float:
         """Deviation of the noise on the vector for features and targets of size 1."""
-        grid = self.grid(1)
-        return grid.noise_units / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
+        layout = self.layout(1)
+        return layout.noise_units / sqrt(2) / float(layout.level) ** 2 * sqrt(self.outputs)
 
 
 def tells_tails(reach: FloatArray) -> bool:
@@ -126,7 +126,7 @@ class Engine:
             targets=setting.targets,
             baseline=setting.basis.transform @ self._baseline,
             reach=reach,
-            grid=setting.grid(rows, tails=tells_tails(reach)),
+            layout=setting.layout(rows, tails=tells_tails(reach)),
         )
 
     def _reach(self) -> tuple[FloatArray, float]:
@@ -183,8 +183,8 @@ class Engine:
 
     def release(self, plan: StagePlan, total: IntArray, gate: Gate) -> FloatArray:
         """Moments of a stage, made public."""
-        mechanism = MomentMechanism(grid=plan.grid, calibration=self.setting.calibration)
-        return gate.release(mechanism, total, epoch=plan.number, participants=plan.rows)[0]
+        numbers, _ = gate.release(total, plan.layout, epoch=plan.number, participants=plan.rows)
+        return plan.layout.matrix(numbers)
 
     def learn(self, plan: StagePlan, total: IntArray, gate: Gate) -> None:
         """Release the sum of a stage and update the estimate."""

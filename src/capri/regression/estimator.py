@@ -202,7 +202,7 @@ class PrivateKernelRidge(
         return OpenRows(
             engine=engine,
             plan=plan,
-            total=plan.grid.empty(),
+            total=plan.layout.empty(),
             streams=streams,
             ledger=ledger,
         )

@@ -14,7 +14,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.features import LowRankFeatures, row_by_row
 from capri.kernels import Constant, Sum
-from capri.privacy.moments import BLOCK_ROWS, MomentGrid
+from capri.privacy.moments import BLOCK_ROWS, MomentLayout
 from capri.regression.tables import finite_rows
 from capri.regression.whole_product import WholeProduct
 
@@ -110,12 +110,12 @@ class StagePlan:
     targets: Targets
     baseline: FloatArray
     reach: FloatArray
-    grid: MomentGrid
+    layout: MomentLayout
 
     @property
     def unit(self) -> FloatArray:
         """What a target of 1 on the grid is in scaled targets."""
-        return np.asarray(self.reach * self.grid.level / self.grid.largest_target)
+        return np.asarray(self.reach * self.layout.level / self.layout.largest_target)
 
     @property
     def farthest(self) -> FloatArray:
@@ -130,7 +130,7 @@ class StagePlan:
     @property
     def tail_unit(self) -> FloatArray:
         """What a tail of 1 on the grid is in scaled targets."""
-        return np.asarray(self.tail * self.grid.level / self.grid.largest_target)
+        return np.asarray(self.tail * self.layout.level / self.layout.largest_target)
 
     def contributions(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``(w psi / C, w t)``, row by row: none depends on the rows beside it.
@@ -140,7 +140,7 @@ class StagePlan:
         Where y has a column more than there are targets, it is a weight in [0, 1]: features and
         target are multiplied with its root.
         """
-        y, weights = y[:, : self.grid.targets], y[:, self.grid.targets :]
+        y, weights = y[:, : self.layout.targets], y[:, self.layout.targets :]
         sensible = finite_rows(X, y)[:, None]
         with np.errstate(all="ignore"):  # a warning would tell of the row that overflows
             features, target = self._encoded(
@@ -156,12 +156,12 @@ class StagePlan:
         """The product in whole numbers where noise hides what it rounds."""
         kernel = self.features.kernel_basis.kernel
         bound = kernel.constant_diagonal
-        if bound is None or self.grid.noise_units == 0:
+        if bound is None or self.layout.noise_units == 0:
             return None
         # |k - c| <= k(x, x) - c where a constant c is part of the kernel.
         level = kernel.left if isinstance(kernel, Sum) else None
         centre = level.variance if isinstance(level, Constant) else 0.0
-        tolerance = _UNITS * self.clip_norm / self.grid.level
+        tolerance = _UNITS * self.clip_norm / self.layout.level
         return WholeProduct.of(
             self.features.to_whitened, bound - centre, centre=centre, tolerance=tolerance
         )
@@ -178,7 +178,7 @@ class StagePlan:
         norms = np.sqrt(np.einsum("ij,ij->i", psi, psi))
         weight = (self.clip_norm / np.maximum(norms, self.clip_norm))[:, None]
         target = np.clip(residual / self.reach, -1.0, 1.0)
-        if self.grid.tails:
+        if self.layout.tails:
             target = self._with_tails(residual)
         psi *= weight / self.clip_norm
         return psi, target * weight
@@ -190,11 +190,11 @@ class StagePlan:
 
     def total(self, X: FloatArray, y: FloatArray, start: int) -> IntArray:
         """Sum over those of these rows that belong to the stage; ``start`` numbers the first."""
-        total = self.grid.empty()
+        total = self.layout.empty()
         chosen = np.flatnonzero(self.lot.takes(start, len(X)))
         for first in range(0, len(chosen), BLOCK_ROWS):
             rows = chosen[first : first + BLOCK_ROWS]
-            total += self.grid.total(*self.contributions(X[rows], y[rows]))
+            total += self.layout.total(*self.contributions(X[rows], y[rows]))
         return total
 
 
@@ -225,10 +225,10 @@ class StageResult:
     @classmethod
     def read(cls, plan: StagePlan, moments: FloatArray) -> "StageResult":
         """Undo the scaling of the rows."""
-        rank, outputs, unit = plan.grid.features, plan.grid.targets, plan.unit
+        rank, outputs, unit = plan.layout.features, plan.layout.targets, plan.unit
         vectors, squares = moments[:rank, rank:], np.diag(moments)[rank:]
         products = np.diag(moments, outputs)[rank:]
-        tails = plan.grid.tails
+        tails = plan.layout.tails
         return cls(
             plan=plan,
             covariance=moments[:rank, :rank] * plan.clip_norm**2,
@@ -254,6 +254,6 @@ class StageResult:
 
     def _noise(self, unit: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         plan = self.plan
-        scale = plan.grid.noise_units / float(plan.grid.level) ** 2
+        scale = plan.layout.noise_units / float(plan.layout.level) ** 2
         off = scale / np.sqrt(2)
         return off * plan.clip_norm**2, off * plan.clip_norm * unit, scale * unit**2

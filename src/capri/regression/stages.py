@@ -51,13 +51,13 @@ def stages_of(engine: Engine) -> Stages:
 
 
 def _row(plan: StagePlan) -> Row:
-    scale = plan.grid.noise_units / float(plan.grid.level) ** 2 / sqrt(2)
+    scale = plan.layout.noise_units / float(plan.layout.level) ** 2 / sqrt(2)
     return {
         "stage": plan.number,
         "rows": plan.rows,
-        "coordinates": plan.grid.features,
+        "coordinates": plan.layout.features,
         "largest residual told alone": float((plan.reach * plan.targets.half).max()),
-        "tails": "told" if plan.grid.tails else "none",
+        "tails": "told" if plan.layout.tails else "none",
         "noise on the vector": scale
         * plan.clip_norm
         * float((plan.unit * plan.targets.half).max()),
