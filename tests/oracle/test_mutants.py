@@ -225,7 +225,8 @@ MUTANTS: list[tuple[Plant, str, str]] = [
     (drop_batches, "paper", "log"),
     (close_on_last_reward, "paper", "ledger"),
     (warn_in_private, "paper", "warnings"),
-    (count_rewards_in_the_record, "thompson, calibrated", "estimate"),
+    # A law read with another count moves an action that is near a tie: on some processors.
+    (count_rewards_in_the_record, "thompson, calibrated", "estimate | action of a shared visit"),
     (add_noise_for_rewards_only, "paper, local", "estimate"),
     (print_the_sum, "paper", "shown"),
     (store_the_sum, "paper", "file"),
@@ -248,4 +249,5 @@ def test_planted_leak_is_seen(plant: Plant, name: str, witness: str, tmp_path: P
             blind(patch)
             plant(patch)
             transcripts.append(played(world, POLICIES[name], tmp_path))
-    assert witness in told_apart_by(*transcripts)
+    told = told_apart_by(*transcripts)
+    assert any(kind in told for kind in witness.split(" | "))
