@@ -6,8 +6,7 @@ from capri import PrivateKernelRidge
 from capri.privacy.randomness import Streams
 from capri.regression.options import checked
 from capri.regression.sources import one_block
-from capri.regression.stage import EVERYONE, StagePlan
-from capri.regression.whole_product import WholeProduct
+from capri.regression.stage import EVERYONE, StagePlan, WholeProduct
 
 
 def a_plan() -> StagePlan:

@@ -13,10 +13,9 @@ from capri import PrivateKernelRidge
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.moments import moment_layout
-from capri.regression.law import Law, Seen
+from capri.regression.decode import read_tail
+from capri.regression.design import Law, Seen, Support
 from capri.regression.stage import EVERYONE
-from capri.regression.support import Support
-from capri.regression.tails import read_tail
 from layouts import squared_distance
 
 

@@ -26,7 +26,7 @@ from capri.privacy.ledger import Ledger
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere, sphere, unbiased_sum
 from capri.privacy.vector import VectorLayout
-from capri.regression.allocation import SIGNAL
+from capri.regression.design import SIGNAL
 from capri.regression.engine import Engine
 from capri.regression.stage import StagePlan, StageResult
 from capri.regression.tables import checked_block

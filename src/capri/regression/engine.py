@@ -1,6 +1,7 @@
 """Stage after stage: plan from what is public, sum in secret, release, learn."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
 
@@ -8,24 +9,29 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.blas import one_blas_thread
+from capri.errors import BudgetError
 from capri.features import Basis, LowRankFeatures
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger
 from capri.privacy.moments import MomentLayout, moment_layout
-from capri.regression.allocation import (
+from capri.privacy.randomness import Streams
+from capri.regression.decode import Estimate, Reading
+from capri.regression.design import (
     SIGNAL,
+    Law,
+    Seen,
     Shape,
+    Support,
     expected_moments,
     matrix_root,
     next_reach,
     shape_stage,
+    spread_rows,
 )
-from capri.regression.decode import Estimate, Reading
-from capri.regression.law import Law, Seen, spread_rows
 from capri.regression.pooling import decode
 from capri.regression.priors import FunctionPrior
 from capri.regression.stage import MARGIN, Lot, StagePlan, StageResult, Targets
-from capri.regression.support import Support
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -253,3 +259,29 @@ class Engine:
                 decode(self.readings, output, prior=prior, tau=setting.tau)
                 for output in range(setting.outputs)
             ]
+
+
+@dataclass(kw_only=True, eq=False)
+class OpenRows:
+    """Their sum so far, and what their one release will need."""
+
+    engine: Engine
+    plan: StagePlan
+    total: IntArray
+    streams: Streams
+    ledger: Ledger | None
+    rows: int = 0
+    process: int = field(default_factory=os.getpid)
+
+    def check(self, budget: Budget | None) -> None:
+        """They belong to one process and one budget."""
+        if self.process != os.getpid():
+            raise BudgetError(
+                "open rows of another process: releasing them here too would spend their budget "
+                "twice. Release before forking"
+            )
+        if budget != self.engine.setting.budget:
+            raise BudgetError(
+                f"the open rows were taken under {self.engine.setting.budget}: set epsilon and "
+                "delta back to release them, or call fit to begin anew under another budget"
+            )

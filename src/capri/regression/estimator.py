@@ -18,16 +18,11 @@ from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.sphere import sphere
-from capri.regression.as_prior import fit_prior
 from capri.regression.decode import PARTS, ErrorWidth, Model
 from capri.regression.devices import ReportPlan, read_reports
-from capri.regression.digests import fit_digests
-from capri.regression.doubts import warn_of_doubts
-from capri.regression.engine import Engine
-from capri.regression.opened import OpenRows
-from capri.regression.options import Options, checked, warn_of_leak
-from capri.regression.parameters import RidgeParameters
-from capri.regression.refits import earlier_events
+from capri.regression.engine import Engine, OpenRows
+from capri.regression.options import Options, checked
+from capri.regression.scikit_learn import RidgeParameters, warn_of_leak
 from capri.regression.sources import (
     Source,
     blocks_of,
@@ -37,7 +32,13 @@ from capri.regression.sources import (
     one_block,
 )
 from capri.regression.stage import EVERYONE
-from capri.regression.stages import ShownWithStages
+from capri.regression.summary import (
+    ShownWithStages,
+    earlier_events,
+    fit_digests,
+    fit_prior,
+    warn_of_doubts,
+)
 from capri.regression.tables import (
     as_weights,
     checked_block,
