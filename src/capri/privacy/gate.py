@@ -176,6 +176,7 @@ def _cost(layout: Layout, budget: Budget) -> dict[str, Any]:
         "sensitivity": layout.diameter * layout.unit,
         "noise_scale": layout.noise_units * layout.unit,
         "mechanism": MECHANISMS[layout.norm].name,
+        "norm": layout.norm,
     }
 
 
