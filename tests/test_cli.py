@@ -25,7 +25,7 @@ from capri.local.audit import DeviceAudit
 from capri.local.fleet import Fleet
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
-from capri.rivals import UniformPlay
+from capri.simulation import UniformPlay
 
 ROUNDS = 120
 SMALL = ("--contexts", "6", "--actions", "5", "--rounds", str(ROUNDS))
@@ -156,15 +156,14 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("simulate", "--epsilon", "-1"), "epsilon must be positive and finite, got -1.0"),
         (("simulate", "--delta", "1"), "delta must be 0 or more and below 1, got 1.0"),
         (("simulate", "--tau", "0"), "tau must be positive and finite, got 0.0"),
-        (("simulate", "--policy", "greedy"), "policy must be one of capri, uniform, gp-ucb"),
+        (("simulate", "--policy", "greedy"), "policy must be one of 'capri', 'uniform', got"),
         (
-            ("simulate", "--policy", "gp-ucb", "--tau", "1"),
-            "leave out --tau, of capri alone: gp-ucb has a promise of its own",
+            ("simulate", "--policy", "uniform", "--tau", "1"),
+            "leave out --tau, of capri alone: uniform has a promise of its own",
         ),
         (
-            ("simulate", "--policy", "gp-ucb", "--model", "local", "--randomizer", "gaussian"),
-            "leave out --model and --randomizer, of capri alone: gp-ucb has a promise of its own; "
-            "rivals in the local model are ",
+            ("simulate", "--policy", "uniform", "--model", "local", "--randomizer", "gaussian"),
+            "leave out --model and --randomizer, of capri alone: uniform has a promise of its own",
         ),
         (("simulate", "--policy", "uniform", "--preset", "paper"), "leave out --preset, of capri"),
         (("simulate", "--epsilon=-inf"), "epsilon must be positive and finite, got -inf"),
