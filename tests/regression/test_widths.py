@@ -14,7 +14,7 @@ from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.moments import moment_layout
 from capri.regression.decode import read_tail
-from capri.regression.design import Law, Seen, Support
+from capri.regression.design import ReleasedCovariance, RowDistribution, RowSupport
 from capri.regression.stage import EVERYONE
 from layouts import squared_distance
 
@@ -147,19 +147,19 @@ def test_released_moments_say_where_rows_are() -> None:
 
     v = features(rows)
     noise = generator.normal(0, 30, (6, 6))
-    seen = Seen(
+    seen = ReleasedCovariance(
         covariance=v.T @ v + (noise + noise.T) / 2,
         rows=len(rows),
         deviation=30.0,
         whitening=np.eye(6),
         clip_norm=3.0,
     )
-    law = Law.of(features(public), public).realised([seen])
+    law = RowDistribution.of(features(public), public).realised([seen])
     assert law.rows is not None
     assert np.abs(law.rows.mean(axis=0) - 0.15).max() < 0.03
     assert np.quantile(law.rows, 0.99) < 0.6
-    assert Law.of(features(public)).realised([seen]).rows is None
-    support = Support.of(law.rows, np.ones(2), 0.1)
+    assert RowDistribution.of(features(public)).realised([seen]).rows is None
+    support = RowSupport.of(law.rows, np.ones(2), 0.1)
     assert support.lack(np.array([[0.15, 0.15]]))[0] == 0.0
     assert support.lack(np.array([[0.9, 0.9]]))[0] > 0.1
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.features import Basis, row_by_row
-from capri.regression.design import Support
+from capri.regression.design import RowSupport
 from capri.regression.priors import FunctionPrior
 from capri.regression.stage import StageResult, Targets, turned
 
@@ -238,7 +238,7 @@ class Model:
     targets: Targets
     estimates: tuple[Estimate, ...]
     prior: FunctionPrior | None = None  # None in old files: the kernel was told
-    support: Support | None = None
+    support: RowSupport | None = None
 
     def _inside(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         for start in range(0, len(X), _ROWS):

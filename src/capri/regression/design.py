@@ -71,7 +71,7 @@ _COMPARED = 1000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Law:
+class RowDistribution:
     """A sample of rows in basis coordinates and its covariance.
 
     ``rows`` are the columns that coordinates are made of; without them it is as it is.
@@ -83,7 +83,7 @@ class Law:
     mass: float = 1.0
 
     @classmethod
-    def of(cls, sample: FloatArray, rows: FloatArray | None = None) -> "Law":
+    def of(cls, sample: FloatArray, rows: FloatArray | None = None) -> "RowDistribution":
         """The law of a public sample of coordinates."""
         return cls(sample=sample, covariance=sample.T @ sample / len(sample), rows=rows)
 
@@ -93,7 +93,7 @@ class Law:
         mean = self.sample.mean(axis=0)
         return np.asarray(self.covariance - np.outer(mean, mean))
 
-    def realised(self, seen: Sequence["Seen"]) -> "Law":
+    def realised(self, seen: Sequence["ReleasedCovariance"]) -> "RowDistribution":
         """The same rows, drawn as often as their weights under the released moments say."""
         if self.rows is None or not seen:
             return self
@@ -130,7 +130,7 @@ def spread_rows(public: FloatArray, realised: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Seen:
+class ReleasedCovariance:
     """A released covariance ``sum w^2 psi psi^T`` of ``rows`` rows, and the noise on an entry."""
 
     covariance: FloatArray
@@ -172,7 +172,9 @@ def _spread_weights(tilts: FloatArray, beta: FloatArray) -> FloatArray:
     return weights
 
 
-def _tilt(law: Law, tilts: FloatArray, seen: Sequence[Seen]) -> tuple[FloatArray, float]:
+def _tilt(
+    law: RowDistribution, tilts: FloatArray, seen: Sequence[ReleasedCovariance]
+) -> tuple[FloatArray, float]:
     """``beta`` and the mass that explain the released moments best.
 
     Least squares of ``n mass E[weight w^2 psi psi^T] - released`` over entries of the coordinates
@@ -211,7 +213,7 @@ def _tilt(law: Law, tilts: FloatArray, seen: Sequence[Seen]) -> tuple[FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Support:
+class RowSupport:
     """Rows of the realised law in widths of the box, and the usual distance between neighbours."""
 
     rows: FloatArray
@@ -220,7 +222,7 @@ class Support:
     variance: float
 
     @classmethod
-    def of(cls, rows: FloatArray, width: FloatArray, variance: float) -> "Support":
+    def of(cls, rows: FloatArray, width: FloatArray, variance: float) -> "RowSupport":
         """From a sample of the law; ``variance`` is that of a function of the public prior."""
         width = np.where(width > 0, width, 1.0)
         scaled = np.unique(rows[:_SAMPLED] / width, axis=0)
@@ -266,7 +268,7 @@ class Shape:
 
 
 def shape_stage(
-    law: Law, root: FloatArray, *, rows: int, noise_variance: float, noise: float
+    law: RowDistribution, root: FloatArray, *, rows: int, noise_variance: float, noise: float
 ) -> Shape:
     """The whitening and the cap of smallest predicted error.
 
@@ -303,7 +305,7 @@ def shape_stage(
     )
 
 
-def expected_moments(law: Law, shape: Shape) -> tuple[FloatArray, float]:
+def expected_moments(law: RowDistribution, shape: Shape) -> tuple[FloatArray, float]:
     """``E[w^2 psi psi^T]`` and ``E[w^2]`` for one row of the law."""
     psi = law.sample @ shape.whitening
     leverage = np.maximum(np.einsum("ij,ij->i", psi, psi), 1e-300)
@@ -321,7 +323,13 @@ def next_reach(error: float, noise_variance: float) -> tuple[float, float]:
 
 
 def rehearse(
-    law: Law, root: FloatArray, *, rows: int, shares: tuple[float, ...], spread: float, noise: float
+    law: RowDistribution,
+    root: FloatArray,
+    *,
+    rows: int,
+    shares: tuple[float, ...],
+    spread: float,
+    noise: float,
 ) -> tuple[float, FloatArray]:
     """Predicted mean square error, and posterior variances, of stages with these shares of rows.
 
@@ -340,7 +348,7 @@ def rehearse(
 
 
 def choose_stages(
-    law: Law, root: FloatArray, *, rows: int, noise: float
+    law: RowDistribution, root: FloatArray, *, rows: int, noise: float
 ) -> tuple[tuple[float, ...], int]:
     """The shares of rows of each stage, and the rank worth keeping.
 

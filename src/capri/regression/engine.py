@@ -19,10 +19,10 @@ from capri.privacy.randomness import Streams
 from capri.regression.decode import Estimate, Reading
 from capri.regression.design import (
     SIGNAL,
-    Law,
-    Seen,
+    ReleasedCovariance,
+    RowDistribution,
+    RowSupport,
     Shape,
-    Support,
     expected_moments,
     matrix_root,
     next_reach,
@@ -39,7 +39,7 @@ class Setting:
     """What is public before the first row: the same for every stage."""
 
     basis: Basis
-    law: Law
+    law: RowDistribution
     box: tuple[FloatArray, FloatArray]
     targets: Targets
     budget: Budget | None
@@ -91,8 +91,8 @@ class Engine:
         self.readings: list[Reading] = []
         self.estimates: list[Estimate] = []
         self.law = setting.law  # as far as releases tell of it
-        self._seen: list[Seen] = []
-        self._base: Law | None = None
+        self._seen: list[ReleasedCovariance] = []
+        self._base: RowDistribution | None = None
         self._salt = salt
         self._shape: Shape | None = None
         self._baseline = self._nothing()
@@ -217,16 +217,16 @@ class Engine:
             if law.rows is not None and first.rows is not None:
                 rows = spread_rows(law.rows, first.rows)
                 parts = [basis.coordinates(rows[i : i + 4096]) for i in range(0, len(rows), 4096)]
-                self._base = Law.of(np.concatenate(parts), rows)
+                self._base = RowDistribution.of(np.concatenate(parts), rows)
         self.law = self._base.realised(self._seen)
 
-    def support(self) -> Support | None:
+    def support(self) -> RowSupport | None:
         """Where rows are, as far as releases tell."""
         law, (low, high) = self.law, self.setting.box
         if law.rows is None:
             return None
         width = (high - low) / (1 + 2 * MARGIN)
-        return Support.of(law.rows, width, SIGNAL)
+        return RowSupport.of(law.rows, width, SIGNAL)
 
     def learn_from(self, result: StageResult) -> None:
         """Update the estimate: post-processing."""
@@ -234,7 +234,7 @@ class Engine:
         with one_blas_thread():
             if result.measured and setting.budget is not None:
                 self._seen.append(
-                    Seen(
+                    ReleasedCovariance(
                         covariance=result.covariance,
                         rows=plan.rows,
                         deviation=result.noise[0],

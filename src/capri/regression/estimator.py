@@ -24,7 +24,7 @@ from capri.regression.engine import Engine, OpenRows
 from capri.regression.options import Options, checked
 from capri.regression.scikit_learn import RidgeParameters, warn_of_leak
 from capri.regression.sources import (
-    Source,
+    RowSource,
     blocks_of,
     is_chunks,
     is_dask,
@@ -270,7 +270,7 @@ class PrivateKernelRidge(
         self._adopt(engine, None, private=False)
         return self
 
-    def _source(self, X: Any, y: Any, sample_weight: Any, options: Options) -> Source:
+    def _source(self, X: Any, y: Any, sample_weight: Any, options: Options) -> RowSource:
         """Rows as a source, all of them checked before anything is released."""
         self.schema_ = options.schema
         if not (is_dask(X) or is_path(X) or is_chunks(X, y)):

@@ -20,7 +20,7 @@ from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
-from capri.regression.design import SIGNAL, Law, choose_stages, matrix_root
+from capri.regression.design import SIGNAL, RowDistribution, choose_stages, matrix_root
 from capri.regression.engine import Engine, Setting
 from capri.regression.priors import FunctionPrior, family_prior, told_prior
 from capri.regression.scikit_learn import (
@@ -30,7 +30,7 @@ from capri.regression.scikit_learn import (
     transformers_fitted_on_the_data,
     warn_of_leak,
 )
-from capri.regression.sources import Source
+from capri.regression.sources import RowSource
 from capri.regression.stage import MARGIN, Targets
 from capri.regression.tables import categories_of, checked_bounds, encoded, schema_of, schema_rows
 from capri.schema import Schema
@@ -124,7 +124,7 @@ class Options:
     def engine(
         self,
         streams: Streams,
-        source: Source,
+        source: RowSource,
         rows: int,
         *,
         staged: bool = False,
@@ -154,7 +154,7 @@ class Options:
             basis, prior, few = self._basis(box, near, rows)
             setting = Setting(
                 basis=basis,
-                law=Law.of(basis.coordinates(few)),
+                law=RowDistribution.of(basis.coordinates(few)),
                 box=outer_box(*box),
                 targets=targets,
                 budget=self.budget,
@@ -209,12 +209,12 @@ class Options:
             setting,
             basis=basis,
             prior=prior,
-            law=Law.of(np.concatenate(coordinates), sample),
+            law=RowDistribution.of(np.concatenate(coordinates), sample),
             shares=shares if staged and self.budget is not None else (1.0,),
         )
 
     def _public(
-        self, generator: np.random.Generator, source: Source, rows: int
+        self, generator: np.random.Generator, source: RowSource, rows: int
     ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
         """The box, the scale of y, the public sample, and the rows of it that coordinates suit."""
         columns = source.columns
@@ -244,7 +244,7 @@ class Options:
         return (low, high), Targets(low=low_y, high=high_y), sample, near
 
     def _declared(
-        self, generator: np.random.Generator, source: Source, rows: int
+        self, generator: np.random.Generator, source: RowSource, rows: int
     ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
         """The same where columns were declared: numbers in [0, 1], and indicators."""
         assert self.schema is not None
