@@ -67,8 +67,7 @@ audit: $(READY)  ## attack the real pipeline, and broken ones that must be caugh
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m slow tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png
-	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer sphere
-	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer gaussian
+	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device
 
 faults: $(READY)  ## 1,000 kills on each store, bad networks, clocks and disks: nothing is lost or counted twice
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/faults/run_faults.py --kills 1000

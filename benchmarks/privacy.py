@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 import capri
-from capri.joint.audit import audit_policy as audit
+from capri.audit.scenarios import audit_policy as audit
 from capri.privacy.noise import SecureNoise
 from capri.privacy.vector import vector_layout
 

@@ -6,6 +6,7 @@ checks the width of the noise, adds it and records the event. Nothing else in th
 noise.
 """
 
+from collections.abc import Callable
 from math import inf, nextafter
 from typing import Any, Protocol
 
@@ -23,6 +24,9 @@ from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.sphere import Sphere, SphereDraws, randomized
 from capri.privacy.vector import VectorLayout
+
+# Is shown what has left the gate.
+Observer = Callable[[Any], object]
 
 
 class Randomness(Protocol):
@@ -49,6 +53,23 @@ class Gate:
     def __init__(self, source: Randomness, ledger: Ledger | None) -> None:
         self._source: Any = source
         self._ledger = ledger
+        self._observers: list[Observer] = []
+
+    def observe(self, observer: Observer) -> None:
+        """Show this function everything that leaves from here on, once it has left.
+
+        An observer is given what is public, after the ledger has recorded it, and cannot change it:
+        whatever the observer does is post-processing. What it raises ends the call that released.
+        """
+        self._observers.append(observer)
+
+    def _left(self, public: Any) -> None:
+        for observer in self._observers:
+            observer(public)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Observers are code of this process: a copy is observed by nobody."""
+        return Gate, (self._source, self._ledger)
 
     @property
     def private(self) -> bool:
@@ -107,15 +128,19 @@ class Gate:
         if event is None or self._ledger is None:
             if layout.noise_units:
                 raise BudgetError("a private sum can be released through a ledger only")
-            return layout.numbers(total), None
-        noises = participants - noised_alone if model is PrivacyModel.LOCAL else 1
-        public = layout.numbers(noised(total, layout, self._source, noises))
-        self._ledger.record(event)
+            public = layout.numbers(total)
+        else:
+            noises = participants - noised_alone if model is PrivacyModel.LOCAL else 1
+            public = layout.numbers(noised(total, layout, self._source, noises))
+            self._ledger.record(event)
+        self._left(public)
         return public, event
 
     def add_noise(self, units: IntArray, layout: Layout, reports: int) -> IntArray:
         """Reports of the textbook local model with noise, before they are summed (line 14)."""
-        return noised(units, layout, self._source, reports)
+        public = noised(units, layout, self._source, reports)
+        self._left(layout.numbers(public))
+        return public
 
     def report(
         self, units: IntArray, layout: VectorLayout, *, epoch: int
@@ -129,11 +154,14 @@ class Gate:
             raise BudgetError("without a budget no report passes the gate")
         public = reported(units, layout, self._source)
         self._ledger.record(event)
+        self._left(public)
         return public
 
     def afresh(self, ledger: Ledger | None) -> "Gate":
-        """The same source of noise with another account: for audits, which attack this source."""
-        return Gate(self._source, ledger)
+        """The same source of noise and the same observers with another account."""
+        gate = Gate(self._source, ledger)
+        gate._observers = self._observers
+        return gate
 
 
 def noised(total: IntArray, layout: Layout, source: NoiseSource, noises: int = 1) -> IntArray:

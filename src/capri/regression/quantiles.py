@@ -37,8 +37,8 @@ from capri.arrays import FloatArray, IntArray
 from capri.cells import is_list
 from capri.checks import between
 from capri.errors import ConfigurationError, DataError
+from capri.files import digest_of
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
-from capri.privacy.certificate.digests import digest_of
 from capri.regression.classifier import ByRidge, one_per_row
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.options import checked

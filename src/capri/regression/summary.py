@@ -26,10 +26,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import FloatArray
 from capri.errors import ConfigurationError, KernelWarning
+from capri.files import digest_of
 from capri.learners.start import Observed, Prior, observed
 from capri.notebook import Row, html_table, text_table
 from capri.privacy.calibration import delivered_epsilon
-from capri.privacy.certificate.digests import digest_of
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.prior_event import PriorEvent
 from capri.regression.decode import Model
