@@ -1071,7 +1071,7 @@ def test_context_where_the_kernel_exceeds_one_is_served(context: float) -> None:
     with contextlib.nullcontext() if counts else pytest.warns(RewardIgnoredWarning):
         policy.update(decision, 1.0)
     squared = sum(int(unit) ** 2 for unit in open_epoch(policy).total)
-    assert squared <= policy.plan().grid.norm_limit ** 2
+    assert squared <= policy.plan().layout.norm_limit ** 2
 
 
 def test_huge_context_does_not_stop_the_policy_or_cost_others_their_rewards() -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import capri
 from builders import draw_contexts, small_policy
-from capri.environments import rare_clicks
 from capri.epoch.scale import RewardScale, checked_scale, rescaled, tail_bound
 from capri.errors import ConfigurationError
 from capri.local.bundle import open_bundle
+from capri_lab.environments import rare_clicks
 
 RANGE: dict[str, Any] = {"reward_bound": None, "reward_range": (0.0, 1.0)}
 numbers = st.floats(allow_nan=True, allow_infinity=True)
@@ -75,7 +75,7 @@ def test_a_range_halves_the_sensitivity() -> None:
     half = small_policy(budget=capri.Budget(1.0, 1e-5), **RANGE)
     assert half.problem.reward_bound == 0.5
     assert half.plan().noise_scale == pytest.approx(whole.plan().noise_scale / 2)
-    assert half.plan().grid.sensitivity == whole.plan().grid.sensitivity  # in units of the grid
+    assert half.plan().layout.diameter == whole.plan().layout.diameter  # in integers
 
 
 def test_estimates_are_in_the_units_of_rewards() -> None:

@@ -549,7 +549,7 @@ def test_any_finite_reward_is_clipped(tmp_path: Path, value: Any) -> None:
         decision = policy.act([0.3])
         assert policy.update(decision, reward) is capri.RewardStatus.ACCEPTED
         squared = sum(int(unit) ** 2 for unit in open_epoch(policy).total)
-        assert squared <= policy.plan().grid.norm_limit ** 2
+        assert squared <= policy.plan().layout.norm_limit ** 2
         states.append(snapshot(policy, tmp_path))
     assert states[0] == states[1]
 
@@ -608,7 +608,7 @@ def test_context_beyond_the_kernel_is_served_and_clipped() -> None:
         assert policy.update(decision, 1.0) is capri.RewardStatus.ACCEPTED
         moved = open_epoch(policy).total - before
         squared = sum(int(unit) ** 2 for unit in moved)
-        assert squared <= policy.plan().grid.norm_limit ** 2
+        assert squared <= policy.plan().layout.norm_limit ** 2
     policy.act_many([[0.1]] * policy.remaining)
     policy.close_epoch()
     assert np.isfinite(policy.estimate([[0.1], [0.2]])).all()

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import capri
-from capri.environments import random_rkhs, rare_clicks
+from capri.environments import random_rkhs
 from capri.learners.belief import Belief, Posterior
 from capri.learners.ends import Encoding, noise_at, shared_baseline, sized
 from capri.learners.room import Level, room_of, size_reach
 from capri.learners.squares import Expected, Squares
+from capri_lab.environments import rare_clicks
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 
@@ -35,7 +36,7 @@ def test_clicks_are_known_from_the_first_release(rate: float, kernel: object) ->
     assert learner._belief.ends
     assert not learner._belief.heavy_tails
     assert policy.plan().value_bound >= policy.problem.reward_bound  # nothing is cut off
-    assert policy.plan().tail_share == 0
+    assert "tail" not in policy.plan().layout.blocks
     level = float(policy.estimate(world.contexts).mean())
     assert level == pytest.approx(float(world.means.mean()), abs=0.1)
 

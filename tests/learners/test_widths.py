@@ -454,10 +454,13 @@ def test_gaussian_quantile_is_exact_in_simulated_releases(planned: Planned) -> N
     source = planned.policy._gate._source
     reports = 400 if planned.policy.model is capri.privacy.promise.PrivacyModel.LOCAL else 1
     nothing = np.zeros(plan.features.rank, dtype=np.int64)
-    units = plan.noise_scale / plan.grid.step  # of the main block
-    noise = np.array([source.add(nothing, units, reports=reports) for _ in range(2000)])
-    share = 1.0 if plan.message is not None else design.main_share
-    decoded = noise * plan.grid.step / share
+    units = plan.layout.noise_scales["main"]
+    whole = np.zeros(plan.dimension)
+    noise = [source.add(nothing, units, reports=reports) for _ in range(2000)]
+    worth = plan.layout.blocks["main"].worth
+    decoded = np.array(
+        [plan.layout.main(np.append(row / worth, whole), plan.value_bound) for row in noise]
+    )
     differences = planned.differences[::6]
     errors = decoded @ planned.decoder.T @ differences.T
     width = design.noise * norm.isf(0.05) * np.linalg.norm(differences @ planned.decoder, axis=1)

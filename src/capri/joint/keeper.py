@@ -27,7 +27,7 @@ from capri.joint.draft import Draft, Task
 from capri.joint.draws import Draws
 from capri.joint.moments import first_moment, moment_of
 from capri.joint.record import OvertakenError, PublicRecord
-from capri.joint.settle import SettledSum, mechanism_of, settled_sum
+from capri.joint.settle import SettledSum, settled_sum
 from capri.joint.workshop import Workshop
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
@@ -326,7 +326,8 @@ class Keeper(PublicRecord):
 
     def check_plan(self, plan: EpochPlan) -> None:
         """Refuse what the budget would not cover, before any data are in."""
-        self._gate.check(mechanism_of(plan, self.problem.model), plan.epoch, plan.length)
+        model, length = self.problem.model, plan.length
+        self._gate.check(plan.layout, epoch=plan.epoch, participants=length, model=model)
 
     def open_next(self, first: int, *, given_up: bool = False) -> bool:
         """Plan the next epoch, to begin at a slot; False at the horizon.

@@ -36,7 +36,7 @@ from capri.learners.start import Prior, checked_prior
 from capri.learners.start.releases import releases_prior
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration, certify_policy
-from capri.privacy.gate import Gate, noise_source
+from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import PrivacyModel, Promise
 from capri.privacy.randomness import Streams
@@ -266,6 +266,15 @@ class Capri(Serving, PublicFace):
             clock=self._clock,
         )
         self._ids = self._engine.ids
+
+    def observe(self, observer: Observer) -> None:
+        """Show this function every vector that leaves the gate in this process from now on.
+
+        It is given what the theorem calls public, once it is: for audits, and for whoever wants to
+        check a release by other means. What it raises ends the call that released, and leaves a
+        policy that must not be used any more. Not kept in files and copies.
+        """
+        self._gate.observe(observer)
 
     def __repr__(self) -> str:
         return f"Capri({self.guarantee}; epoch {len(self._course.records) + 1})"

@@ -4,7 +4,7 @@ Sums are integers, so neither the order of the rows nor who wrote them changes t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,12 @@ from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
 from capri.epoch.shadow import ShadowSum
-from capri.privacy.gate import Gate, MessageMechanism, SumMechanism
+from capri.privacy.gate import Gate
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import FixedActions
 from capri.store.records import DEFAULT, SHADOW, VOID
 from capri.store.repository import EpochPart
-
-
-def mechanism_of(plan: EpochPlan, model: PrivacyModel) -> SumMechanism | MessageMechanism:
-    """The one way out for the data of an epoch."""
-    if plan.message is not None:
-        return MessageMechanism(grid=plan.message, model=model, calibration=plan.calibration)
-    return SumMechanism(
-        grid=plan.grid, rank=plan.dimension, model=model, calibration=plan.calibration
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,18 +50,19 @@ class SettledSum:
 
     def release(self, gate: Gate) -> tuple[FloatArray, ReleaseEvent | None]:
         """Pass the gate."""
-        mechanism, participants = mechanism_of(self.plan, self.model), sum(self.counts)
-        total = self.total
-        if isinstance(mechanism, SumMechanism) and self.reports is not None:
-            # Alg. 1, lines 14 and 15: for every visit, whether or not it counts.
-            reports = [gate.report(mechanism, units) for units in self.reports]
-            total = np.sum(reports, axis=0)
-            mechanism = replace(mechanism, noises=participants - len(reports))
-        elif isinstance(mechanism, SumMechanism):
-            # Joint: noise once (Alg. 1, line 17). Local, simulated: that of all reports at once.
-            noises = participants if self.model is PrivacyModel.LOCAL else 1
-            mechanism = replace(mechanism, noises=noises)
-        return gate.release(mechanism, total, epoch=self.plan.epoch, participants=participants)
+        plan, participants = self.plan, sum(self.counts)
+        total, alone = self.total, 0
+        if self.reports is not None:  # Alg. 1, lines 14 and 15
+            noisy = [gate.add_noise(units, plan.layout, 1) for units in self.reports]
+            total, alone = np.sum([np.zeros_like(total), *noisy], axis=0), len(noisy)
+        return gate.release(
+            total,
+            plan.layout,
+            epoch=plan.epoch,
+            participants=participants,
+            model=self.model,
+            noised_alone=alone,
+        )
 
 
 def settled_sum(

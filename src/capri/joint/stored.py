@@ -8,11 +8,11 @@ from capri.epoch.course import Course
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import problem_arguments
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
+from capri.files import digest_of
 from capri.joint.configuration import Described
 from capri.learners.presets import checked_options
 from capri.learners.start import stored_prior
 from capri.privacy.certificate import Certificate
-from capri.privacy.certificate.digests import digest_of
 from capri.privacy.randomness import Streams
 from capri.spaces import Contexts
 from capri.store.address import open_database
