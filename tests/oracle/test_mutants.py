@@ -135,10 +135,11 @@ def count_rewards_in_the_record(patch: pytest.MonkeyPatch) -> None:
     """The record says how many rewards came instead of how many decisions there were."""
     noted = _note_rewards(patch)
 
-    def leak(honest: Any, *arguments: Any, **how: Any) -> Any:
-        return replace(honest(*arguments, **how), counts=(1 + noted[0],))
+    def leak(honest: Any, settled: SettledSum, gate: Gate) -> Any:
+        values, arrays = honest(settled, gate)
+        return values | {"counts": [1 + noted[0]]}, arrays
 
-    _wrap(patch, keeper, "settled_sum", leak)
+    _wrap(patch, SettledSum, "released", leak)
 
 
 def add_noise_for_rewards_only(patch: pytest.MonkeyPatch) -> None:
@@ -149,8 +150,9 @@ def add_noise_for_rewards_only(patch: pytest.MonkeyPatch) -> None:
         assert settled.reports is not None
         return honest(replace(settled, reports=settled.reports[: 1 + noted[0]]), gate)
 
-    def without(honest: Any, gate: Gate, mechanism: Any, *given: Any, **named: Any) -> Any:
-        return honest(gate, replace(mechanism, noises=0), *given, **named)
+    def without(honest: Any, *given: Any, participants: int, **named: Any) -> Any:
+        named["noised_alone"] = participants
+        return honest(*given, participants=participants, **named)
 
     _wrap(patch, SettledSum, "release", leak)
     _wrap(patch, Gate, "release", without)
