@@ -18,7 +18,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.available import Sets
 from capri.epoch.course import Course
 from capri.epoch.decide import Decisions
-from capri.epoch.ids import SIMULATED
+from capri.epoch.ids import SIMULATED, DecisionIds
 from capri.epoch.modes import Logged, Mode, Operation
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
@@ -28,6 +28,7 @@ from capri.joint.changes import Changes
 from capri.joint.desk import Desk, Visits
 from capri.joint.pace import Background, Pace, Synchronous, repeated
 from capri.joint.progress import Progress, UnderWay, end_by_clock
+from capri.joint.record import kept_actions
 from capri.joint.rewards import Rewards
 from capri.joint.rounds import Rounds
 from capri.joint.settle import stored_columns
@@ -36,6 +37,8 @@ from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
 from capri.spaces import Actions
+from capri.store.codec import PlainCodec
+from capri.store.memory import MemoryRepository
 from capri.store.repository import Forgotten, Repository, Rows
 
 DEFAULT_RETENTION = timedelta(days=30)
@@ -311,3 +314,11 @@ class Engine:
             self.repository.leave()
             self.pace.stop()
             self.repository.close()
+
+
+def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepository:
+    """Where a policy without a store lives."""
+    ids = SIMULATED if streams.simulated else DecisionIds()
+    values, arrays = course.state()
+    law = {"course": values, "plan_seconds": 0.0, "played": 0}, arrays
+    return MemoryRepository(stored_columns(problem), ids, law, kept_actions(problem, PlainCodec()))

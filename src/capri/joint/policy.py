@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from os import PathLike
 from threading import RLock, Thread, current_thread
@@ -10,44 +10,35 @@ from typing import Any, Self
 
 from capri.blas import one_blas_thread
 from capri.epoch.course import Course, PublicFace
-from capri.epoch.digests import configuration_digest
 from capri.epoch.history import History
-from capri.epoch.ids import SIMULATED, DecisionIds
+from capri.epoch.ids import DecisionIds
 from capri.epoch.limits import Limits
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem, checked_problem
 from capri.epoch.rewards import checked_terms
-from capri.epoch.scale import checked_scale, rescaled
-from capri.errors import BudgetError, ConfigurationError
-from capri.forecast.result import Forecast
-from capri.forecast.run import forecast
-from capri.joint.configuration import Configuration, guarantee, promise
-from capri.joint.engine import Clock, Engine, RepositoryUsers, checked_retention
-from capri.joint.record import kept_actions
+from capri.epoch.scale import checked_scale
+from capri.errors import ConfigurationError
+from capri.joint.asking import Asking
+from capri.joint.configuration import Configuration
+from capri.joint.engine import Clock, Engine, RepositoryUsers, checked_retention, in_memory
 from capri.joint.saved import load_policy, save_policy
 from capri.joint.serving import Serving
-from capri.joint.settle import stored_columns
 from capri.joint.stored import open_store, stored_settings
 from capri.kernels import Kernel
-from capri.learners.explain import explain
-from capri.learners.explanation import Explanation
-from capri.learners.presets import Options, build, checked_horizon, checked_options, settled
+from capri.learners.presets import build, checked_horizon, checked_options, settled
 from capri.learners.start import Prior, checked_prior
-from capri.learners.start.releases import releases_prior
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration, certify_policy
 from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import PrivacyModel, Promise
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserLimit
 from capri.spaces import Contexts
-from capri.store.codec import PlainCodec
 from capri.store.memory import MemoryRepository, rehearsed
 from capri.store.repository import Repository
 
 
-class Capri(Serving, PublicFace):
+class Capri(Asking, Serving, PublicFace):
     """A differentially private contextual kernel bandit.
 
     Parameters
@@ -223,7 +214,7 @@ class Capri(Serving, PublicFace):
         elif store_key is not None or after is not None or anchor is not None or new_anchor:
             raise ConfigurationError("store_key, after and anchor are of use with a store only")
         else:
-            self._assemble(problem, streams, course, _in_memory(problem, streams, course))
+            self._assemble(problem, streams, course, in_memory(problem, streams, course))
 
     def _begun(self, problem: Problem, streams: Streams) -> Course:
         """What is known before the first user."""
@@ -280,77 +271,20 @@ class Capri(Serving, PublicFace):
         return f"Capri({self.guarantee}; epoch {len(self._course.records) + 1})"
 
     @property
+    def _problem(self) -> Problem:  # type: ignore[override]
+        return self.problem
+
+    @property
     def _course(self) -> Course:  # type: ignore[override]
         return self._engine.course
 
-    @property
-    def _problem(self) -> Problem:  # type: ignore[override]
-        return self._engine.course.learner.problem  # its actions may be new
-
     # -- what may be asked of it ------------------------------------------------------------------
-
-    @property
-    def horizon(self) -> int | None:
-        """Decisions the policy was built for; None for any number."""
-        return self._configured.horizon
-
-    @property
-    def preset(self) -> str:
-        """The preset it was built from."""
-        return self._configured.preset
-
-    @property
-    def options(self) -> Options:
-        """The choices of its preset."""
-        return self._configured.options
-
-    @property
-    def stored(self) -> bool:
-        """Whether every answer is kept in a store before it is given."""
-        return self._stored
-
-    @property
-    def guarantee(self) -> str:
-        """In one line, what this policy promises to its users."""
-        return guarantee(self.problem, simulated=self._streams.simulated)
-
-    @property
-    def promise(self) -> Promise:
-        """What a user is promised, to be compared; nothing for a run without budget."""
-        return promise(self.problem)
-
-    @property
-    def model(self) -> PrivacyModel:
-        """Joint or local."""
-        return self.problem.model
-
-    @property
-    def private(self) -> bool:
-        """Whether users are really protected: a budget, and noise that nobody can reproduce."""
-        return self._gate.private
 
     @property
     def epochs(self) -> Epochs:
         """One record per closed epoch, shown as a table."""
         self._engine.refresh()
         return super().epochs
-
-    @property
-    def ledger(self) -> Ledger:
-        """What was spent, by whom, under which model; by all processes of the store."""
-        if self._ledger is None:
-            raise BudgetError("this policy runs without privacy (budget=None): it has no ledger")
-        self._engine.refresh()
-        return self._ledger
-
-    def terms(self) -> dict[str, Any] | None:
-        """What a private run of this configuration certifies; None without a budget.
-
-        Without what was spent and released, and hence no claim about this run.
-        """
-        if self._ledger is None:
-            return None
-        return self._certify(private=True, accounted=False).terms()
 
     def _certify(self, **wanted: Any) -> Certificate:
         wanted = {"private": not self._streams.simulated} | wanted
@@ -377,18 +311,6 @@ class Capri(Serving, PublicFace):
         """How far the store has come, for the certificate."""
         standing = self._engine.repository.certified()
         return None if standing is None else standing | {"missed": self.progress.missed}
-
-    def again(self, **changes: Any) -> Self:
-        """A fresh policy of the same configuration, with some arguments changed.
-
-        Nothing that this one has learnt goes with it.
-        """
-        if self._streams.simulated and "simulation_seed" not in changes:
-            raise ConfigurationError(
-                "a simulation is played again with a seed: give simulation_seed, or None for a "
-                "private run"
-            )
-        return type(self)(**rescaled(self._configured.settings(self.problem), changes))
 
     def go_live(self) -> Self:
         """A private run that starts where this simulation stands, as often as one likes.
@@ -417,52 +339,6 @@ class Capri(Serving, PublicFace):
         run._assemble(self.problem, streams, self._course.branch(streams), heir)
         run._engine.recall(self._engine)
         return run
-
-    def as_prior(self) -> Prior:
-        """What its releases say, for ``prior=`` of another policy: post-processing of them.
-
-        What this one was told beforehand does not go along: tell it to the other one yourself.
-        """
-        with self._lock:
-            budget = None if self._streams.simulated else self.problem.budget
-            digest = configuration_digest(*self._configuration())
-            return releases_prior(self._course, budget, digest)
-
-    def explain(self) -> Explanation:
-        """What the releases made it believe: kernels, effects, columns that matter, noise.
-
-        From public things alone, so it costs nothing and changes nothing.
-        """
-        with self._lock:
-            return explain(self._course.learner)
-
-    def forecast(
-        self,
-        *,
-        horizons: Sequence[int] = (1_000, 10_000, 100_000),
-        epsilons: Sequence[float] | None = None,
-        functions: int = 10,
-        noise: float = 0.1,
-        seed: int = 0,
-        kinds: Sequence[str] | None = None,
-        compare: bool = True,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Forecast:
-        """What to expect of this configuration, from play against random functions.
-
-        Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
-        """
-        return forecast(
-            self,
-            horizons=horizons,
-            epsilons=epsilons,
-            functions=functions,
-            noise=noise,
-            seed=seed,
-            kinds=kinds,
-            compare=compare,
-            progress=progress,
-        )
 
     # -- files and stores -------------------------------------------------------------------------
 
@@ -550,14 +426,6 @@ class Capri(Serving, PublicFace):
                 "a private policy is neither pickled nor copied: use policy.save and Capri.load"
             )
         return super().__getstate__()
-
-
-def _in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepository:
-    """Where a policy without a store lives."""
-    ids = SIMULATED if streams.simulated else DecisionIds()
-    values, arrays = course.state()
-    law = {"course": values, "plan_seconds": 0.0, "played": 0}, arrays
-    return MemoryRepository(stored_columns(problem), ids, law, kept_actions(problem, PlainCodec()))
 
 
 def _shut(engine: Engine, process: int) -> None:
