@@ -493,7 +493,7 @@ def test_kinds_that_are_asked_for() -> None:
 
 
 def test_devices_are_forecast_with_the_noise_they_make() -> None:
-    """The sphere's reports carry less noise than the textbook form of the same model."""
+    """The sphere's reports carry less noise than the paper's of the same model."""
     settings: dict[str, Any] = {
         "kernel": KERNEL, "actions": ACTIONS, "contexts": capri.ContextPool(CONTEXTS),
     }  # fmt: skip
@@ -504,8 +504,9 @@ def test_devices_are_forecast_with_the_noise_they_make() -> None:
     assert device.model == "local"
     assert fleet.aggregator.digest == digest
     assert fleet.epochs == ()
-    textbook = configured(model="local", budget=capri.Budget(epsilon=2.0, delta=1e-5))
-    assert device.at(2.0, 2000).ratio < textbook.forecast(**asked).at(2.0, 2000).ratio
+    budget = capri.Budget(epsilon=2.0, delta=1e-5)
+    paper = configured(model="local", preset="paper", budget=budget, horizon=2000)
+    assert device.at(2.0, 2000).ratio < paper.forecast(**asked).at(2.0, 2000).ratio
     with pytest.raises(ConfigurationError, match="give finite epsilons"):
         fleet.forecast(horizons=(100,), epsilons=(math.inf,))
 

@@ -138,10 +138,9 @@ def test_power_of_the_coverage_test_is_as_stated() -> None:
         {"budget": capri.Budget(epsilon=10.0, delta=1e-5)},
         {"budget": None},
         {"exploration": "inverse-gap"},
-        {"model": "local", "horizon": 20_000},
         {"horizon": 30_000},
     ],
-    ids=["strong privacy", "weak privacy", "no privacy", "inverse-gap", "local", "long run"],
+    ids=["strong privacy", "weak privacy", "no privacy", "inverse-gap", "long run"],
 )
 def test_calibrated_widths_hold_elsewhere(kernel: str, changes: dict[str, Any]) -> None:
     """The same promise away from where the margin was measured: 80 functions, level 1e-4."""
@@ -346,7 +345,7 @@ class Planned:
         return rigorous_test(**(settings | changes))
 
 
-@pytest.fixture(scope="module", params=["joint", "local", "no privacy"])
+@pytest.fixture(scope="module", params=["joint", "no privacy"])
 def planned(request: pytest.FixtureRequest) -> Iterator[Planned]:
     kernel = KERNELS["matern-5/2"]
     environment = random_rkhs(kernel, 6, 5, seed=2)
@@ -357,7 +356,6 @@ def planned(request: pytest.FixtureRequest) -> Iterator[Planned]:
         reward_bound=1.5,
         first_epoch=400,
         budget=None if request.param == "no privacy" else BUDGET,
-        model="local" if request.param == "local" else "joint",
     )
     learner = learner_of(policy)
     plan = learner.plan(1, 400, np.random.default_rng(0))

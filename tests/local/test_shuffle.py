@@ -102,7 +102,6 @@ def test_a_batch_that_is_not_whole_is_waited_for() -> None:
     ("changes", "message"),
     [
         ({"budget": capri.Budget(1.0)}, "need delta above 0"),
-        ({"randomizer": "gaussian"}, "randomizer='sphere'"),
         ({"reward_wait": 10}, "neither reward_wait nor epoch_time"),
         ({"shuffle": 8.0}, r"must be a capri\.Shuffle"),
     ],

@@ -21,10 +21,8 @@ import pytest
 
 from capri.local.randomness import SimulatedRandomness
 from capri.privacy.gate import (
-    Mechanism,
     MessageMechanism,
     MomentMechanism,
-    NoisyReportMechanism,
     SphereMechanism,
     SumMechanism,
 )
@@ -71,14 +69,11 @@ def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
     def of_moments(mechanism: MomentMechanism, secret: Any, _: Any) -> Any:
         return honest_moments(mechanism, np.zeros_like(secret), source(next(releases)))
 
-    def blind_reports(kind: type[Mechanism[Any, Any]]) -> None:
-        honest = kind.noisy
+    honest_report = SphereMechanism.noisy
 
-        def of_report(mechanism: Any, secret: Any, _: Any) -> Any:
-            users = np.array([next(reports) for _ in secret])
-            return honest(mechanism, np.zeros_like(secret), SimulatedRandomness(seed, users))
-
-        patch.setattr(kind, "noisy", of_report)
+    def of_report(mechanism: SphereMechanism, secret: Any, _: Any) -> Any:
+        users = np.array([next(reports) for _ in secret])
+        return honest_report(mechanism, np.zeros_like(secret), SimulatedRandomness(seed, users))
 
     patch.setattr(Streams, "_reseed", fixed)
     patch.setattr(secrets, "token_bytes", lambda count=32: bytes(range(count)))
@@ -86,5 +81,4 @@ def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
     patch.setattr(SumMechanism, "noisy", of_sum)
     patch.setattr(MessageMechanism, "noisy", of_message)
     patch.setattr(MomentMechanism, "noisy", of_moments)
-    blind_reports(SphereMechanism)
-    blind_reports(NoisyReportMechanism)
+    patch.setattr(SphereMechanism, "noisy", of_report)

@@ -44,11 +44,9 @@ POLICIES: dict[str, dict[str, Any]] = {
     "uniform": _PRACTICAL | {"exploration": "uniform"},
     "uniform, rigorous": _PRACTICAL | {"exploration": "uniform", "widths": "rigorous"},
     "copied covariance, whitening": _PRACTICAL | {"covariance": "copy", "shape": "whitening"},
-    "practical, local": _PRACTICAL | {"model": "local"},
     "auto": _PRACTICAL | {"kernel": "auto"},
     "auto, late and missing": _PRACTICAL
     | {"kernel": "auto", "reward_wait": 60, "missing_reward": "as-estimated"},
-    "auto, local": _PRACTICAL | {"model": "local", "kernel": "auto"},
     "practical, sampler": _PRACTICAL | {"contexts": _SAMPLER},
     "practical, own actions": _PRACTICAL
     | {
@@ -61,7 +59,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     | {"reward_wait": 3, "exploration": "inverse-gap", "widths": "rigorous"},
     "late, sampler, users": _PRACTICAL
     | {"reward_wait": 11, "contexts": _SAMPLER, "contributions_per_user": 3},
-    "late, local": _PRACTICAL | {"reward_wait": 6, "model": "local"},
+    "late, paper, local": _PAPER | {"reward_wait": 6, "model": "local"},
     "late, paper": _PAPER | {"reward_wait": 6},
     "late, sum": _PRACTICAL | {"reward_wait": 6, "reward_rule": "sum"},
     "late, last, clock": _PRACTICAL
@@ -89,7 +87,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     | {"limits": capri.Limits(share={1: 0.3}), "exploration": "inverse-gap"},
     "limits, many unrelated arms": _PRACTICAL
     | {"limits": _LIMITS, "kernel": "auto", "actions": 12},
-    "limits, local, late": _PRACTICAL | {"limits": _LIMITS, "model": "local", "reward_wait": 6},
+    "limits, late": _PRACTICAL | {"limits": _LIMITS, "reward_wait": 6},
     "told beforehand": _PRACTICAL | {"prior": _ROWS},
     "practical, users": _PRACTICAL | {"contributions_per_user": 3, "contributions_per_epoch": 2},
 }

@@ -50,7 +50,6 @@ def audit(
             f"joint|local|{DEVICE}",
         ),
     ] = "joint",
-    randomizer: Annotated[str, of_policy("Of the device.", "sphere|gaussian")] = "sphere",
     epsilon: Epsilon = 4.0,
     delta: Delta = 1e-5,
     preset: Preset = PRESETS[0],
@@ -83,7 +82,7 @@ def audit(
         if preset != PRESETS[0]:
             raise ConfigurationError(f"devices run preset {PRESETS[0]!r}, got {preset!r}")
         files = Output(json)
-        found = _audit_device(setting, randomizer, trials, confidence)
+        found = _audit_device(setting, trials, confidence)
     else:
         files = Output(json, output or _PICTURE)
         found = _audit_policy(model, preset, setting, trials, confidence)
@@ -223,9 +222,7 @@ def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]
     }
 
 
-def _audit_device(
-    setting: dict[str, Any], randomizer: str, trials: int, confidence: float
-) -> _Found:
+def _audit_device(setting: dict[str, Any], trials: int, confidence: float) -> _Found:
     """Audit real devices of a fresh bundle."""
     from dataclasses import replace
 
@@ -233,17 +230,15 @@ def _audit_device(
     from capri.local.aggregator import LocalCapri
     from capri.local.audit import audit_device
 
-    budget, rows = setting["budget"], setting["contexts"].rows
-    if randomizer == "sphere":
-        budget = replace(budget, delta=0.0)  # what it promises is pure
-    aggregator = LocalCapri(**setting | {"budget": budget}, randomizer=randomizer)
+    budget = replace(setting["budget"], delta=0.0)  # what a device promises is pure
+    rows = setting["contexts"].rows
+    aggregator = LocalCapri(**setting | {"budget": budget})
     with Meter("audit", "reports") as meter:
         result = audit_device(
             aggregator.bundle(), budget, rows, trials=trials, confidence=confidence, progress=meter
         )
     return _Found(
-        f"bytes of devices, {randomizer} randomizer, {aggregator.guarantee}, "
-        f"{trials:,} reports in each world",
+        f"bytes of devices, {aggregator.guarantee}, {trials:,} reports in each world",
         _device_document(result),
         [_device_attacks(result), _device_verdict(result)],
     )
@@ -281,7 +276,6 @@ def _device_verdict(result: "DeviceAudit") -> str:
 def _device_document(result: "DeviceAudit") -> dict[str, Any]:
     return {
         "model": "device",
-        "randomizer": result.randomizer,
         "delta": result.delta,
         "confidence": result.confidence,
         "trials": result.trials,

@@ -87,7 +87,7 @@ def contestants(
         return Contestant(label=label, promise=promise, policy=policy, epsilon=epsilon)
 
     capri = {"name": "capri", "preset": preset, "model": "joint"}
-    devices = capri | {"model": "local", "randomizer": "sphere"}
+    devices = capri | {"model": "local"}
     curated = f"{_pair(budget)}, noise\nby the curator"
     return [
         contestant("CAPRI joint", curated, budget, **capri),

@@ -51,9 +51,6 @@ def simulate(
     noise: Annotated[float, _of_world("Rewards are f plus uniform noise up to this.")] = 0.1,
     policy: Annotated[str, of_policy("Who plays: capri, uniform or any rival.", "NAME")] = "capri",
     model: Model = "joint",
-    randomizer: Annotated[
-        str, of_policy("Of devices in the local model.", "sphere|gaussian")
-    ] = "sphere",
     preset: Preset = PRESETS[0],
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
@@ -90,10 +87,10 @@ def simulate(
     player: dict[str, Any] = {"name": policy}
     if policy == "capri":
         options = {name: value for name, value in given.items() if value is not None}
-        player |= {"model": model, "preset": preset, "randomizer": randomizer, "options": options}
+        player |= {"model": model, "preset": preset, "options": options}
     else:
         own = {"model": model != "joint", "preset": preset != PRESETS[0], "tau": tau is not None,
-               "randomizer": randomizer != "sphere", "features": features is not None}  # fmt: skip
+               "features": features is not None}  # fmt: skip
         _check_rival(policy, [name for name, wanted in own.items() if wanted])
         player["features"] = linear_features
     budget = None
@@ -140,7 +137,6 @@ def simulate(
         "policy": policy,
         "promise": promise,
         "model": model if policy == "capri" else None,
-        "randomizer": randomizer if (policy, model) == ("capri", "local") else None,
         "preset": preset if policy == "capri" else None,
         "epsilon": None if budget is None or not spends else budget.epsilon,
         "delta": None if budget is None or not spends else budget.delta,

@@ -120,7 +120,6 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         **problem.scale.to_dict(),
         "budget": None if budget is None else asdict(budget),
         "model": str(problem.model),
-        "randomizer": str(problem.randomizer),
         "limit": None if limit is None else asdict(limit),
         "context_dimension": contexts.dimension,
         "varying_actions": asdict(actions) if isinstance(actions, VaryingActions) else None,

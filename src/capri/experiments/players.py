@@ -30,7 +30,6 @@ PLAYER_NAMES = (CAPRI, *RIVAL_NAMES, BEST_FIXED)
 
 _KEYS = ("name", "label", "kernel", "lengthscale", "law_error", "epsilons", "options")
 _OF_CAPRI = ("model", "preset", "reward_range", *public_rows.KEYS)
-_OF_LOCAL = ("randomizer",)
 _OF_LINEAR = ("features",)
 
 
@@ -65,17 +64,15 @@ class Player:
 
 def read_player(given: Given) -> Player:
     """A ``[[policies]]`` table."""
-    given.only(_KEYS + _OF_CAPRI + _OF_LOCAL + _OF_LINEAR)
+    given.only(_KEYS + _OF_CAPRI + _OF_LINEAR)
     name = given.word("name", PLAYER_NAMES)
     linear = name in BY_NAME and BY_NAME[name].needs == "features"
-    given.only(_KEYS + (_OF_CAPRI + _OF_LOCAL if name == CAPRI else _OF_LINEAR if linear else ()))
+    given.only(_KEYS + (_OF_CAPRI if name == CAPRI else _OF_LINEAR if linear else ()))
     settings: dict[str, Any] = {}
     label = name
     if name == CAPRI:
         settings["model"] = given.word("model", ("joint", "local", "shuffle"), "joint")
         settings["preset"] = given.word("preset", ("practical", "paper"), "practical")
-        if settings["model"] == "local":
-            settings["randomizer"] = given.word("randomizer", ("sphere", "gaussian"), "sphere")
         settings |= public_rows.read_public_rows(given)
         if given.has("reward_range"):
             ends = given.take("reward_range")
@@ -221,8 +218,10 @@ def _make_capri(
         **told.options.get(f"{CAPRI}-{model}", {}),
         **player.get("options", {}),
     }
-    if budget is not None and (model, preset) == ("local", "practical"):
-        return Fleet.build(budget=budget, randomizer=player["randomizer"], **settings)
+    if (model, preset) == ("local", "practical"):
+        if budget is not None:
+            return Fleet.build(budget=budget, **settings)
+        model = "joint"  # without a budget nothing has to be hidden from a curator
     if model == "shuffle":
         if budget is None or preset != "practical":
             raise ConfigurationError("model shuffle needs a finite epsilon and preset practical")

@@ -24,7 +24,6 @@ from capri.learners.options import PracticalOptions
 from capri.learners.priors import Prior, ToldPrior
 from capri.learners.support import SUPPORT_PAIRS
 from capri.privacy.budget import Budget
-from capri.privacy.promise import Randomizer
 
 
 def paper_beta(*, reward_bound: float, tau: float, horizon: int, failure: float) -> float:
@@ -253,9 +252,9 @@ def check_widths(problem: Problem, options: PracticalOptions) -> None:
             "rigorous widths need exact expectations over the pool: "
             f"at most {SUPPORT_PAIRS:,} pairs, got {problem.pairs:,}"
         )
-    if options.widths != "calibrated" and problem.randomizer is Randomizer.SPHERE:
+    if options.widths != "calibrated" and problem.on_devices:
         raise ConfigurationError(
-            f"{options.widths} widths rest on Gaussian noise: use randomizer='gaussian' with them"
+            f"{options.widths} widths rest on Gaussian noise: devices add none"
         )
 
 

@@ -41,7 +41,7 @@ from capri.learners.start.releases import releases_prior
 from capri.local import wire
 from capri.local.bundle import make_bundle
 from capri.local.gathering import Gathering, ReportStatus
-from capri.local.intake import are_reports, by_size, judge
+from capri.local.intake import as_rows, judge
 from capri.local.promised import PromisedAggregator
 from capri.local.saved import Draws
 from capri.local.summing import EpochSum, open_for
@@ -63,10 +63,8 @@ class LocalCapri(PromisedAggregator):
         As in :class:`~capri.Capri` with preset "practical"; all of them are public. The horizon
         counts reports.
     budget:
-        What each user is promised. The sphere randomizer keeps ``delta = 0``. With ``shuffle``:
-        what is promised against whoever sees the mixed reports, with a delta above 0.
-    randomizer:
-        "sphere": pure epsilon, reports of 32 bytes. "gaussian": as in the paper.
+        What each user is promised: pure epsilon, ``delta = 0``, in reports of 32 bytes. With
+        ``shuffle``: what is promised against whoever sees the mixed reports, with a delta above 0.
     reward_wait:
         How long reports to an earlier bundle still count once there is a newer one: a number of
         reports, to whichever bundle, or a :class:`datetime.timedelta`. Later ones are stale.
@@ -100,7 +98,6 @@ class LocalCapri(PromisedAggregator):
         reward_bound: float | None = None,
         reward_range: tuple[float, float] | None = None,
         reward_transform: str | None = None,
-        randomizer: str = "sphere",
         reward_wait: int | timedelta = 0,
         missing_reward: float | str = 0.0,
         epoch_time: timedelta | None = None,
@@ -136,7 +133,7 @@ class LocalCapri(PromisedAggregator):
             scale=scale,
             budget=budget,
             model="local",
-            randomizer=randomizer,
+            on_devices=True,
             # A bundle is one law from its first device to its last: plans need not know of waits.
             rewards=RewardTerms(missing=self._terms.missing),
             limits=limits,
@@ -228,7 +225,6 @@ class LocalCapri(PromisedAggregator):
             "budget": self._budget,
             "horizon": self._horizon,
             **problem.scale.arguments(),
-            "randomizer": str(problem.randomizer),
             "limits": problem.limits,
             "prior": self._observed,
             "shuffle": problem.shuffle,
@@ -240,8 +236,7 @@ class LocalCapri(PromisedAggregator):
     def as_prior(self) -> Prior:
         """What its readings say, for ``prior=`` of another policy: post-processing of reports."""
         with self._lock:
-            device = self.device_budget
-            budget = replace(device, delta=0.0) if self.pure else device
+            budget = replace(self.device_budget, delta=0.0)
             digest = configuration_digest(*self._configuration())
             return releases_prior(self._course, budget, digest)
 
@@ -274,16 +269,16 @@ class LocalCapri(PromisedAggregator):
         Also takes rows of bytes, ``(n, size)`` of ``uint8``.
         """
         with self._lock:
-            return by_size(reports, self._receive)
+            return as_rows(reports, self._receive)
 
     def _receive(self, rows: wire.Messages) -> IntArray:
-        """Reports of one size: add those that count, and do what is due on the way.
+        """Add the reports that count, and do what is due on the way.
 
         What is due is due after a number of accepted reports, so batches do not matter.
         """
         now = self._now()
         self._settle(now)
-        undamaged = are_reports(rows, self._problem.randomizer)
+        undamaged = wire.are_reports(rows)
         statuses = np.empty(len(rows), dtype=np.int64)
         start = 0
         while start < len(rows):
@@ -431,7 +426,7 @@ class LocalCapri(PromisedAggregator):
         self._opened = plan.epoch
         due = self._course.length(plan.epoch, self._accepted - self._received)
         self._due = min(due, plan.length)
-        return Gathering(plan, self._problem.randomizer, self._bundle[-32:][:8])
+        return Gathering(plan, self._bundle[-32:][:8])
 
     def _forget(self) -> None:
         """Let go of epochs that take no more reports and were read to the last."""

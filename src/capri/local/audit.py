@@ -10,6 +10,7 @@ each number comes with its exact probability, *bias* the mean report with the co
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log, sqrt
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,10 +19,9 @@ from capri.errors import ConfigurationError
 from capri.local import wire
 from capri.local.bundle import Bundle
 from capri.local.client import LocalClient
-from capri.local.device import Device
-from capri.privacy.attack import EXCESS, check_trials, clopper_pearson_upper, proven_mu
+from capri.local.device import Device, report_mechanism
+from capri.privacy.attack import EXCESS, check_trials, clopper_pearson_upper
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.directions import DIRECTION_UNITS, directions
 from capri.privacy.sphere import Sphere
 from capri.spaces import as_contexts
@@ -38,9 +38,8 @@ _BIAS = 5.0
 class DeviceAudit:
     """Claimed against proven privacy loss of one report."""
 
-    randomizer: str
+    delta: ClassVar[float] = 0.0  # reports of the sphere are pure
     claimed_epsilon: float
-    delta: float
     trials: int
     confidence: float
     proven: dict[str, float]
@@ -87,13 +86,11 @@ def audit_device(
     low, high = rows[:trials], rows[trials:]
     error = (1 - confidence) / 2  # shared by the attacks that can err by chance
     return DeviceAudit(
-        randomizer=str(target.bundle.randomizer),
         claimed_epsilon=budget.epsilon,
-        delta=0.0 if target.sphere is not None else budget.delta,
         trials=trials,
         confidence=confidence,
         proven={
-            "report": target.payload_attack(low, high, error, budget.delta),
+            "report": target.payload_attack(low, high, error),
             "bits": _bit_attack(low, high, error),
             "tokens": _token_attack(rows),
         },
@@ -108,7 +105,7 @@ class _Target:
     def __init__(self, client: LocalClient, contexts: object) -> None:
         self.client = client
         self.bundle: Bundle = client.opened_bundle
-        self.sphere: Sphere | None = self.bundle.plan.sphere
+        self.sphere: Sphere = report_mechanism(self.bundle.plan).sphere
         rows = as_contexts(contexts, self.bundle.context_dimension)
         actions = self.bundle.actions.count
         everyone, action = np.repeat(rows, actions, axis=0), np.tile(np.arange(actions), len(rows))
@@ -130,31 +127,18 @@ class _Target:
         device = self.client.twin(self._context, self._action)
         return device.report(self._reward(sign))
 
-    def payload_attack(
-        self, low: wire.Messages, high: wire.Messages, error: float, delta: float
-    ) -> float:
-        """Sphere: is the number near in the high world and not near in the low one, or the reverse?
-
-        Gaussian: the projection on the line between the two contributions.
-        """
-        if self.sphere is not None:
-            return max(
-                _ratio(self._points_at(high, sign), self._points_at(low, sign), error / 2)
-                if sign > 0
-                else _ratio(self._points_at(low, sign), self._points_at(high, sign), error / 2)
-                for sign in (-1.0, 1.0)
-            )
-        middle = (self._units[1.0] + self._units[-1.0]) / 2
-        apart = (self._units[1.0] - self._units[-1.0]).astype(np.float64)
-        statistic = [
-            (wire.payload_of(rows, self.bundle.randomizer) - middle) @ apart for rows in (low, high)
-        ]
-        return delivered_epsilon(max(0.0, proven_mu(statistic[0], statistic[1], error)), delta)
+    def payload_attack(self, low: wire.Messages, high: wire.Messages, error: float) -> float:
+        """Is the number near in the high world and not near in the low one, or the reverse?"""
+        return max(
+            _ratio(self._points_at(high, sign), self._points_at(low, sign), error / 2)
+            if sign > 0
+            else _ratio(self._points_at(low, sign), self._points_at(high, sign), error / 2)
+            for sign in (-1.0, 1.0)
+        )
 
     def _points_at(self, rows: wire.Messages, sign: float) -> IntArray:
         """Whether each report names a direction near this world's vector and not the other's."""
-        assert self.sphere is not None
-        number = wire.payload_of(rows, self.bundle.randomizer)
+        number = wire.numbers_of(rows)[:, None]
         tokens = wire.tokens_of(rows)
         near = {
             world: (self.sphere.nearest(tokens, self._unit(world, len(rows))) == number).any(axis=1)
@@ -170,14 +154,11 @@ class _Target:
 
         Ranked by their product with the vector: each of the ``k`` nearest, each of their opposites,
         and the rest by sign. Rounding to the sphere turns the vector round with probability
-        ``1 - q = (1 - |z|) / 2``, which swaps the first two kinds. 1 for Gaussian reports, whose
-        law *report* and *bias* see.
+        ``1 - q = (1 - |z|) / 2``, which swaps the first two kinds.
         """
-        if self.sphere is None:
-            return 1.0
         from scipy.special import chdtrc
 
-        number = wire.payload_of(rows, self.bundle.randomizer)
+        number = wire.numbers_of(rows)[:, None]
         nearest = self.sphere.nearest(wire.tokens_of(rows), self._unit(sign, len(rows)))
         forward, back = nearest == number, (nearest ^ 1) == number
         rest = ~(forward | back).any(axis=1)
@@ -203,14 +184,10 @@ class _Target:
     def bias(self, rows: wire.Messages, sign: float) -> float:
         """Standard errors between the mean report and the contribution, along the contribution."""
         truth = self._units[sign] / self.bundle.plan.grid.norm_limit
-        payload = wire.payload_of(rows, self.bundle.randomizer)
-        if self.sphere is None:
-            decoded = payload / self.bundle.plan.grid.norm_limit
-        else:
-            number = payload[:, 0]
-            vectors = directions(wire.tokens_of(rows), number // 2, self.sphere.dimension)
-            signs = (1 - 2 * (number % 2))[:, None]
-            decoded = signs * vectors / (DIRECTION_UNITS * self.sphere.shrinkage)
+        number = wire.numbers_of(rows)
+        vectors = directions(wire.tokens_of(rows), number // 2, self.sphere.dimension)
+        signs = (1 - 2 * (number % 2))[:, None]
+        decoded = signs * vectors / (DIRECTION_UNITS * self.sphere.shrinkage)
         along = decoded @ truth / np.linalg.norm(truth)
         off = along.mean() - np.linalg.norm(truth)
         return float(abs(off) / (along.std(ddof=1) / sqrt(len(along))))

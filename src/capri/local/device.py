@@ -8,8 +8,6 @@ number, or beyond 1e100, the action is drawn uniformly and the contribution is t
 reward that is not a number is a missing one. All of them take the same steps as any other.
 """
 
-from typing import Any
-
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
@@ -20,8 +18,7 @@ from capri.epoch.plan import EpochPlan
 from capri.local.bundle import Bundle
 from capri.local.steady import settled
 from capri.local.wire import Messages, pack
-from capri.privacy.directions import Words
-from capri.privacy.gate import Gate, Mechanism, NoisyReportMechanism, SphereMechanism
+from capri.privacy.gate import Gate, SphereMechanism
 from capri.spaces import LARGEST_CONTEXT
 
 
@@ -100,20 +97,19 @@ class Device:
         bundle, plan = self._bundle, self._bundle.plan
         units = self.encode(contexts, actions, rewards)
         with np.errstate(all="ignore"):  # whatever the caller set, no value may raise
-            (tokens, payload), _ = gate.release(
+            (tokens, numbers), _ = gate.release(
                 report_mechanism(plan),
                 units,
                 epoch=plan.epoch,
                 participants=len(rewards),
             )
-        return pack(bundle.randomizer, bundle.digest, tokens, payload)
+        return pack(bundle.digest, tokens, numbers)
 
 
-def report_mechanism(plan: EpochPlan) -> Mechanism[Any, tuple[Words, IntArray]]:
+def report_mechanism(plan: EpochPlan) -> SphereMechanism:
     """How one report passes the gate of a device."""
-    if plan.sphere is not None:
-        return SphereMechanism(sphere=plan.sphere, norm_limit=plan.grid.norm_limit)
-    return NoisyReportMechanism(grid=plan.grid, rank=plan.dimension)
+    assert plan.sphere is not None  # a bundle has one
+    return SphereMechanism(sphere=plan.sphere, norm_limit=plan.grid.norm_limit)
 
 
 def usable_rows(contexts: FloatArray) -> BoolArray:

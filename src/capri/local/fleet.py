@@ -125,11 +125,6 @@ class Fleet:
         return self._aggregator.promise
 
     @property
-    def pure(self) -> bool:
-        """Whether reports keep ``delta = 0``."""
-        return self._aggregator.pure
-
-    @property
     def remaining(self) -> int:
         """Users who decide before there can be a new bundle; 0 at the horizon.
 

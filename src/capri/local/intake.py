@@ -12,10 +12,6 @@ import numpy as np
 from capri.arrays import BoolArray, IntArray
 from capri.local import wire
 from capri.local.gathering import Gathering, ReportStatus
-from capri.privacy.promise import Randomizer
-
-# Sizes that a report may have at all: head and checksum alone, and far more than any device sends.
-_SMALLEST, _LARGEST = 30, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -24,12 +20,6 @@ class Verdict:
 
     status: IntArray
     place: IntArray
-
-
-def are_reports(rows: wire.Messages, randomizer: Randomizer) -> BoolArray:
-    """Which rows are undamaged reports of this kind."""
-    kind = wire.VERSION << 4 | wire.KINDS[randomizer]
-    return np.asarray((rows[:, 0] == wire.MAGIC) & (rows[:, 1] == kind) & wire.sound(rows))
 
 
 def to_bundle(rows: wire.Messages, digest: bytes) -> BoolArray:
@@ -44,27 +34,23 @@ def judge(
     gatherings: Sequence[Gathering],
     digests: Iterable[bytes],
 ) -> Verdict:
-    """Judge reports of one size against the gatherings that are open.
+    """Judge reports against the gatherings that are open.
 
     ``digests``: of all bundles that were ever given out. A report to one of them that is no longer
-    open is stale, whatever its size; one to no bundle is unknown if it has the size of a report to
-    an open one, else malformed.
+    open is stale, one to no bundle is unknown.
     """
     status = np.full(len(rows), int(ReportStatus.MALFORMED), dtype=np.int64)
     place = np.full(len(rows), -1, dtype=np.int64)
     words = np.ascontiguousarray(rows[:, wire.DIGEST]).view("<u8")[:, 0]
-    others, expected = undamaged.copy(), False
+    others = undamaged.copy()
     for number, gathering in enumerate(gatherings):
         mine = np.flatnonzero(undamaged & (words == _words([gathering.digest])[0]))
         others[mine] = False
-        if gathering.size == rows.shape[1]:
-            expected = True
-            if len(mine):
-                status[mine], place[mine] = gathering.judge(rows[mine]), number
+        if len(mine):
+            status[mine], place[mine] = gathering.judge(rows[mine]), number
     if others.any():
-        nobody = ReportStatus.UNKNOWN if expected else ReportStatus.MALFORMED
         known = np.isin(words[others], _words(digests))
-        status[others] = np.where(known, int(ReportStatus.STALE), int(nobody))
+        status[others] = np.where(known, int(ReportStatus.STALE), int(ReportStatus.UNKNOWN))
     return Verdict(status, place)
 
 
@@ -72,32 +58,21 @@ def _words(digests: Iterable[bytes]) -> IntArray:
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
-def by_size(
+def as_rows(
     reports: Sequence[object] | wire.Messages, take: Callable[[wire.Messages], IntArray]
 ) -> IntArray:
-    """Hand reports on as rows of one size, in their order; what cannot be a report is malformed.
+    """Hand reports on as rows of bytes, in their order; what cannot be a report is malformed.
 
     ``reports``: bytes of any size, anything else, or rows of bytes, ``(n, size)`` of ``uint8``.
     """
+    statuses = np.full(len(reports), int(ReportStatus.MALFORMED), dtype=np.int64)
     if isinstance(reports, np.ndarray) and reports.ndim == 2:
         rows = np.ascontiguousarray(reports, dtype=np.uint8)
-        if _SMALLEST <= rows.shape[1] <= _LARGEST:
-            return take(rows)
-        return np.full(len(rows), int(ReportStatus.MALFORMED), dtype=np.int64)
-    plain = [bytes(each) if isinstance(each, bytearray | memoryview) else each for each in reports]
-    sizes = [
-        len(each) if isinstance(each, bytes) and _SMALLEST <= len(each) <= _LARGEST else 0
-        for each in plain
+        return take(rows) if rows.shape[1] == wire.SIZE else statuses
+    sized = [
+        bytes(each) if isinstance(each, bytes | bytearray | memoryview) else b"" for each in reports
     ]
-    statuses = np.full(len(plain), int(ReportStatus.MALFORMED), dtype=np.int64)
-    start = 0
-    while start < len(plain):
-        end = start + 1
-        while end < len(plain) and sizes[end] == sizes[start]:
-            end += 1
-        if sizes[start]:
-            joined = b"".join(each for each in plain[start:end] if isinstance(each, bytes))
-            rows = np.frombuffer(joined, dtype=np.uint8).reshape(-1, sizes[start])
-            statuses[start:end] = take(rows)
-        start = end
+    places = [place for place, each in enumerate(sized) if len(each) == wire.SIZE]
+    joined = b"".join(sized[place] for place in places)
+    statuses[places] = take(np.frombuffer(joined, dtype=np.uint8).reshape(-1, wire.SIZE))
     return statuses

@@ -20,9 +20,6 @@ from capri.local import wire
 from capri.local.bundle import Bundle
 from capri.local.device import Device
 
-# Head and checksum of a report: what is shorter is none.
-_SMALLEST = 30
-
 
 @dataclass(frozen=True, eq=False)
 class Datum:
@@ -106,9 +103,8 @@ def report_in(path: Path) -> bytes | None:
         data = path.read_bytes()
     except OSError as problem:
         raise StorageError(f"cannot read the receipt {path}: {problem.strerror}") from problem
-    row = np.frombuffer(data, dtype=np.uint8)[None]
-    whole = len(data) >= _SMALLEST and data[0] == wire.MAGIC and wire.sound(row)[0]
-    return data if whole else None
+    whole = len(data) == wire.SIZE
+    return data if whole and wire.are_reports(np.frombuffer(data, np.uint8)[None])[0] else None
 
 
 def reported_already(receipt: Path | None) -> BudgetError:

@@ -4,9 +4,10 @@ from typing import Any
 
 from capri.local.gathering import Gathering
 from capri.local.saved import SavedAggregator
+from capri.local.wire import SIZE
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, certify_devices
-from capri.privacy.promise import Promise, Randomizer
+from capri.privacy.promise import Promise
 
 
 class PromisedAggregator(SavedAggregator):
@@ -23,16 +24,14 @@ class PromisedAggregator(SavedAggregator):
                 f"({epsilon:g}, {delta:g})-privacy of each user behind a shuffler, and pure "
                 f"{self._problem.shuffle.most:g}-local privacy, made on the device"
             )
-        if self.pure:
-            return f"pure {epsilon:g}-local privacy of each user, made on the device"
-        return f"({epsilon:g}, {delta:g})-local privacy of each user, made on the device"
+        return f"pure {epsilon:g}-local privacy of each user, made on the device"
 
     @property
     def promise(self) -> Promise:
         """What a user is promised, to be compared."""
         if self._problem.shuffle is not None:
             return Promise(model="shuffle", kind="approximate")
-        return Promise(model="local", kind="pure" if self.pure else "approximate")
+        return Promise(model="local", kind="pure")
 
     @property
     def device_budget(self) -> Budget:
@@ -40,19 +39,13 @@ class PromisedAggregator(SavedAggregator):
         shuffle = self._problem.shuffle
         return self._budget if shuffle is None else Budget(epsilon=shuffle.most)
 
-    @property
-    def pure(self) -> bool:
-        """Whether reports keep ``delta = 0``: those of the sphere do."""
-        return self._problem.randomizer is Randomizer.SPHERE
-
     def terms(self) -> dict[str, Any]:
         """What real devices certify, without what was reported so far."""
         with self._lock:
-            return self._certify(accounted=False).terms()
+            return self._certify().terms()
 
     def _certify(self, **wanted: Any) -> Certificate:
         return certify_devices(
-            self._problem.randomizer,
             self._budget,
             tuple(self._releases),
             reported=self._accepted > 0,
@@ -64,14 +57,14 @@ class PromisedAggregator(SavedAggregator):
     def _entry(self, gathering: Gathering) -> dict[str, Any]:
         """A reading, as the certificate lists it."""
         plan, shuffle, mixed = gathering.plan, self._problem.shuffle, {}
-        if shuffle is not None and plan.sphere is not None:
-            mixed["local_epsilon"] = plan.sphere.epsilon
+        if shuffle is not None:
+            mixed["local_epsilon"] = gathering.sphere.epsilon
             mixed["reports_needed"] = shuffle.counted(plan.length)
         return {
             "epoch": plan.epoch,
             "reports": gathering.unread,
             "coordinates": plan.dimension,
-            "bytes": gathering.size,
+            "bytes": SIZE,
             "noise": plan.noise_scale,
             "epsilon": self._budget.epsilon,
             **mixed,

@@ -132,7 +132,6 @@ class SavedAggregator(PublicFace):
             arguments.pop("reward_rule", None)
             loaded = cls(
                 **arguments,
-                randomizer=values["problem"]["randomizer"],
                 horizon=values["horizon"],
                 clock=clock,
                 prior=stored_prior(values, arrays),
@@ -142,7 +141,7 @@ class SavedAggregator(PublicFace):
         return loaded
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
-        kernel, randomizer = self._problem.kernel, self._problem.randomizer
+        kernel = self._problem.kernel
         self._draws.public.bit_generator.state = values["public"]
         self._next = next_from_state(values, arrays, self._problem)
         self._releases = values["releases"]
@@ -153,7 +152,7 @@ class SavedAggregator(PublicFace):
         read = sum(record.length for record in self.epochs)
         self._accepted = values.get("accepted", read + self._received)
         self._waiting = [
-            Gathering.from_state(waiting, below(f"waiting.{place}", arrays), kernel, randomizer)
+            Gathering.from_state(waiting, below(f"waiting.{place}", arrays), kernel)
             for place, waiting in enumerate(values.get("waiting", []))
         ]
         self._newest, self._bundle = None, b""

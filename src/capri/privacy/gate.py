@@ -196,13 +196,6 @@ class MessageMechanism(Mechanism[IntArray, FloatArray]):
         return self.grid.numbers(secret)
 
 
-class ReportDraws(SphereDraws, Randomness, Protocol):
-    """What a device draws for its report."""
-
-    def noised(self, units: IntArray, scale: float) -> IntArray:
-        """Each row plus integer Gaussian noise of its own."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SphereMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
     """One sphere report for each row of integers of norm at most ``norm_limit``.
@@ -236,35 +229,6 @@ class SphereMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
     def noisy(self, secret: IntArray, source: SphereDraws) -> tuple[Words, IntArray]:
         """Tokens and numbers: all that may leave a device."""
         return randomized(secret, self.norm_limit, self.sphere, source)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisyReportMechanism(Mechanism[IntArray, tuple[Words, IntArray]]):
-    """One Gaussian report for each row of integers: a token and the integers with noise."""
-
-    grid: Grid
-    rank: int
-
-    @property
-    def narrowest(self) -> float:
-        """The noise is the same on every coordinate."""
-        return self.grid.noise_units
-
-    def event(self, budget: Budget, epoch: int, participants: int) -> ReleaseEvent:
-        """``sensitivity = 2 norm_limit step`` against the noise of one report."""
-        return ReleaseEvent(
-            epoch=epoch,
-            model=str(PrivacyModel.LOCAL),
-            calibration="analytic",
-            participants=participants,
-            rank=self.rank,
-            sensitivity=self.grid.sensitivity * self.grid.step,
-            noise_scale=self.grid.noise_units * self.grid.step,
-        )
-
-    def noisy(self, secret: IntArray, source: ReportDraws) -> tuple[Words, IntArray]:
-        """Tokens and integers: all that may leave a device."""
-        return source.seeds(len(secret)), source.noised(secret, self.grid.noise_units)
 
 
 class Gate:

@@ -4,18 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import noise_multiplier
-from capri.privacy.certificate.account import independent_account
 from capri.privacy.certificate.beliefs import belief_table, stated
 from capri.privacy.certificate.declaration import Declaration
 from capri.privacy.certificate.document import Certificate
 from capri.privacy.certificate.evidence import audit_evidence
 from capri.privacy.certificate.mixed import behind_shuffler, mixing_assumptions
 from capri.privacy.certificate.wording import (
-    ANALYTIC,
     DEVICE,
     NO_COMMON_STORE,
-    NOISE,
     OPERATOR,
     OTHER_SYSTEMS,
     PUBLIC_SETTINGS,
@@ -27,33 +23,20 @@ from capri.privacy.certificate.wording import (
 )
 from capri.privacy.mixing import Shuffle
 from capri.privacy.prior_event import PriorEvent
-from capri.privacy.promise import Randomizer
 
 _ON_DEVICES = (
     "Each person's report is made private on their own device: what anyone reads in it, the "
     "aggregator included, would be {likely} if the person's data had been different. {moved} "
     "Nobody has to be trusted with the data."
 )
-_RANDOMIZERS = {
-    Randomizer.SPHERE: (
-        "a seed drawn by the operating system names public random directions; the report is the "
-        "seed and the number of one of them, chosen with exact integer probabilities whose ratio "
-        "between any two data is at most e^epsilon"
-    ),
-    Randomizer.GAUSSIAN: (
-        "the contribution, clipped in norm and rounded to an integer grid, plus " + NOISE
-    ),
-}
-_CALIBRATION = {
-    Randomizer.SPHERE: "pure epsilon, delta = 0, checked by every device in exact fractions",
-    Randomizer.GAUSSIAN: ANALYTIC + "; checked by every device",
-}
-# The integer noise of so many coordinates; the number hardly matters.
-_COORDINATES = 2
+_RANDOMIZER = (
+    "a seed drawn by the operating system names public random directions; the report is the "
+    "seed and the number of one of them, chosen with exact integer probabilities whose ratio "
+    "between any two data is at most e^epsilon"
+)
 
 
 def certify_devices(
-    randomizer: Randomizer,
     budget: Budget,
     releases: tuple[dict[str, Any], ...],
     *,
@@ -61,7 +44,6 @@ def certify_devices(
     declaration: Declaration | None = None,
     audit: Any = None,
     digests: dict[str, Any] | None = None,
-    accounted: bool = True,
     prior: PriorEvent | None = None,
     shuffle: Shuffle | None = None,
 ) -> Certificate:
@@ -70,11 +52,8 @@ def certify_devices(
     ``reported``: whether any report came in. A report spends when it is made, not when its epoch
     closes. ``shuffle``: how reports are mixed, where the budget is that of a batch.
     """
-    pure = randomizer is Randomizer.SPHERE
-    kept = Budget(budget.epsilon, 0.0 if pure else budget.delta)
-    if shuffle is not None:  # what a report promises by itself
-        kept = Budget(shuffle.most)
-    multiplier = None if pure else noise_multiplier(budget, _COORDINATES) / 2
+    # What a report promises by itself.
+    kept = Budget(budget.epsilon if shuffle is None else shuffle.most)
     assumptions = (
         (
             "the device runs capri.LocalClient unchanged and gives it the person's own budget",
@@ -120,15 +99,11 @@ def certify_devices(
             OTHER_SYSTEMS,
         ),
         **by_whom(assumptions),
-        mechanism=_RANDOMIZERS[randomizer],
-        calibration=_CALIBRATION[randomizer],
-        noise_multiplier=multiplier,
+        mechanism=_RANDOMIZER,
+        calibration="pure epsilon, delta = 0, checked by every device in exact fractions",
+        noise_multiplier=None,
         composition="none needed: a user reports once, and all else is post-processing of reports",
-        independent_account=(
-            None
-            if multiplier is None or not accounted
-            else independent_account(1 / multiplier, kept)
-        ),
+        independent_account=None,
         audit=audit_evidence(audit, "devices", kept),
         releases=releases,
         spent={"epsilon": kept.epsilon, "delta": kept.delta}
@@ -141,7 +116,7 @@ def certify_devices(
             else f"No report came in, so nobody has spent anything. {own_budget(kept)}"
         ),
         **attached(declaration, digests),
-        versions=versions_of("numpy", *(() if pure else ("opendp", "scipy", "dp-accounting"))),
+        versions=versions_of("numpy"),
     )
     if shuffle is None:
         return single
