@@ -49,10 +49,7 @@ MAKERS: dict[str, Callable[[int], Any]] = {
     "practical-local": capri_policy(**PRACTICAL, model="local"),
     "auto-local": capri_policy(**PRACTICAL, model="local", kernel="auto"),
     "practical-no-privacy": capri_policy(**PRACTICAL, budget=None),
-    "practical-inverse-gap": capri_policy(**PRACTICAL, exploration="inverse-gap"),
-    "practical-uniform-rigorous": capri_policy(
-        **PRACTICAL, exploration="uniform", widths="rigorous"
-    ),
+    "practical-whole-rewards": capri_policy(**PRACTICAL, residual=False),
     "practical-sampler": capri_policy(**PRACTICAL, contexts=SAMPLER),
     "paper-joint": capri_policy(preset="paper"),
     "paper-local": capri_policy(preset="paper", model="local"),

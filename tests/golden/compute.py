@@ -253,28 +253,13 @@ def joint_cases() -> dict[str, Case]:
         "no-budget": {"budget": None},
         "endless": {"horizon": None},
         "reward-bound": {"reward_bound": 2.0},
-        "inverse-gap": {"exploration": "inverse-gap"},
-        "uniform": {"exploration": "uniform"},
-        "rigorous": {"widths": "rigorous"},
-        "rigorous-uniform-no-budget": {
-            "widths": "rigorous",
-            "exploration": "uniform",
-            "budget": None,
-        },
-        "paper-widths": {"widths": "paper"},
-        "narrow-widths": {"width_scale": 0.3, "exploration": "uniform"},
-        "whitening": {"shape": "whitening"},
-        "whitening-tau": {"shape": "whitening", "tau": 0.5},
-        "copy": {"covariance": "copy"},
-        "copy-whitening": {"covariance": "copy", "shape": "whitening"},
+        "floors": {"limits": capri.Limits(floor={1: 0.05, 2: 0.1}, share={0: 0.2})},
         "no-residual": {"residual": False},
-        "no-pooling": {"pooling": False},
         "norm-bound": {"norm_bound": 3.0, "smoothness": 1.0},
         "max-rank": {"max_rank": 5},
         "first-epoch-auto": {"first_epoch": None, "budget": capri.Budget(epsilon=64, delta=1e-5)},
         "users": {"contributions_per_user": 3, "users": 550},
         "local": {"model": "local"},
-        "local-inverse-gap": {"model": "local", "exploration": "inverse-gap"},
         "rbf": {"kernel": capri.kernels.RBF(lengthscale=0.3)},
         "product": {
             "kernel": capri.kernels.ContextAction(
@@ -291,10 +276,8 @@ def joint_cases() -> dict[str, Case]:
     cases: dict[str, Case] = {name: partial(joint, **each) for name, each in options.items()}
     return cases | {
         "sampler": joint_sampler,
-        "sampler-inverse-gap": partial(joint_sampler, exploration="inverse-gap"),
         "sampler-paper": partial(joint_sampler, preset="paper"),
         "varying": joint_varying,
-        "varying-inverse-gap": partial(joint_varying, exploration="inverse-gap"),
         "varying-paper": partial(joint_varying, preset="paper"),
         "forecast": forecast,
         "forecast-local": partial(forecast, model="local"),
@@ -368,14 +351,9 @@ def local_cases() -> dict[str, Case]:
     for randomizer in ("sphere", "gaussian"):
         cases |= {
             f"devices-{randomizer}": partial(devices, randomizer),
-            f"devices-{randomizer}-inverse-gap": partial(
-                devices, randomizer, exploration="inverse-gap"
-            ),
             f"fleet-{randomizer}": partial(fleet, randomizer),
-            f"fleet-{randomizer}-uniform": partial(fleet, randomizer, exploration="uniform"),
-            f"fleet-{randomizer}-whitening": partial(fleet, randomizer, shape="whitening"),
         }
-    return cases | {"fleet-gaussian-rigorous": partial(fleet, "gaussian", widths="rigorous")}
+    return cases
 
 
 # -- rivals ---------------------------------------------------------------------------------------
@@ -536,7 +514,6 @@ def saved_aggregator(randomizer: str) -> tuple[Any, ...]:
 def file_cases() -> dict[str, Case]:
     cases: dict[str, Case] = {
         "policy-practical": saved,
-        "policy-inverse-gap": partial(saved, exploration="inverse-gap"),
         "policy-local": partial(saved, model="local"),
         "policy-no-budget": partial(saved, budget=None),
         "policy-paper": partial(saved, preset="paper"),
@@ -547,9 +524,6 @@ def file_cases() -> dict[str, Case]:
         cases |= {
             f"aggregator-{randomizer}": partial(saved_aggregator, randomizer),
             f"bundle-{randomizer}": partial(bundles, randomizer),
-            f"bundle-{randomizer}-inverse-gap": partial(
-                bundles, randomizer, exploration="inverse-gap"
-            ),
             f"report-{randomizer}": partial(report, randomizer),
         }
     return cases

@@ -514,18 +514,6 @@ def test_bad_settings(change: dict[str, Any]) -> None:
         small_aggregator(**change)
 
 
-@pytest.mark.parametrize("widths", ["calibrated", "rigorous", "paper"])
-def test_every_width_works_or_is_refused_at_once(randomizer: str, widths: str) -> None:
-    """An option that cannot work with a randomizer is found out before anybody reports."""
-    try:
-        aggregator = small_aggregator(randomizer, widths=widths)
-    except ConfigurationError:
-        assert (randomizer, widths) in (("sphere", "rigorous"), ("sphere", "paper"))
-        return
-    fill(aggregator, randomizer)
-    assert len(aggregator.epochs) == 1
-
-
 def test_report_sizes() -> None:
     for randomizer in RANDOMIZERS:
         aggregator = small_aggregator(randomizer)

@@ -143,8 +143,8 @@ def test_ten_thousand_mutated_bundles(clients: Clients) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"exploration": "inverse-gap"}, {"kernel": "auto"}, {"limits": vectors.LIMITS}],
-    ids=["thompson", "inverse-gap", "products", "limits"],
+    [{}, {"kernel": "auto"}, {"limits": vectors.LIMITS}],
+    ids=["thompson", "products", "limits"],
 )
 def test_the_same_users_report_the_same_bytes(clients: Clients, changes: dict[str, Any]) -> None:
     """Drawn alike, a user of either language decides alike and uploads the same 32 bytes."""

@@ -427,7 +427,6 @@ def test_a_hostile_missing_reward_is_refused(bad: object) -> None:
         ({"missing_reward": 1.5}, "missing_reward"),
         ({"reward_rule": "sum"}, "the app combines"),
         ({"epoch_time": 3}, "epoch_time"),
-        ({"reward_wait": 10, "pooling": False}, "pooling"),
     ],
 )
 def test_terms_that_are_refused(change: dict[str, Any], reason: str) -> None:
@@ -525,28 +524,6 @@ def test_certificate_of_late_reports(randomizer: str, tmp_path: Path) -> None:
     other = configuration_digest(values, arrays)
     with pytest.raises(capri.CapriError):
         check_digests(certificate, other, values["plans"])
-
-
-@pytest.mark.parametrize("widths", ["rigorous", "paper"])
-def test_tests_of_every_reading_share_the_failure_probability(
-    widths: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The shares of all readings sum to less than the whole, however often an epoch is read."""
-    from capri.learners import widths as module
-
-    shares: list[float] = []
-    original = module.epoch_failure
-
-    def noted(probability: float, number: int) -> float:
-        shares.append(original(probability, number))
-        return shares[-1]
-
-    monkeypatch.setattr(module, "epoch_failure", noted)
-    aggregator, rest = in_flight("gaussian", widths=widths)
-    aggregator.receive_many(rest)
-    assert len(shares) == len(aggregator.epochs) > 5
-    assert sum(shares) <= aggregator._options.failure_probability
-    assert len(set(shares)) == len(shares)
 
 
 def test_a_few_late_reports_do_not_cry_wolf() -> None:

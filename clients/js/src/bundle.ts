@@ -136,7 +136,7 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   const whitened = matrix.shape[1]!;
   const work = "the bundle asks for more work than a device should do";
   need(actions.count * draws * (limits?.rounds ?? 1) <= MOST_WORK, work, "too-much-work");
-  need(basis.feasible(conduct.passes, conduct.draws, whitened), work, "too-much-work");
+  need(basis.feasible(conduct.draws, whitened), work, "too-much-work");
   need((randomizer === "sphere") === (sphere !== null), "it does not describe its randomizer");
   if (sphere) {
     need(sphere.candidates * sphere.dimension <= MOST_DIRECTIONS, work, "too-much-work");
