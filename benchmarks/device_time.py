@@ -132,7 +132,7 @@ def described(one: Finding) -> str:
     return (
         f"{one.ratio:.3f} (itself {one.self_ratio:.3f}, {one.milliseconds:.2f} ms): "
         f"{case.actions} actions, {case.pivots} pivots, rank {case.rank}, {case.whitened} "
-        f"coordinates, {case.law['kind']}, {len(case.tests)} tests, kernel {case.kernel}, "
+        f"coordinates, {case.law['kind']}, kernel {case.kernel}, "
         f"slow at {one.slow[0][:3]} {one.slow[1]}, fast at {one.fast[0][:3]} {one.fast[1]}"
     )
 

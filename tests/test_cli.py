@@ -151,7 +151,10 @@ def test_json_to_a_device_leaves_the_device() -> None:
     [
         (("simulate", "--epsilon", "-1"), "epsilon must be positive and finite, got -1.0"),
         (("simulate", "--delta", "1"), "delta must be 0 or more and below 1, got 1.0"),
-        (("simulate", "--tau", "0"), "tau must be positive and finite, got 0.0"),
+        (
+            ("simulate", "--preset", "paper", "--tau", "0"),
+            "tau must be positive and finite, got 0.0",
+        ),
         (("simulate", "--policy", "greedy"), "policy must be one of capri, uniform, gp-ucb"),
         (
             ("simulate", "--policy", "gp-ucb", "--tau", "1"),

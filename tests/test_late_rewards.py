@@ -465,7 +465,6 @@ def test_simulation_goes_on_bit_for_bit_with_epochs_in_flight(
         ({"missing_reward": 2.0}, r"missing_reward must lie in the range of rewards, \[-1, 1\]"),
         ({"missing_reward": "as-estimated", "model": "local"}, "needs model='joint'"),
         ({"missing_reward": np.zeros(2)}, "missing_reward must be a number"),
-        ({"missing_reward": "as-estimated", "widths": "rigorous"}, "no term for a measured rate"),
         ({"reward_wait": timedelta.max}, "above 36500 days"),
         ({"clock": 5}, "clock must be a function"),
         ({"reward_rule": "mean"}, "reward_rule must be one of 'first', 'last', 'sum', 'max'"),

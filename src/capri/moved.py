@@ -24,7 +24,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "cli.findings": ("cli.contest",),
     "cli.report_page": ("cli.report",),
     "conduct": ("epoch.play",),
-    "confidence": ("learners.widths",),
+    "confidence": ("learners.active",),
     "datasets.cleaning": ("datasets.tables",),
     "datasets.frames": ("datasets.tables",),
     "datasets.one_pass": ("datasets.bandit",),

@@ -47,10 +47,7 @@ SAMPLER = capri.ContextSampler(lambda generator, count: generator.random((count,
 MAKERS: dict[str, Callable[[int], Any]] = {
     "practical-joint": capri_policy(**PRACTICAL),
     "practical-no-privacy": capri_policy(**PRACTICAL, budget=None),
-    "practical-inverse-gap": capri_policy(**PRACTICAL, exploration="inverse-gap"),
-    "practical-uniform-rigorous": capri_policy(
-        **PRACTICAL, exploration="uniform", widths="rigorous"
-    ),
+    "practical-whole-rewards": capri_policy(**PRACTICAL, residual=False),
     "practical-sampler": capri_policy(**PRACTICAL, contexts=SAMPLER),
     "paper-joint": capri_policy(preset="paper"),
     "paper-local": capri_policy(preset="paper", model="local"),

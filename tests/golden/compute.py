@@ -253,22 +253,8 @@ def joint_cases() -> dict[str, Case]:
         "no-budget": {"budget": None},
         "endless": {"horizon": None},
         "reward-bound": {"reward_bound": 2.0},
-        "inverse-gap": {"exploration": "inverse-gap"},
-        "uniform": {"exploration": "uniform"},
-        "rigorous": {"widths": "rigorous"},
-        "rigorous-uniform-no-budget": {
-            "widths": "rigorous",
-            "exploration": "uniform",
-            "budget": None,
-        },
-        "paper-widths": {"widths": "paper"},
-        "narrow-widths": {"width_scale": 0.3, "exploration": "uniform"},
-        "whitening": {"shape": "whitening"},
-        "whitening-tau": {"shape": "whitening", "tau": 0.5},
-        "copy": {"covariance": "copy"},
-        "copy-whitening": {"covariance": "copy", "shape": "whitening"},
+        "floors": {"limits": capri.Limits(floor={1: 0.05, 2: 0.1}, share={0: 0.2})},
         "no-residual": {"residual": False},
-        "no-pooling": {"pooling": False},
         "norm-bound": {"norm_bound": 3.0, "smoothness": 1.0},
         "max-rank": {"max_rank": 5},
         "first-epoch-auto": {"first_epoch": None, "budget": capri.Budget(epsilon=64, delta=1e-5)},
@@ -289,10 +275,8 @@ def joint_cases() -> dict[str, Case]:
     cases: dict[str, Case] = {name: partial(joint, **each) for name, each in options.items()}
     return cases | {
         "sampler": joint_sampler,
-        "sampler-inverse-gap": partial(joint_sampler, exploration="inverse-gap"),
         "sampler-paper": partial(joint_sampler, preset="paper"),
         "varying": joint_varying,
-        "varying-inverse-gap": partial(joint_varying, exploration="inverse-gap"),
         "varying-paper": partial(joint_varying, preset="paper"),
         "forecast": forecast,
     }
@@ -363,14 +347,7 @@ def report() -> tuple[Any, ...]:
 
 
 def local_cases() -> dict[str, Case]:
-    return {
-        "devices": devices,
-        "devices-inverse-gap": partial(devices, exploration="inverse-gap"),
-        "fleet": fleet,
-        "fleet-uniform": partial(fleet, exploration="uniform"),
-        "fleet-whitening": partial(fleet, shape="whitening"),
-        "forecast": forecast_of_devices,
-    }
+    return {"devices": devices, "fleet": fleet, "forecast": forecast_of_devices}
 
 
 # -- rivals ---------------------------------------------------------------------------------------
@@ -531,7 +508,6 @@ def saved_aggregator() -> tuple[Any, ...]:
 def file_cases() -> dict[str, Case]:
     return {
         "policy-practical": saved,
-        "policy-inverse-gap": partial(saved, exploration="inverse-gap"),
         "policy-paper-local": partial(saved, preset="paper", model="local"),
         "policy-no-budget": partial(saved, budget=None),
         "policy-paper": partial(saved, preset="paper"),
@@ -539,7 +515,6 @@ def file_cases() -> dict[str, Case]:
         "policy-users": partial(saved, contributions_per_user=6, users=550),
         "aggregator": saved_aggregator,
         "bundle": bundles,
-        "bundle-inverse-gap": partial(bundles, exploration="inverse-gap"),
         "report": report,
     }
 

@@ -458,18 +458,6 @@ def test_bad_settings(change: dict[str, Any]) -> None:
         small_aggregator(**change)
 
 
-@pytest.mark.parametrize("widths", ["calibrated", "rigorous", "paper"])
-def test_every_width_works_or_is_refused_at_once(widths: str) -> None:
-    """An option that cannot work on devices is found out before anybody reports."""
-    try:
-        aggregator = small_aggregator(widths=widths)
-    except ConfigurationError:
-        assert widths in ("rigorous", "paper")
-        return
-    fill(aggregator)
-    assert len(aggregator.epochs) == 1
-
-
 def test_the_head_of_a_report() -> None:
     aggregator = small_aggregator()
     report = honest_reports(aggregator, 1)[0]

@@ -33,14 +33,12 @@ from capri.local.bundle import _HEAD, MAGIC, VERSION, open_bundle
 from capri.local.client import check_promise
 from capri.privacy.sphere import COIN, Sphere, sphere
 
-# Kinds of bundle: with baseline and Thompson draws, with tests, with a law of inverse gaps, and in
-# products of factors instead of one kernel.
+# Kinds of bundle: with Thompson draws and a baseline, without one, and in products of factors
+# instead of one kernel.
 LATER: list[dict[str, Any]] = [
     {},
-    {"exploration": "uniform"},
-    {"exploration": "inverse-gap"},
+    {"residual": False},
     {"kernel": "auto"},
-    {"kernel": "auto", "exploration": "inverse-gap"},
 ]
 
 
@@ -77,10 +75,12 @@ def _no_hang() -> Iterator[None]:
 # -- honest bundles -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exploration", ["thompson", "uniform", "inverse-gap"])
-def test_round_trip(exploration: str) -> None:
+@pytest.mark.parametrize(
+    "kind", [{}, {"limits": capri.Limits(floor={0: 0.1}, share={1: 0.3})}], ids=["free", "limits"]
+)
+def test_round_trip(kind: dict[str, Any]) -> None:
     """What a device reads is what the aggregator planned, to the bit."""
-    aggregator = late_aggregator(exploration=exploration)
+    aggregator = late_aggregator(**kind)
     bundle = open_bundle(aggregator.bundle(), aggregator.digest)
     assert aggregator._newest is not None
     plan = aggregator._newest.plan
@@ -279,7 +279,7 @@ def hostile(kind: str) -> bytes:
     single = Sphere(dimension=width, candidates=2, near=1, chance=sphere(4.0, width).chance)
     odds = Sphere(dimension=width, candidates=2, near=1, chance=int(COIN * 0.98))
     header["sphere"] = [width, 2, 1, str(odds.chance)]
-    header["conduct"] = {"law": {"kind": "uniform"}, "tests": []}
+    header["conduct"] = {"law": {"kind": "uniform"}}
     arrays = {
         "pivots": np.zeros((2, 2)),
         "transform": np.eye(2),
@@ -302,19 +302,6 @@ def hostile(kind: str) -> bytes:
     elif kind == "many directions":
         arrays["whitening"] = np.ones((2, (1 << 16) - width + 2))
         header["sphere"] = [1 << 16, 4096, 300, str(int(COIN * 0.8))]
-    elif kind == "many tests":
-        arrays["pivots"], arrays["transform"] = np.zeros((1000, 2)), np.ones((1000, 1))
-        arrays["whitening"], arrays["actions"] = np.ones((1, 2)), np.zeros((1 << 12, 1))
-        header["conduct"]["tests"] = [{"kind": "common", "width": 1.0}] * 5000
-        arrays |= {f"test.{i}.weights": np.zeros(1000) for i in range(5000)}
-    elif kind == "many roots":
-        arrays["actions"] = np.zeros((1 << 14, 1))
-        arrays["pivots"], arrays["transform"] = np.zeros((512, 2)), np.ones((512, 2))
-        header["conduct"]["tests"] = [
-            {"kind": "difference", "width": 1.0, "outside": 0.0, "roots": 5000}
-        ]
-        arrays["test.0.coefficients"] = np.ones(2)
-        arrays |= {f"test.0.root.{i}": np.ones((2, 512)) for i in range(5000)}
     elif kind == "kernel tree":
         tree: dict[str, Any] = {"type": "RBF"}
         for _ in range(13):
@@ -336,8 +323,6 @@ KINDS = (
     "many actions",
     "many draws",
     "many directions",
-    "many tests",
-    "many roots",
     "kernel tree",
     "varying",
 )

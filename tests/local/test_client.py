@@ -92,7 +92,9 @@ def test_sphere_reports_have_32_bytes_whatever_the_dimension() -> None:
         kernel=capri.kernels.Matern(nu=0.5, lengthscale=0.05),
         actions=rows,
         contexts=capri.ContextPool(rows),
-        shape="whitening",
+        max_rank=400,
+        horizon=10**7,
+        first_epoch=10**7,
     )
     client = capri.LocalClient(aggregator.bundle(), BUDGET)
     assert client._bundle.dimension > 100
@@ -571,7 +573,8 @@ client.act([0.5])
 assert len(client.report(0.5)) == 32
 """
     changes: list[dict[str, Any]] = [
-        *({"exploration": each} for each in ("thompson", "uniform", "inverse-gap")),
+        {},
+        {"limits": capri.Limits(floor={0: 0.1})},
         {"kernel": "auto"},
     ]
     for change in changes:

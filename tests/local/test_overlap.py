@@ -419,7 +419,6 @@ def test_a_hostile_missing_reward_is_refused(bad: object) -> None:
         ({"missing_reward": 1.5}, "missing_reward"),
         ({"reward_rule": "sum"}, "the app combines"),
         ({"epoch_time": 3}, "epoch_time"),
-        ({"reward_wait": 10, "pooling": False}, "pooling"),
     ],
 )
 def test_terms_that_are_refused(change: dict[str, Any], reason: str) -> None:

@@ -18,9 +18,7 @@ from hostile import Case, built, data_against, fresh, fresh_products, work
 
 import capri
 from capri.epoch.encode import contributions
-from capri.epoch.play import InverseGapLaw
 from capri.errors import BundleError
-from capri.features import Predictor
 from capri.kernels import (
     RBF,
     Categories,
@@ -71,8 +69,6 @@ def play(bundle: Bundle, context: np.ndarray, reward: float | None) -> None:
     # These sums of products are made where NumPy does not look.
     v = plan.features.basis.coordinates(pairs)
     ordinary(law, psi, psi * psi, baseline, v * v, plan.features.basis.rows(pairs))
-    for test in bundle.conduct.tests:
-        ordinary(*test.compare(pairs))
     assert abs(law.sum() - 1) < 1e-6
 
 
@@ -83,8 +79,8 @@ def slow_bundle(actions: int = 500, pivots: int = 300) -> bytes:
     arrays["pivots"], arrays["transform"] = np.zeros((pivots, 2)), np.ones((pivots, 2))
     arrays["whitening"] = np.ones((2, arrays["whitening"].shape[1]))
     arrays["actions"] = np.zeros((actions, 1))
-    header["conduct"] = {"law": {"kind": "thompson"}, "tests": []}
-    arrays = {name: each for name, each in arrays.items() if not name.startswith(("law", "test"))}
+    header["conduct"] = {"law": {"kind": "thompson"}}
+    arrays = {name: each for name, each in arrays.items() if not name.startswith("law")}
     arrays["law.draws"] = np.ones((2, 1))
     return put_together(header, arrays)
 
@@ -175,11 +171,11 @@ def calls(bundle: bytes, context: Any, reward: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kernel", [RBF(lengthscale=0.4), "auto"], ids=["told", "auto"])
-@pytest.mark.parametrize("exploration", ["thompson", "uniform", "inverse-gap"])
+@pytest.mark.parametrize("limits", [None, capri.Limits(floor={0: 0.1}, share={1: 0.3})])
 def test_the_same_functions_are_called_for_every_datum(
-    kernel: Kernel | str, exploration: str
+    kernel: Kernel | str, limits: capri.Limits | None
 ) -> None:
-    bundle = late_bundle(kernel=kernel, exploration=exploration)
+    bundle = late_bundle(kernel=kernel, limits=limits)
     expected = calls(bundle, [0.4], 0.5)
     assert len(expected) > 100
     for context in ([0.0], [nan], [inf], [1e200], [1e100], [5e-324], [-3.0]):
@@ -270,41 +266,6 @@ def test_rows_are_shrunk_as_one_by_one(limit: int, dimension: int) -> None:
     alone = [within_norm(row[None].astype(np.float64), limit)[0].tolist() for row in units]
     assert alone == expected
     assert all(sum(unit * unit for unit in row) <= limit**2 for row in found.tolist())
-
-
-def test_inverse_gaps_by_products() -> None:
-    """The same numbers as with ``np.where``, to the bit."""
-    draw = np.random.default_rng(1)
-    points = draw.random((20, 2))
-    law = InverseGapLaw(Predictor(RBF(), points, draw.standard_normal(20)), 3.0)
-    pairs, active = draw.random((30, 12, 2)), draw.random((30, 12)) < 0.5
-    active[:, 3] = True
-    values = np.where(active, law.predictor(pairs), -inf)
-    rows, best = np.arange(30), values.argmax(axis=1)
-    gap = values[rows, best][:, None] - np.where(active, values, 0.0)
-    expected = np.where(active, 1.0 / (active.sum(axis=1, keepdims=True) + 3.0 * gap), 0.0)
-    expected[rows, best] = 0.0
-    expected[rows, best] = 1.0 - expected.sum(axis=1)
-    assert law.probabilities(pairs, active).tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("law", "test"),
-    [
-        ({"kind": "inverse-gap", "gamma": nan}, None),
-        ({"kind": "inverse-gap", "gamma": 1e61}, None),
-        ({"kind": "inverse-gap", "gamma": -1.0}, None),
-        ({"kind": "uniform"}, {"kind": "common", "width": inf}),
-        ({"kind": "uniform"}, {"kind": "common", "width": nan}),
-    ],
-)
-def test_laws_and_tests_with_numbers_out_of_range(law: dict[str, Any], test: Any) -> None:
-    header, arrays = take_apart(small_aggregator().bundle())
-    header["conduct"] = {"law": law, "tests": [] if test is None else [test]}
-    weights = np.ones(len(arrays["pivots"]))
-    arrays |= {"law.weights": weights, "test.0.weights": weights}
-    with pytest.raises(BundleError, match=r"must lie in 0 to 1e\+60|no number of JSON"):
-        open_bundle(put_together(header, arrays))
 
 
 def test_kernels_that_are_nested_too_deep() -> None:

@@ -286,7 +286,7 @@ LIMITS = capri.Limits(
 
 
 def make_bundles() -> dict[str, bytes]:
-    """Laws, tests, kernels and spans of all kinds, as small as they come."""
+    """Laws, kernels and spans of all kinds, as small as they come."""
     few = {"contexts": capri.ContextPool(np.linspace(0, 1, 4)[:, None]), "actions": ACTIONS[::2]}
     people = capri.Schema(
         [
@@ -306,11 +306,7 @@ def make_bundles() -> dict[str, bytes]:
     return {
         "first": small_aggregator(**few).bundle(),
         "thompson": late_aggregator().bundle(),
-        "tests": late_aggregator(exploration="uniform").bundle(),
-        "common-tests": common_tests(),
-        "inverse-gap": late_aggregator(exploration="inverse-gap").bundle(),
         "products": late_aggregator(kernel="auto").bundle(),
-        "products-inverse-gap": late_aggregator(kernel="auto", exploration="inverse-gap").bundle(),
         "unrelated": small_aggregator(
             kernel="auto", actions=np.eye(3), contexts=few["contexts"]
         ).bundle(),
@@ -331,21 +327,10 @@ def make_bundles() -> dict[str, bytes]:
         ).bundle(),
         "limits": late_aggregator(limits=LIMITS).bundle(),
         "limits-products": late_aggregator(limits=LIMITS, kernel="auto").bundle(),
-        "limits-inverse-gap": late_aggregator(limits=LIMITS, exploration="inverse-gap").bundle(),
-        "limits-tests": late_aggregator(limits=LIMITS, exploration="uniform").bundle(),
         "rules": late_aggregator(
             limits=capri.Limits(allowed={2: {0: (0.25, None)}, 3: {0: (0.1, 0.7)}})
         ).bundle(),
     }
-
-
-def common_tests() -> bytes:
-    """With a test of the paper's kind, which sphere reports make no use of so far."""
-    header, arrays = take_apart(late_aggregator(exploration="uniform").bundle())
-    kept = {name: array for name, array in arrays.items() if not name.startswith("test.")}
-    header["conduct"]["tests"] = [{"kind": "common", "width": 0.05}]
-    weights = np.random.default_rng(1).normal(size=len(arrays["pivots"]))
-    return put_together(header, kept | {"test.0.weights": weights})
 
 
 SPHERES = [sphere(epsilon, m) for epsilon, m in ((0.5, 2), (1.0, 7), (4.0, 12), (8.0, 50))]
@@ -545,10 +530,7 @@ def open_cases(chooser: random.Random) -> Iterator[Case]:
         (("sphere", 2), [0, 33, 1]),
         (("sphere", 1), [3, 4098, 2]),
         (("sphere", 0), [1, 3, 65536]),
-        (("conduct", "law"), [{"kind": "other"}, {}, [], {"kind": "thompson"},
-                              {"kind": "inverse-gap", "gamma": 1.0}]),
-        (("conduct", "tests"), [{}, [[]], [{"kind": "other"}], [{"kind": "common", "width": 1}],
-                                [{"kind": "difference", "width": 1, "outside": 0, "roots": 1}]]),
+        (("conduct", "law"), [{"kind": "other"}, {}, [], {"kind": "thompson"}, {"kind": []}]),
         (("missing_reward",), [2.0, "0", 0.5]),
         (("action_names",), [["a", "b", "c"], ["a", "b"], ["a", "a", "b"], [1, 2, 3], "abc"]),
         (("schema",), [{}, {"format": "capri-schema", "version": True, "columns": []},
@@ -589,7 +571,7 @@ def open_cases(chooser: random.Random) -> Iterator[Case]:
         (("unknown",), [1]),
     ):  # fmt: skip
         for value in values:
-            for name in ("limits", "first") if not path else ("limits", "limits-inverse-gap"):
+            for name in ("limits", "first") if not path else ("limits", "limits-products"):
 
                 def limit(header: Case, _: Any, path: Any = path, value: Any = value) -> None:
                     where = header["conduct"]["limits"] if path else header["conduct"]
@@ -603,7 +585,7 @@ def open_cases(chooser: random.Random) -> Iterator[Case]:
         """1,024 ceilings, and a law that is asked once for each."""
         many = 1024
         limits = {"floor": [0] * many, "ceiling": [0.5] * many, "rules": []}
-        header["conduct"] = {"law": {"kind": "thompson"}, "tests": [], "limits": limits}
+        header["conduct"] = {"law": {"kind": "thompson"}, "limits": limits}
         header["plan"].update(moment_share=0.0, tail_share=0.0)
         header["sphere"][0] = 2
         a.update({"law.draws": np.ones((1, 128)), "transform": np.ones((1, 1))})
@@ -613,7 +595,7 @@ def open_cases(chooser: random.Random) -> Iterator[Case]:
     yield case(changed("first", busy))
     for gone in ("kernel", "plan", "grid", "sphere", "conduct", "arrays"):
         yield case(changed("first", lambda header, _, gone=gone: header.pop(gone)))
-    for name in ("thompson", "tests", "inverse-gap", "products"):
+    for name in ("thompson", "products"):
         for array in take_apart(stored_bundles()[name])[1]:
             turned = changed(name, lambda _, a, n=array: a.update({n: a[n].reshape(-1)[None]}))
             yield case(turned)

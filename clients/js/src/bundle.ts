@@ -127,7 +127,7 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   const whitened = matrix.shape[1]!;
   const work = "the bundle asks for more work than a device should do";
   need(actions.count * draws * (limits?.rounds ?? 1) <= MOST_WORK, work, "too-much-work");
-  need(basis.feasible(conduct.passes, conduct.draws, whitened), work, "too-much-work");
+  need(basis.feasible(conduct.draws, whitened), work, "too-much-work");
   need(sphere.candidates * sphere.dimension <= MOST_DIRECTIONS, work, "too-much-work");
   const dimension = whitened + (momentShare > 0 ? 1 : 0) + (tailShare > 0 ? 1 : 0);
   need(sphere.dimension === dimension, "the sphere has another dimension");

@@ -58,7 +58,7 @@ def simulate(
         bool, flag("--no-privacy", "Add no noise, as epsilon inf.", panel=POLICY_PANEL)
     ] = False,
     features: Annotated[str | None, of_policy("Default: the preset's.", "low-rank|dense")] = None,
-    tau: Annotated[float | None, of_policy("Ridge. Default: the preset's.")] = None,
+    tau: Annotated[float | None, of_policy("Ridge of preset paper.")] = None,
     linear_features: Annotated[
         str, of_policy("Of linear rivals.", "kernel|raw|polynomial|fourier")
     ] = "kernel",

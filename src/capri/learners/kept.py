@@ -13,6 +13,7 @@ from capri.epoch.storage import below, named
 from capri.errors import StorageError
 from capri.family import Candidates, Family, ProductBasis
 from capri.features import Basis, Span
+from capri.learners.active import Rehearsal
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.crowds import Crowds
 from capri.learners.evidence import EvidencePrior
@@ -23,7 +24,6 @@ from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Expected, Squares
 from capri.learners.support import Stage
-from capri.learners.widths import Rehearsal
 from capri.spaces import ContextPool, FixedActions
 
 Flights = dict[int, tuple[Leg, ...]]

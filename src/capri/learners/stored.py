@@ -8,7 +8,7 @@ from capri.arrays import FloatArray
 from capri.epoch import play
 from capri.epoch.learner import State
 from capri.epoch.storage import below, named
-from capri.learners import widths
+from capri.learners.active import Rehearsal
 from capri.learners.belief import Belief
 from capri.learners.catalogue import Catalogue
 from capri.learners.crowds import Crowds
@@ -48,7 +48,7 @@ class StoredLearner(Catalogue):
         """A segment that plays the law of now."""
 
     def state(self) -> State:
-        """Basis, belief, law, tests, and the legs of epochs that are not read yet."""
+        """Basis, belief, law, and the legs of epochs that are not read yet."""
         plain, belief = apart("belief", self._belief)
         values: dict[str, Any] = {"belief": plain, "stage": {"is_pool": self._stage.is_pool}}
         _, rehearsal = apart("rehearsal", self._rehearsal)
@@ -89,7 +89,7 @@ class StoredLearner(Catalogue):
         values, arrays = state
         problem = self._problem
         self._basis, self._prior, weights = prior_from(problem, self._prior, values, arrays)
-        self._rehearsal = widths.Rehearsal(**below("rehearsal", arrays))
+        self._rehearsal = Rehearsal(**below("rehearsal", arrays))
         self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._posterior = self._prior.again(self._belief, weights)
         if "doubt" in values:  # something was known before the first user

@@ -149,11 +149,6 @@ class LocalCapri(PromisedAggregator):
         self._horizon = checked_horizon(horizon)
         checked = checked_options("practical", options)
         assert isinstance(checked, PracticalOptions)
-        if self._terms.overlapping and not checked.pooling:
-            raise ConfigurationError(
-                "pooling=False learns from the last reading alone, and with reward_wait that may "
-                "be a handful of late reports: leave pooling on"
-            )
         self._options = checked
         self._draws = Draws(_generator(public_seed))
         with one_blas_thread():

@@ -14,7 +14,7 @@ with it takes the same time for everybody, see :mod:`capri.local.steady`.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from math import isfinite, prod
 from re import ASCII, fullmatch
@@ -25,7 +25,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan
-from capri.epoch.play import Conduct, ThompsonLaw
+from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
 from capri.epoch.scale import RewardScale
 from capri.errors import BundleError, CapriError
@@ -117,8 +117,6 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
     if not isinstance(features, LowRankFeatures):
         raise BundleError("a bundle needs low-rank features")
     span, arrays = span_state(features)
-    if span and isinstance(conduct.law, ThompsonLaw):
-        conduct = replace(conduct, tests=())  # such a law does not ask them
     conduct_values, conduct_arrays = conduct.state()
     arrays = {**arrays, "whitening": features.whitening, **conduct_arrays}
     if plan.baseline is not None:
@@ -262,37 +260,14 @@ def _mixing(claim: Any, length: int) -> Mixing | None:
         return None
 
 
-# What a law or a test is described by.
-_LAWS = {"uniform": (), "thompson": (), "inverse-gap": ("gamma",)}
-_TESTS = {"common": ("width",), "difference": ("width", "outside")}
-
-
 def _conduct(values: Any, arrays: dict[str, FloatArray], basis: Span) -> Any:
-    """Law and tests with numbers that a device can multiply: 0, or between 1e-60 and 1e60.
-
-    Their arrays have one number for each row of the basis, or for each coordinate.
-    """
-    rows, rank = _rows_of(basis), basis.rank
-    law, tests = dict(values["law"]), [dict(test) for test in values["tests"]]
-    for part, kinds in ((law, _LAWS), *((test, _TESTS) for test in tests)):
-        for name in kinds[part["kind"]]:
-            number = np.array([_number(part[name], name, 0, 1e60)])
-            part[name] = float(settled(number)[0])
-    if law["kind"] == "thompson":
-        _check_side(arrays["law.draws"].ndim == 2 and len(arrays["law.draws"]) == rank)
-    elif law["kind"] == "inverse-gap":
-        _check_side(arrays["law.weights"].shape == (rows,))
-    for place, test in enumerate(tests):
-        name = f"test.{place}"
-        if test["kind"] == "common":
-            _check_side(arrays[f"{name}.weights"].shape == (rows,))
-            continue
-        _check_side(arrays[f"{name}.coefficients"].shape == (rank,))
-        test["roots"] = _whole(test["roots"], "roots", least=0)
-        for each in range(test["roots"]):
-            root = arrays[f"{name}.root.{each}"]
-            _check_side(root.ndim == 2 and len(root) == rank)
-    return {**values, "law": law, "tests": tests}
+    """A law of a known kind, with one number for each coordinate and draw."""
+    kind = values["law"]["kind"]
+    if kind not in ("uniform", "thompson"):
+        raise BundleError("the bundle is malformed: a law of an unknown kind")
+    if kind == "thompson":
+        _check_side(arrays["law.draws"].ndim == 2 and len(arrays["law.draws"]) == basis.rank)
+    return values
 
 
 def _rows_of(basis: Span) -> int:

@@ -135,6 +135,7 @@ class Facts:
         records = policy.epochs
         error = records[-1].predicted_error if records else None
         width = records[-1].width if records else None
+        in_play = weights @ policy.active(rows)
         entropy = -np.sum(law * np.log(np.maximum(law, 1e-300)), axis=1)
         return {
             "releases": len(records),
@@ -148,7 +149,7 @@ class Facts:
                     "spread": spread[place],
                     "error": error,
                     "played": (weights @ law)[place],
-                    "in_play": (weights @ policy.active(rows))[place],
+                    "in_play": in_play[place],
                 }
                 for place, name in enumerate(policy.actions.names or ())
             ],

@@ -78,11 +78,6 @@ def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
         and actions.unrelated
         and problem.model is PrivacyModel.JOINT
         and not (problem.rewards.measured or problem.rewards.overlapping)
-        and options.exploration == "thompson"
-        and options.widths == "calibrated"
-        and options.shape == "water-filling"
-        and options.covariance == "expected"
-        and options.pooling
     )
 
 
