@@ -25,7 +25,7 @@ from capri.local.audit import DeviceAudit
 from capri.local.fleet import Fleet
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
-from capri.rivals import UniformPlay
+from capri.simulation import UniformPlay
 
 ROUNDS = 120
 SMALL = ("--contexts", "6", "--actions", "5", "--rounds", str(ROUNDS))
@@ -155,15 +155,14 @@ def test_json_to_a_device_leaves_the_device() -> None:
             ("simulate", "--preset", "paper", "--tau", "0"),
             "tau must be positive and finite, got 0.0",
         ),
-        (("simulate", "--policy", "greedy"), "policy must be one of capri, uniform, gp-ucb"),
+        (("simulate", "--policy", "greedy"), "policy must be one of 'capri', 'uniform', got"),
         (
-            ("simulate", "--policy", "gp-ucb", "--tau", "1"),
-            "leave out --tau, of capri alone: gp-ucb has a promise of its own",
+            ("simulate", "--policy", "uniform", "--tau", "1"),
+            "leave out --tau, of capri alone: uniform has a promise of its own",
         ),
         (
-            ("simulate", "--policy", "gp-ucb", "--model", "local", "--tau", "1"),
-            "leave out --model and --tau, of capri alone: gp-ucb has a promise of its own; "
-            "rivals in the local model are ",
+            ("simulate", "--policy", "uniform", "--model", "local", "--tau", "1"),
+            "leave out --model and --tau, of capri alone: uniform has a promise of its own",
         ),
         (("simulate", "--policy", "uniform", "--preset", "paper"), "leave out --preset, of capri"),
         (("simulate", "--epsilon=-inf"), "epsilon must be positive and finite, got -inf"),

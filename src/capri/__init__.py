@@ -16,14 +16,11 @@
 import importlib
 import typing
 
-from capri import moved, version
+from capri import version
 
 if typing.TYPE_CHECKING:
-    from capri import datasets as datasets
     from capri import environments as environments
-    from capri import experiments as experiments
     from capri import kernels as kernels
-    from capri import rivals as rivals
     from capri.client import Client as Client
     from capri.client import ServiceError as ServiceError
     from capri.epoch.decide import Decision as Decision
@@ -52,7 +49,6 @@ if typing.TYPE_CHECKING:
     from capri.errors import RewardIgnoredWarning as RewardIgnoredWarning
     from capri.errors import ShapeError as ShapeError
     from capri.errors import StorageError as StorageError
-    from capri.experiments.frames import load_results as load_results
     from capri.forecast.result import ExpectedEpoch as ExpectedEpoch
     from capri.forecast.result import ExpectedKind as ExpectedKind
     from capri.forecast.result import ExpectedRegret as ExpectedRegret
@@ -97,12 +93,11 @@ if typing.TYPE_CHECKING:
     from capri.spaces import VaryingActions as VaryingActions
 
 __version__ = version.VERSION
-moved.install()
 
 # Where each public name lives. Loaded when it is asked for: a device that only needs LocalClient
 # loads NumPy and a few small files.
 _NAMES = {
-    "capri": ("datasets", "environments", "experiments", "kernels", "rivals"),
+    "capri": ("environments", "kernels"),
     "capri.client": ("Client", "ServiceError"),
     "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
     "capri.epoch.limits": ("Limits",),
@@ -126,7 +121,6 @@ _NAMES = {
         "ShapeError",
         "StorageError",
     ),
-    "capri.experiments.frames": ("load_results",),
     "capri.forecast.result": (
         "ExpectedEpoch",
         "ExpectedKind",

@@ -1,4 +1,7 @@
-"""Pictures. Figures are built as objects: no global state, no screen needed."""
+"""Pictures. Figures are built as objects: no global state, no screen needed.
+
+``result.plot()`` imports pictures, so pictures import the classes of results for their types alone.
+"""
 
 from capri.plots.audit import audit_figure
 from capri.plots.explanation import explanation_figure

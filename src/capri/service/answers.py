@@ -69,9 +69,7 @@ def page_doors(guard: Guard) -> dict[str, Door]:
     """The page, its files, and the description of the interface: public."""
     doors = {"/v1/openapi.json": Door(guard, fixed(Answer(encode(document(guard.limits)))), None)}
     for path, (file, kind) in _PAGES.items():
-        # Elements and ticks are those of the report's charts. Its room is not imported: it draws.
-        room = ("report",) if file == "chart.js" else ("service", "page")
-        body = files("capri").joinpath(*room, file).read_bytes()
+        body = files("capri").joinpath("service", "page", file).read_bytes()
         doors[path] = Door(guard, fixed(Answer(body, kind=kind, policy=SELF)), None)
     return doors
 
