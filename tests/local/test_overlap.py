@@ -483,20 +483,6 @@ def test_save_and_load_with_open_epochs(wait: int | timedelta, tmp_path: Path) -
     assert len(aggregator.epochs) > 5
 
 
-def test_files_without_terms_are_as_before(tmp_path: Path) -> None:
-    """Nothing new in them; and what is new may be missing."""
-    aggregator = small_aggregator()
-    aggregator.receive_many(reports_to(aggregator, 75)[:70])
-    path = tmp_path / "aggregator.capri"
-    aggregator.save(path)
-    values, arrays = read_policy_file(path, "aggregator")
-    assert not {"terms", "waiting", "accepted", "began"} & set(values)
-    assert not [name for name in arrays if name.startswith("waiting")]
-    loaded = capri.LocalCapri.load(path)
-    assert told(loaded) == told(aggregator)
-    assert loaded._accepted == aggregator._accepted == 60
-
-
 def test_certificate_of_late_reports(tmp_path: Path) -> None:
     """One report a user, epsilon a report: readings in parts list every report once."""
     aggregator, rest = in_flight()

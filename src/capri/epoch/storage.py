@@ -42,7 +42,7 @@ from capri.schema import Schema
 from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 
 FORMAT = "capri-policy"
-VERSION = 1
+VERSION = 2
 Arrays = dict[str, Any]
 
 
@@ -85,10 +85,10 @@ def read_policy_file(
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise StorageError(f"{path} is not a saved policy")
     version = values.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if version != VERSION:
         raise StorageError(
-            f"{path} has format version {version}, this release reads up to {VERSION}: "
-            "install a newer release to open it"
+            f"{path} has format version {version}, this release reads version {VERSION} alone: "
+            "open it with the release that wrote it"
         )
     if kind is not None and (stored := values.get("kind", "curator")) != kind:
         raise StorageError(f"{path} holds a policy of kind {stored!r}, {kind!r} was asked for")
@@ -124,7 +124,7 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         "context_dimension": contexts.dimension,
         "varying_actions": asdict(actions) if isinstance(actions, VaryingActions) else None,
     }
-    if problem.rewards != RewardTerms():  # left out where nothing was asked for, as before it was
+    if problem.rewards != RewardTerms():  # left out where nothing was asked for
         values["rewards"] = problem.rewards.to_dict()
     if problem.limits is not None:
         values["limits"] = problem.limits.to_dict()
@@ -241,7 +241,7 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
         "grid": {
             "step": plan.grid.step,
             "norm_limit": plan.grid.norm_limit,
-            "noise_scale": plan.grid.noise_units,  # named so since format 1
+            "noise_units": plan.grid.noise_units,
         },
         "sphere": None if plan.sphere is None else asdict(plan.sphere),
     }
@@ -302,12 +302,12 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
         sigma_max=values["sigma_max"],
         value_bound=values["value_bound"],
         clip_norm=values["clip_norm"],
-        grid=_grid(**values["grid"]),
+        grid=Grid(**values["grid"]),
         calibration=values["calibration"],
         baseline=baseline,
         moment_share=values["moment_share"],
         tail_share=values["tail_share"],
-        sphere=None if values.get("sphere") is None else Sphere(**values["sphere"]),
+        sphere=None if values["sphere"] is None else Sphere(**values["sphere"]),
         message=message_from_state(values["message"]) if "message" in values else None,
     )
 
@@ -389,10 +389,6 @@ def below(name: str, arrays: Arrays) -> Arrays:
     """The arrays under a common name, without it: the inverse of :func:`named`."""
     start = f"{name}."
     return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}
-
-
-def _grid(*, step: float, norm_limit: int, noise_scale: float) -> Grid:
-    return Grid(step, norm_limit, noise_scale)
 
 
 def ledger_state(ledger: Ledger) -> list[dict[str, Any]]:

@@ -18,7 +18,6 @@ from capri.learners.guards.pool import Comers
 from capri.learners.guards.wait import Rates
 from capri.learners.kept import (
     apart,
-    design_from,
     flights_from,
     flights_state,
     prior_from,
@@ -58,10 +57,6 @@ class StoredLearner(Catalogue):
         arrays |= rehearsal | belief | conduct | stage_arrays(self._stage)
         arrays |= apart("crowds", self._crowds)[1]
         values["squares"], squares = apart("squares", self._squares)
-        if not self._squares.cut_weight:  # said where tails are pooled, as before they were
-            values["squares"] = {
-                name: each for name, each in values["squares"].items() if name[:3] != "cut"
-            }
         arrays |= squares
         values["flights"], flights = flights_state(self._flights)
         arrays |= flights
@@ -96,17 +91,13 @@ class StoredLearner(Catalogue):
             self._head, doubt = HeadStart(**below("head", arrays)), values["doubt"]
             self._posterior = self._prior.again(self._head.added(self._belief, doubt), weights)
             self._posterior = replace(self._posterior, doubt=doubt, **below("mixed", arrays))
-        if "squares" in values:
-            self._crowds = Crowds(**below("crowds", arrays))
-            self._squares = Squares(**below("squares", arrays), **values["squares"])
-        else:  # a file from before they were kept
-            self._crowds = Crowds.of(self._belief)
-            self._squares = Squares.of(self._belief, self._posterior)
+        self._crowds = Crowds(**below("crowds", arrays))
+        self._squares = Squares(**below("squares", arrays), **values["squares"])
         self._conduct = play.Conduct.from_state(
             values, arrays, self._basis, problem.actions
         ).within(problem.bounds)
         self._stage = stage_from(problem, values["stage"], arrays)
-        self._fit = Fit(**values.get("fit", {}))  # nothing in files from before it was kept
+        self._fit = Fit(**values["fit"])
         self._rates = Rates(**values.get("rates", {}))
         if "context_law" in values:
             self._context_law = ContextLaw.from_state(
@@ -114,19 +105,12 @@ class StoredLearner(Catalogue):
             )
             comers = values["comers"]
             self._comers = Comers(**comers | {"fit": Fit(**comers["fit"])})
-        else:  # a file from before the law was learnt, or a model that does not learn it
+        else:  # devices learn no law
             self._context_law = ContextLaw.trusting(Reach.of(problem))
             self._comers = Comers()
-        self._drift = Drift(**values.get("drift", {}))
+        self._drift = Drift(**values["drift"])
         self._watch = self._watched()
-        if "flights" in values:
-            self._flights = flights_from(values["flights"], arrays, problem, self._basis)
-        else:  # a file from before epochs overlapped: the design of the one that is open
-            self._flights = {}
-            if values["design"] is not None:
-                design = design_from(values["design"], arrays)
-                leg = self._leg(design.observation.baseline, design.value_bound)
-                self._flights[self._belief.epochs + 1] = (replace(leg, design=design),)
+        self._flights = flights_from(values["flights"], arrays, problem, self._basis)
         if "response" in values:
             silence = Belief(**below("silence", arrays), **values["silence"])
             self._response = Response(

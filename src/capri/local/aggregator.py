@@ -244,9 +244,12 @@ class LocalCapri(PromisedAggregator):
         """What it was built from, as its file says it."""
         values, arrays = problem_state(self._problem)
         options = asdict(self._options)
-        configuration = {"problem": values, "horizon": self._horizon, "options": options}
-        if self._terms != RewardTerms():  # left out where nothing was asked for, as before it was
-            configuration["terms"] = self._terms.to_dict()
+        configuration = {
+            "problem": values,
+            "horizon": self._horizon,
+            "options": options,
+            "terms": self._terms.to_dict(),
+        }
         if self._observed is not None:
             configuration["prior"], told = self._observed.state()
             arrays |= told

@@ -98,18 +98,19 @@ class SavedAggregator(PublicFace):
                 "digests": [digest.hex() for digest in self._digests],
                 "plan_seconds": self._course.plan_seconds,
                 "received": self._received,
+                "accepted": self._accepted,
+                "began": self._began,
+                "waiting": [],
                 "open": None,
             }
             arrays: dict[str, Any] = course_arrays | problem_arrays
             if self._newest is not None:
                 values["open"], plan_arrays = plan_state(self._newest.plan)
                 arrays |= plan_arrays | named("open", self._newest.sums())
-            if self._terms != RewardTerms():
-                values |= {"accepted": self._accepted, "began": self._began, "waiting": []}
-                for place, gathering in enumerate(self._waiting):
-                    waiting, own = gathering.state()
-                    values["waiting"].append(waiting)
-                    arrays |= named(f"waiting.{place}", own)
+            for place, gathering in enumerate(self._waiting):
+                waiting, own = gathering.state()
+                values["waiting"].append(waiting)
+                arrays |= named(f"waiting.{place}", own)
             coming, rows = next_state(self._next)
             write_policy_file(path, values | coming, arrays | rows)
 
@@ -125,11 +126,11 @@ class SavedAggregator(PublicFace):
         values, arrays = read_policy_file(path, "aggregator")
         with damage_as_storage_error(path):
             arguments = problem_arguments(values["problem"], arrays, contexts)
-            if "terms" in values:
-                arguments |= RewardTerms.from_dict(values["terms"]).arguments()
-            for name in ("model", "contributions_per_user", "contributions_per_epoch"):
-                arguments.pop(name)
-            arguments.pop("reward_rule", None)
+            arguments |= RewardTerms.from_dict(values["terms"]).arguments()
+            for name in (
+                "model", "contributions_per_user", "contributions_per_epoch", "reward_rule",
+            ):  # fmt: skip
+                del arguments[name]
             loaded = cls(
                 **arguments,
                 horizon=values["horizon"],
@@ -148,12 +149,11 @@ class SavedAggregator(PublicFace):
         self._digests = [bytes.fromhex(digest) for digest in values["digests"]]
         self._opened = len(self._digests)
         self._course.restore(values, arrays, values["plan_seconds"])
-        self._received, self._began = values["received"], values.get("began")
-        read = sum(record.length for record in self.epochs)
-        self._accepted = values.get("accepted", read + self._received)
+        self._received, self._began = values["received"], values["began"]
+        self._accepted = values["accepted"]
         self._waiting = [
             Gathering.from_state(waiting, below(f"waiting.{place}", arrays), kernel)
-            for place, waiting in enumerate(values.get("waiting", []))
+            for place, waiting in enumerate(values["waiting"])
         ]
         self._newest, self._bundle = None, b""
         if values["open"] is not None:

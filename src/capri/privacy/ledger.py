@@ -97,10 +97,6 @@ class Ledger:
     expensive epoch costs (parallel composition). With ids, contributions compose.
     """
 
-    # Of ledgers pickled before they had one of their own.
-    _tolerance = _TOLERANCE
-    _prior: PriorEvent | None = None
-
     def __init__(
         self,
         budget: Budget,

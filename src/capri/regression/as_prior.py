@@ -26,7 +26,7 @@ def fit_prior(model: Model, ledger: Ledger | None, engine: Engine) -> Prior:
     estimate, basis = model.estimates[0], model.basis
     inverse = np.linalg.inv(estimate.covariance)
     prior = estimate.prior * np.eye(basis.rank)
-    if model.prior is not None and estimate.weights is not None:
+    if estimate.weights is not None:
         prior = model.prior.covariance(estimate.weights)
     values, vectors = np.linalg.eigh(inverse - np.linalg.inv(prior))
     generator = np.random.default_rng(0)  # public pairs, the same whenever they are asked for

@@ -484,7 +484,7 @@ class ArmsLearner(ChangingArms):
         self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._squares = Squares(**below("squares", arrays), **values["squares"])
         self._crowds = Crowds(**below("crowds", arrays))
-        self._drift = Drift(**values.get("drift", {}))
+        self._drift = Drift(**values["drift"])
         self._posterior = self._prior.again(self._belief, own["weights"])
         if "doubt" in values:  # something was known before the first user
             self._head = HeadStart(**below("head", arrays))
