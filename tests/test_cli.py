@@ -14,14 +14,13 @@ from typer.testing import CliRunner, Result
 
 import capri
 import capri.forecast.run  # loaded before a test replaces what it imports
+from capri.audit.proof import AttackResult, AuditResult
+from capri.audit.scenarios import audit_policy as audit
 from capri.cli import app
 from capri.cli.contest import Run, finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
-from capri.joint.audit import AttackResult, AuditResult
-from capri.joint.audit import audit_policy as audit
 from capri.kernels.catalogue import KERNEL_NAMES
-from capri.local.audit import DeviceAudit
 from capri.local.fleet import Fleet
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
@@ -455,7 +454,7 @@ def test_audit_prints_claim_and_proof(
     tmp_path: Path, model: str, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One attack of ten: the others play more epochs or fork processes, which takes its time.
-    monkeypatch.setattr("capri.joint.audit.audit_policy", partial(audit, attacks=("reward",)))
+    monkeypatch.setattr("capri.audit.scenarios.audit_policy", partial(audit, attacks=("reward",)))
     picture, results = tmp_path / "audit.png", tmp_path / "audit.json"
     outcome = run(
         "audit", "--model", model, "--preset", preset, "--trials", "100", "--epsilon", "8",
@@ -476,16 +475,15 @@ def test_audit_that_proves_too_much_ends_with_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apart = np.linspace(2.0, 4.0, 100)
-    attack = AttackResult(name="release", trials=100, low=-apart, high=apart, proven_mu=3.0)
+    attack = AttackResult(name="release", trials=100, low=-apart, high=apart, proven=3.0)
     broken = AuditResult(
         model="joint",
         epsilon=4.0,
         delta=1e-5,
         confidence=0.999,
-        claimed_mu=0.925,
         attacks=(attack,),
     )
-    monkeypatch.setattr("capri.joint.audit.audit_policy", lambda *_, **__: broken)
+    monkeypatch.setattr("capri.audit.scenarios.audit_policy", lambda *_, **__: broken)
     outcome = run("audit", "--json", "-", "--output", tmp_path / "audit.png")
     assert outcome.exit_code == 1
     assert json.loads(outcome.stdout)["passed"] is False
@@ -497,15 +495,17 @@ def test_audit_of_the_bytes_of_devices(tmp_path: Path) -> None:
     """A sound device fails by chance with 1e-5 at most, the confidence."""
     path = tmp_path / "audit.json"
     outcome = run(
-        "audit", "--model", "device", "--trials", "1000",
-        "--epsilon", "4", "--confidence", "0.99999", "--json", path,
+        "audit", "--model", "device", "--trials", "1000", "--epsilon", "4",
+        "--confidence", "0.99999", "--json", path,
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.output
     document = json.loads(path.read_text())
     assert document["claimed"] == {"epsilon": 4.0}
-    assert document["delta"] == 0.0
-    assert 0.0 < document["proven"]["report"] <= 4.0
-    assert document["proven"]["tokens"] == 0.0
+    assert (document["model"], document["delta"]) == ("device", 0.0)
+    proven = {attack["name"]: attack["proven"] for attack in document["attacks"]}
+    assert 0.0 < proven["report"] <= 4.0
+    assert proven["tokens"] == 0.0
+    assert set(document["checks"]) == {"law", "bias"}
     for name in ("report", "bits", "tokens", "law", "bias", "Passed"):
         assert name in outcome.stdout
     assert list(tmp_path.iterdir()) == [path]
@@ -522,15 +522,16 @@ def test_audit_of_the_bytes_of_devices(tmp_path: Path) -> None:
 def test_audit_of_a_broken_device_ends_with_code_1(
     proven: float, law: float, bias: float, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = DeviceAudit(
-        claimed_epsilon=4.0,
-        trials=100,
+    attack = AttackResult(name="report", trials=100, proven=proven)
+    broken = AuditResult(
+        model="device",
+        epsilon=4.0,
+        delta=0.0,
         confidence=0.999,
-        proven={"report": proven, "bits": 0.0, "tokens": 0.0},
-        law=law,
-        bias=bias,
+        attacks=(attack,),
+        checks={"law": (law, law > 1e-6), "bias": (bias, bias < 5)},
     )
-    monkeypatch.setattr("capri.local.audit.audit_device", lambda *_, **__: broken)
+    monkeypatch.setattr("capri.audit.device.audit_device", lambda *_, **__: broken)
     outcome = run("audit", "--model", "device", "--json", "-")
     assert outcome.exit_code == 1
     assert json.loads(outcome.stdout)["passed"] is False

@@ -29,7 +29,6 @@ PUBLIC = {
     "Decision",
     "Decisions",
     "Declaration",
-    "DeviceAudit",
     "EpochPlan",
     "EpochRecord",
     "Epochs",

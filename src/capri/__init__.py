@@ -21,6 +21,8 @@ from capri import version
 if typing.TYPE_CHECKING:
     from capri import environments as environments
     from capri import kernels as kernels
+    from capri.audit.proof import AttackResult as AttackResult
+    from capri.audit.proof import AuditResult as AuditResult
     from capri.client import Client as Client
     from capri.client import ServiceError as ServiceError
     from capri.epoch.decide import Decision as Decision
@@ -60,12 +62,9 @@ if typing.TYPE_CHECKING:
     from capri.learners.paper import PaperOptions as PaperOptions
     from capri.learners.start.prior import Prior as Prior
     from capri.local.aggregator import LocalCapri as LocalCapri
-    from capri.local.audit import DeviceAudit as DeviceAudit
     from capri.local.client import LocalClient as LocalClient
     from capri.local.gathering import ReportStatus as ReportStatus
     from capri.local.shuffler import Shuffler as Shuffler
-    from capri.privacy.attack import AttackResult as AttackResult
-    from capri.privacy.attack import AuditResult as AuditResult
     from capri.privacy.budget import Budget as Budget
     from capri.privacy.certificate import Certificate as Certificate
     from capri.privacy.certificate import Declaration as Declaration
@@ -98,6 +97,7 @@ __version__ = version.VERSION
 # loads NumPy and a few small files.
 _NAMES = {
     "capri": ("environments", "kernels"),
+    "capri.audit.proof": ("AttackResult", "AuditResult"),
     "capri.client": ("Client", "ServiceError"),
     "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
     "capri.epoch.limits": ("Limits",),
@@ -134,11 +134,9 @@ _NAMES = {
     "capri.learners.paper": ("PaperOptions",),
     "capri.learners.start.prior": ("Prior",),
     "capri.local.aggregator": ("LocalCapri",),
-    "capri.local.audit": ("DeviceAudit",),
     "capri.local.client": ("LocalClient",),
     "capri.local.gathering": ("ReportStatus",),
     "capri.local.shuffler": ("Shuffler",),
-    "capri.privacy.attack": ("AttackResult", "AuditResult"),
     "capri.privacy.budget": ("Budget",),
     "capri.privacy.certificate": ("Certificate", "Declaration"),
     "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),

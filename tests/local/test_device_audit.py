@@ -16,22 +16,27 @@ import pytest
 from devices import CONTEXTS, small_aggregator
 
 import capri
+from capri.audit.device import audit_device
+from capri.audit.proof import AuditResult
 from capri.errors import BudgetError, ConfigurationError
-from capri.local.audit import audit_device
 from capri.local.device import Device
 from capri.local.randomness import SystemRandomness
 from capri.privacy.gate import Gate
 from capri.privacy.sphere import COIN, Sphere, sphere
 
 SURE = 1 - 1e-6
-TRIALS = 800
 BUDGET = capri.Budget(epsilon=1.0)
 BUNDLE = small_aggregator(budget=BUDGET).bundle()
 
 
-def audited(**changes: Any) -> Any:
-    settings = {"trials": TRIALS, "confidence": SURE}
+def audited(**changes: Any) -> AuditResult:
+    settings: dict[str, Any] = {"trials": 800, "confidence": SURE}
     return audit_device(BUNDLE, BUDGET, CONTEXTS, **(settings | changes))
+
+
+def proven(result: AuditResult, name: str) -> float:
+    """What one attack proves, as an epsilon."""
+    return {attack.name: attack.proven for attack in result.attacks}[name]
 
 
 def with_randomness(source: type[SystemRandomness]) -> type[capri.LocalClient]:
@@ -62,12 +67,10 @@ def with_device(kind: type[Device]) -> type[capri.LocalClient]:
 def test_honest_devices_pass() -> None:
     result = audited()
     assert result.passed
-    assert result.claimed_epsilon == BUDGET.epsilon
-    assert result.delta == BUDGET.delta
-    assert set(result.proven) == {"report", "bits", "tokens"}
-    assert (
-        0 < result.proven_epsilon <= result.claimed_epsilon
-    )  # the attack proves something: it has teeth
+    assert (result.model, result.unit) == ("device", "epsilon")
+    assert (result.claimed, result.delta) == (BUDGET.epsilon, 0.0)
+    assert [attack.name for attack in result.attacks] == ["report", "bits", "tokens"]
+    assert 0 < result.proven_epsilon <= result.epsilon  # it proves something: it has teeth
 
 
 def test_progress_and_bad_settings() -> None:
@@ -121,10 +124,10 @@ class FewSeeds(SystemRandomness):
 def test_biased_coin() -> None:
     result = audited(confidence=0.99, client=with_randomness(HeavyCoin))
     assert not result.passed
-    assert result.proven["report"] > 1.0
+    assert proven(result, "report") > 1.0
     result = audited(client=with_randomness(ShyCoin))
     assert not result.passed
-    assert result.bias > 5
+    assert result.checks["bias"][0] > 5
 
 
 def test_coin_that_is_left_out() -> None:
@@ -133,7 +136,7 @@ def test_coin_that_is_left_out() -> None:
             return np.ones(count, dtype=np.bool_)
 
     result = audited(client=with_randomness(Always))
-    assert result.proven["report"] > 2.0
+    assert proven(result, "report") > 2.0
 
 
 def test_wrong_scale_of_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,14 +147,14 @@ def test_wrong_scale_of_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     for factor in (0.6, 1.4):
         monkeypatch.setattr(Sphere, "shrinkage", property(lambda self, f=factor: f * real(self)))
         result = audit_device(bundle, budget, CONTEXTS, trials=800, confidence=SURE)
-        assert result.bias > 5
+        assert result.checks["bias"][0] > 5
         assert not result.passed
 
 
 def test_seed_that_does_not_come_from_the_system() -> None:
     for source in (OneSeed, FewSeeds):
         result = audited(trials=200, client=with_randomness(source))
-        assert result.proven["tokens"] == inf
+        assert proven(result, "tokens") == inf
         assert not result.passed
 
 
@@ -176,7 +179,7 @@ class SeedFromData(Device):
 
 def test_seed_derived_from_data() -> None:
     result = audited(trials=200, client=with_device(SeedFromData))
-    assert result.proven["tokens"] == inf
+    assert proven(result, "tokens") == inf
     assert not result.passed
 
 
@@ -200,11 +203,8 @@ def leaking(byte: int, bit: int) -> type[Device]:
 @pytest.mark.parametrize(("byte", "bit"), [(10, 0), (17, 7), (25, 3), (26, 0)])
 def test_sign_leaks_through_one_bit(byte: int, bit: int) -> None:
     """In the token (bytes 10 to 25) or in the payload."""
-    claim = replace(BUDGET, epsilon=1.0)
-    bundle = small_aggregator(budget=claim).bundle()
-    mutant = with_device(leaking(byte, bit))
-    result = audit_device(bundle, claim, CONTEXTS, trials=250, confidence=SURE, client=mutant)
-    assert result.proven["bits"] > 1.5
+    result = audited(trials=250, client=with_device(leaking(byte, bit)))
+    assert proven(result, "bits") > 1.5
     assert not result.passed
 
 
@@ -216,7 +216,9 @@ def test_mechanism_at_twice_the_budget() -> None:
             super().__init__(*arguments, **options)
             plan = self._bundle.plan
             twice = sphere(2 * self._budget.epsilon, plan.dimension)
-            self._bundle = replace(self._bundle, plan=replace(plan, sphere=twice))
+            self._bundle = replace(
+                self._bundle, plan=replace(plan, layout=replace(plan.layout, sphere=twice))
+            )
             self._device = Device(self._bundle)
 
     with pytest.raises(BudgetError, match="costs epsilon"):
@@ -232,7 +234,7 @@ class LazyPick(SystemRandomness):
 
 def test_sphere_with_a_pick_that_is_not_uniform() -> None:
     result = audited(client=with_randomness(LazyPick))
-    assert result.law < 1e-6
+    assert result.checks["law"][0] < 1e-6
     assert not result.passed
 
 
@@ -243,7 +245,7 @@ def test_sphere_with_a_pick_that_is_not_uniform() -> None:
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_most_of_the_claim_is_proven(epsilon: float) -> None:
     """A right device fails with probability 1e-5."""
-    budget = replace(BUDGET, epsilon=epsilon)
+    budget = capri.Budget(epsilon=epsilon)
     bundle = small_aggregator(budget=budget).bundle()
     result = audit_device(bundle, budget, CONTEXTS, trials=20_000, confidence=1 - 1e-5)
     assert result.passed

@@ -36,8 +36,8 @@ from capri.local.spans import action_rows, action_state, check_kernel, span_of, 
 from capri.local.steady import SteadyFeatures, settled
 from capri.local.wire import VERSION
 from capri.local.work import feasible
-from capri.privacy.grid import Grid
 from capri.privacy.sphere import Sphere
+from capri.privacy.vector import VectorLayout
 from capri.schema import Schema
 from capri.spaces import Actions, FixedActions, VaryingActions
 
@@ -62,6 +62,7 @@ _PLAN_VALUES = (
     "moment_share",
     "tail_share",
 )
+_LAYOUT_VALUES = _PLAN_VALUES[-2:]
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         arrays["baseline"] = plan.baseline.weights
     if isinstance(actions, FixedActions):
         arrays |= action_state(actions, products=bool(span))
-    sphere, grid = plan.sphere, plan.grid
+    layout = plan.vector
+    sphere = layout.sphere
     assert sphere is not None  # how every device makes its report
     header: dict[str, Any] = {
         "kernel": problem.kernel.to_dict(),
@@ -133,8 +135,10 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "varying_actions": None
         if isinstance(actions, FixedActions)
         else [actions.count, actions.dimension],
-        "plan": {name: getattr(plan, name) for name in _PLAN_VALUES},
-        "grid": [grid.step, grid.norm_limit],
+        "plan": {
+            name: getattr(layout if name in _LAYOUT_VALUES else plan, name) for name in _PLAN_VALUES
+        },
+        "grid": [layout.step, layout.norm_limit],
         # As text: most languages read numbers of a JSON file as floats, exact up to 2^53.
         "sphere": [sphere.dimension, sphere.candidates, sphere.near, str(sphere.chance)],
         "conduct": conduct_values,
@@ -335,12 +339,16 @@ def _plan(
         sigma_max=_number(values["sigma_max"], "sigma_max", 0, 1e300),
         value_bound=value_bound,
         clip_norm=clip_norm,
-        grid=Grid(step, limit, 0.0),  # the sphere hides a report, not noise on the grid
-        calibration="exact",
+        layout=VectorLayout(
+            rank=arrays["whitening"].shape[1],
+            step=step,
+            norm_limit=limit,
+            value_bound=value_bound,
+            sphere=sphere,
+            moment_share=share["moment_share"],
+            tail_share=share["tail_share"],
+        ),
         baseline=baseline,
-        moment_share=share["moment_share"],
-        tail_share=share["tail_share"],
-        sphere=sphere,
     )
 
 

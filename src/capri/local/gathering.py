@@ -121,8 +121,8 @@ class Gathering:
         ``U c q / L``: the unit is ``L step / (c U)``. Reports to different bundles have different
         units and are never added to each other.
         """
-        grid = self.plan.grid
-        return grid.norm_limit * grid.step / (self.sphere.shrinkage * DIRECTION_UNITS)
+        layout = self.plan.vector
+        return layout.norm_limit * layout.step / (self.sphere.shrinkage * DIRECTION_UNITS)
 
     def release(self) -> Release:
         """What has come in since the last reading, with its real count; the sum begins anew."""

@@ -16,7 +16,7 @@ import pytest
 from scipy.special import betaincinv
 
 from capri import Budget
-from capri.joint.audit import proven_mu
+from capri.audit.proof import proven_mu
 from capri.privacy.calibration import analytic_multiplier
 from capri_lab.rivals.arms.elimination import SajedSheffet, Tenenbaum, coins_needed, shuffled_sum
 from capri_lab.rivals.arms.ucb import LDPUCB, AdaPUCB, private_bits, private_means

@@ -49,8 +49,8 @@ from capri.learners.start.blocks import arms_head
 from capri.learners.start.head import HeadStart, inferred
 from capri.learners.start.prior import Observed
 from capri.learners.support import Stage
-from capri.privacy.grid import make_grid
 from capri.privacy.promise import PrivacyModel
+from capri.privacy.vector import vector_layout
 from capri.spaces import FixedActions, context_chunks
 
 # Fewer unrelated arms fit into one dense basis.
@@ -204,8 +204,6 @@ class ArmsLearner(ChangingArms):
             residual_variance=expected + noise_variance,
             loudness=options.loudness,
         )
-        tail_share = options.tail_share if residual else 0.0
-        coordinates = int(sizes.sum()) + 1 + residual  # with moment and tail
         tau = (expected + noise_variance) / self._largest_prior_variance()
         features = ArmFeatures(self._basis, shapes, sizes, tau)
         self._flights = {**self._flights, epoch: (kept,)}
@@ -218,17 +216,16 @@ class ArmsLearner(ChangingArms):
             sigma_max=sigma_max(leg, length, tau),
             value_bound=bound,
             clip_norm=1.0,
-            grid=make_grid(
-                bound=bound,
-                rank=coordinates,
+            layout=vector_layout(
+                value_bound=bound,
+                rank=features.rank,
+                moment_share=options.moment_share,
+                tail_share=options.tail_share if residual else 0.0,
                 length=length,
                 budget=problem.budget,
                 composition=problem.composition,
             ),
-            calibration="analytic",
             baseline=self._basis.function(kept.baseline.ravel()) if encoding.share else None,
-            moment_share=options.moment_share,
-            tail_share=tail_share,
         )
 
     def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
@@ -391,7 +388,7 @@ class ArmsLearner(ChangingArms):
         """What the release observed, by its segments and the decisions really made in each."""
         plan, problem = release.plan, self._problem
         legs = zip(self._flights[plan.epoch], release.counts, strict=True)
-        main_share = self._options.main_share(tail=plan.tail_share > 0, products=False)
+        main_share = self._options.main_share(tail="tail" in plan.layout.blocks, products=False)
         noise = coordinate_noise(problem, features.rank, plan.value_bound, release.participants)
         if features.basis.arms < self._basis.arms:  # arms were added since
             more = self._basis.arms - features.basis.arms
