@@ -17,7 +17,7 @@ from sklearn.svm import SVR
 
 import capri
 from capri.blas import one_blas_thread
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri_lab.datasets import DATASET_NAMES, DataBandit, environment_by_name, suggested_kernel
 
 # Model and epsilon; None is no noise.
@@ -39,7 +39,7 @@ def ratio(bandit: DataBandit, rounds: int, model: str, epsilon: float | None, se
         "horizon": rounds,
         "simulation_seed": seed,
     }
-    policy = Fleet.build(**settings) if model == "local" else capri.Capri(**settings)
+    policy = DeviceSimulator.build(**settings) if model == "local" else capri.Capri(**settings)
     return capri.simulate(policy, bandit, rounds, seed=seed).ratio
 
 

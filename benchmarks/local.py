@@ -20,7 +20,7 @@ from common import M52, SMOOTH_WIDE
 
 import capri
 from capri.kernels import Matern
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.local.wire import pack
 from capri.privacy.sphere import sphere as sphere_for
 
@@ -35,7 +35,7 @@ BARS = {1.0: (0.45, 0.30), 4.0: (0.20, 0.12), 8.0: (0.14, 0.09)}
 
 def deployment(
     kernel: str, epsilon: float, rounds: int, seed: int
-) -> tuple[Any, capri.LocalCapri, Fleet]:
+) -> tuple[Any, capri.LocalCapri, DeviceSimulator]:
     environment = capri.environments.random_rkhs(KERNELS[kernel], seed=seed)
     budget = capri.Budget(epsilon=epsilon)
     aggregator = capri.LocalCapri(
@@ -46,7 +46,7 @@ def deployment(
         horizon=rounds,
         public_seed=seed,
     )
-    return environment, aggregator, Fleet(aggregator, budget, simulation_seed=seed)
+    return environment, aggregator, DeviceSimulator(aggregator, budget, simulation_seed=seed)
 
 
 def regret(kernel: str, epsilon: float, seed: int) -> dict[str, float]:
@@ -66,7 +66,7 @@ def late(delay: int, wait: int, rounds: int, seed: int) -> dict[str, float]:
     """Matern at epsilon 1, where every report arrives ``delay`` decisions late."""
     kernel = KERNELS["matern"]
     environment = capri.environments.random_rkhs(kernel, seed=seed)
-    fleet = Fleet.build(
+    fleet = DeviceSimulator.build(
         budget=capri.Budget(epsilon=1.0),
         simulation_seed=seed,
         delay=delay,
@@ -123,7 +123,7 @@ def early(problem: str, epsilon: float, rounds: int, seed: int) -> dict[str, flo
     else:
         kernel = KERNELS[problem]
         environment = capri.environments.random_rkhs(kernel, seed=seed)
-    fleet = Fleet.build(
+    fleet = DeviceSimulator.build(
         budget=capri.Budget(epsilon=epsilon),
         simulation_seed=seed,
         kernel=kernel,
@@ -152,9 +152,9 @@ def trusting(model: str, rounds: int, seed: int) -> dict[str, float]:
     if model == "joint":
         policy = capri.Capri(**settings)
     elif model == "shuffle":
-        policy = Fleet.build(shuffle=capri.Shuffle(), **settings)
+        policy = DeviceSimulator.build(shuffle=capri.Shuffle(), **settings)
     else:
-        policy = Fleet.build(**(settings | {"budget": capri.Budget(1.0)}))
+        policy = DeviceSimulator.build(**(settings | {"budget": capri.Budget(1.0)}))
     result = capri.simulate(policy, environment, rounds, seed=seed)
     return {"ratio": result.ratio, "seconds": result.seconds}
 

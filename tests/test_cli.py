@@ -21,7 +21,7 @@ from capri.cli.contest import Run, finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
 from capri.kernels.catalogue import KERNEL_NAMES
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
 from capri.simulation import UniformPlay
@@ -40,7 +40,7 @@ def library_run(seed: int, policy: str = "capri", **settings: object) -> capri.S
     if policy == "uniform":
         player = UniformPlay(actions=environment.actions, horizon=ROUNDS, simulation_seed=seed)
     elif policy == "devices":
-        player = Fleet.build(
+        player = DeviceSimulator.build(
             kernel=kernel,
             actions=environment.actions,
             contexts=capri.ContextPool(environment.contexts),

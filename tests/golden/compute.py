@@ -55,7 +55,7 @@ Case = Callable[[], tuple[Any, ...]]
 def unexported(name: str) -> Any:
     """What `capri simulate` builds players from, and seeded randomness of devices."""
     homes = {
-        "Fleet": "capri.local.fleet",
+        "DeviceSimulator": "capri.local.simulator",
         "RIVAL_NAMES": "capri_lab.rivals",
         "SimulatedRandomness": "capri.local.randomness",
         "rival": "capri_lab.rivals",
@@ -322,12 +322,12 @@ def devices(**changes: Any) -> tuple[Any, ...]:
 
 def fleet(**changes: Any) -> tuple[Any, ...]:
     server = aggregator(**({"horizon": 2000, "first_epoch": 300} | changes))
-    users = unexported("Fleet")(server, PURE, simulation_seed=9)
+    users = unexported("DeviceSimulator")(server, PURE, simulation_seed=9)
     return played(users, world(), 2000, beliefs=("estimate",))
 
 
 def forecast_of_devices() -> tuple[Any, ...]:
-    users = unexported("Fleet")(aggregator(), PURE, simulation_seed=9)
+    users = unexported("DeviceSimulator")(aggregator(), PURE, simulation_seed=9)
     found = users.forecast(horizons=(200, 600), epsilons=(4.0, 16.0), functions=2, seed=1)
     return (found.to_dict(), str(found))
 

@@ -18,9 +18,9 @@ import capri
 from capri.cli import app
 from capri.errors import ConfigurationError, DataError, StorageError
 from capri.local import parts, wire
-from capri.local.checksums import checksums
 from capri.local.on_dask import dask_cluster
 from capri.local.summing import EpochSum, aggregate, pieces, report_files
+from capri.local.wire import checksums
 
 
 def aggregator(epsilon: float = 2.0, **more: Any) -> capri.LocalCapri:

@@ -7,14 +7,14 @@ from devices import BUDGET, CONTEXTS, reward_of, small_aggregator
 import capri
 from capri.environments import random_rkhs
 from capri.errors import BundleError, DataError, HorizonError
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 
 ACCEPTED, STALE = capri.ReportStatus.ACCEPTED, capri.ReportStatus.STALE
 
 
-def small_fleet(seed: int = 5) -> tuple[capri.LocalCapri, Fleet]:
+def small_fleet(seed: int = 5) -> tuple[capri.LocalCapri, DeviceSimulator]:
     aggregator = small_aggregator()
-    return aggregator, Fleet(aggregator, BUDGET, simulation_seed=seed)
+    return aggregator, DeviceSimulator(aggregator, BUDGET, simulation_seed=seed)
 
 
 def test_users_in_any_batches_are_the_same_users() -> None:
@@ -52,7 +52,7 @@ def test_learns_an_easy_problem() -> None:
     )
     ratios = []
     for _ in range(2):
-        fleet = Fleet.build(
+        fleet = DeviceSimulator.build(
             budget=capri.Budget(epsilon=8.0),
             simulation_seed=2,
             kernel=kernel,
@@ -73,7 +73,7 @@ def test_makes_no_claim() -> None:
 
 
 def test_devices_of_a_fleet_check_the_promise() -> None:
-    fleet = Fleet(small_aggregator(), capri.Budget(epsilon=1.0), simulation_seed=1)
+    fleet = DeviceSimulator(small_aggregator(), capri.Budget(epsilon=1.0), simulation_seed=1)
     with pytest.raises(BundleError, match="costs epsilon"):
         fleet.act_many(CONTEXTS)
 

@@ -17,8 +17,8 @@ from mutants import mutants
 import capri
 from browser import Browser, find_browser
 from capri.errors import BundleError
-from capri.local.fleet import Fleet
 from capri.local.gathering import ReportStatus
+from capri.local.simulator import DeviceSimulator
 from node import PACKAGE, Clients, built, find_node, run_node
 
 NODE = find_node()
@@ -197,7 +197,7 @@ def test_vectors_receipts_and_time_in_a_browser(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<!doctype html><meta charset=utf-8><script src=page.js></script>")
     rows = np.linspace(0, 1, 50)[:, None]
-    fleet = Fleet.build(
+    fleet = DeviceSimulator.build(
         budget=BUDGET, simulation_seed=1, kernel="auto", actions=rows,
         contexts=capri.ContextPool(rows), first_epoch=200,
     )  # fmt: skip

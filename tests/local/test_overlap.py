@@ -28,9 +28,9 @@ from capri.errors import BundleError, ConfigurationError, HorizonError
 from capri.learners.reading import cuts_off_too_much
 from capri.local.bundle import open_bundle
 from capri.local.device import Device
-from capri.local.fleet import Fleet
 from capri.local.gathering import Gathering
 from capri.local.randomness import SimulatedRandomness
+from capri.local.simulator import DeviceSimulator
 from capri.privacy.certificate.verify import check_digests
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
@@ -65,7 +65,7 @@ class Clock:
 
 
 def open_epochs(aggregator: capri.LocalCapri) -> list[Gathering]:
-    return aggregator._flights
+    return aggregator._pending
 
 
 def told(aggregator: capri.LocalCapri) -> tuple[object, ...]:
@@ -290,7 +290,7 @@ def test_readings_are_unbiased() -> None:
     aggregator = small_aggregator(
         first_epoch=count, horizon=10 * count, reward_wait=count, clip_scale=0.5
     )
-    fleet = Fleet(aggregator, budget, simulation_seed=11)
+    fleet = DeviceSimulator(aggregator, budget, simulation_seed=11)
     seen = spied(aggregator)
     generator = np.random.default_rng(4)
     sums, decided = [], []
@@ -322,7 +322,7 @@ def test_readings_are_unbiased() -> None:
 def test_a_late_fleet_is_late_clients(delay: int) -> None:
     """One client after another, each report as many decisions late, gives the same bits."""
     settings = {"reward_wait": 120, "horizon": 400}
-    fleet = Fleet(
+    fleet = DeviceSimulator(
         small_aggregator(**settings),
         BUDGET,
         simulation_seed=5,
@@ -359,7 +359,7 @@ def test_late_reports_are_learnt_from() -> None:
     )
     ratios = {}
     for wait in (0, 1000):
-        fleet = Fleet.build(
+        fleet = DeviceSimulator.build(
             budget=capri.Budget(epsilon=1.0),
             simulation_seed=2,
             delay=1000,

@@ -10,7 +10,7 @@ import numpy as np
 from devices import BUDGET, CONTEXTS, reward_of, small_aggregator
 
 import capri
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from waiting import PATIENCE
 
 SEED = 17
@@ -59,7 +59,7 @@ class Devices:
 def test_separate_processes_equal_the_vectorised_run() -> None:
     settings = {"horizon": 285, "growth": 1.5}  # epochs of 60, 90 and 135
     simulated = small_aggregator(**settings)
-    fleet = Fleet(simulated, BUDGET, simulation_seed=SEED)
+    fleet = DeviceSimulator(simulated, BUDGET, simulation_seed=SEED)
     aggregator = small_aggregator(**settings)
     devices = Devices(BUDGET)
     user = 0

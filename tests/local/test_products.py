@@ -29,7 +29,7 @@ from capri.errors import BundleError
 from capri.family import ProductBasis
 from capri.features import LowRankFeatures
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.steady import SteadyProductBasis
+from capri.local.coordinates import SteadyProductBasis
 
 RNG = np.random.default_rng(7)
 GRID = np.linspace(0, 1, 50)[:, None]

@@ -32,8 +32,8 @@ from capri.kernels import (
 )
 from capri.kernels.steady import LEAST, MOST, steady
 from capri.local.bundle import Bundle, open_bundle
+from capri.local.coordinates import SteadyBasis, SteadyFeatures, settled
 from capri.local.device import Device, _steady_rows
-from capri.local.steady import SteadyBasis, SteadyFeatures, settled
 from capri.privacy.sphere import COIN
 from capri.privacy.vector import _LARGEST_SQUARE, _shrunk, _shrunk_rows, within_norm
 

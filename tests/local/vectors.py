@@ -40,8 +40,7 @@ from capri.kernels.steady import steady
 from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.device import Device
-from capri.local.gathering import Gathering
-from capri.local.intake import judge
+from capri.local.gathering import Gathering, judge
 from capri.local.randomness import DeviceRandomness
 from capri.privacy.directions import direction_sum, directions
 from capri.privacy.gate import Gate

@@ -143,13 +143,13 @@ def forecast(
 def _policy(on_devices: bool, **settings: Any) -> Any:
     """A curator, or devices and an aggregator."""
     if on_devices:
-        from capri.local.fleet import Fleet
+        from capri.local.simulator import DeviceSimulator
 
         if settings["budget"] is None:
             raise ConfigurationError(
                 "devices always make their reports private: give a finite epsilon"
             )
-        return Fleet.build(**settings)
+        return DeviceSimulator.build(**settings)
     from capri.joint.policy import Capri
 
     return Capri(**settings)

@@ -25,7 +25,7 @@ from capri.errors import ConfigurationError
 if TYPE_CHECKING:
     from capri.environments import TabularEnvironment
     from capri.joint.policy import Capri
-    from capri.local.fleet import Fleet
+    from capri.local.simulator import DeviceSimulator
     from capri.simulation import SimulationResult, UniformPlay
 
 # Spelled out: asking the catalogues would make --help load everything. A test compares.
@@ -102,7 +102,9 @@ def simulate(
     }
     world = partial(environment_by_name, env, kernel=told, **space)
 
-    def contender(environment: "TabularEnvironment", seed: int) -> "Capri | Fleet | UniformPlay":
+    def contender(
+        environment: "TabularEnvironment", seed: int
+    ) -> "Capri | DeviceSimulator | UniformPlay":
         return make_player(
             policy, environment, kernel=told, budget=budget, rounds=rounds, seed=seed, **player
         )

@@ -40,10 +40,8 @@ from capri.learners.start import Prior, checked_prior
 from capri.learners.start.releases import releases_prior
 from capri.local import wire
 from capri.local.bundle import make_bundle
-from capri.local.gathering import Gathering, ReportStatus
-from capri.local.intake import as_rows, judge
-from capri.local.promised import PromisedAggregator
-from capri.local.saved import Draws
+from capri.local.gathering import Gathering, ReportStatus, as_rows, judge
+from capri.local.saved import Draws, SavedAggregator
 from capri.local.summing import EpochSum, open_for
 from capri.privacy.budget import Budget
 from capri.privacy.mixing import Shuffle
@@ -51,7 +49,7 @@ from capri.schedule import Schedule
 from capri.spaces import Contexts
 
 
-class LocalCapri(PromisedAggregator):
+class LocalCapri(SavedAggregator):
     """A contextual kernel bandit in the local model: the server that nobody has to trust.
 
     Devices fetch :meth:`bundle`, decide with :class:`~capri.LocalClient` and upload one report
@@ -280,12 +278,12 @@ class LocalCapri(PromisedAggregator):
         statuses = np.empty(len(rows), dtype=np.int64)
         start = 0
         while start < len(rows):
-            part, flights, room = slice(start, None), self._flights, self._room()
-            verdict = judge(rows[part], undamaged[part], flights, self._digests)
+            part, pending, room = slice(start, None), self._pending, self._room()
+            verdict = judge(rows[part], undamaged[part], pending, self._digests)
             accepted = np.flatnonzero(verdict.status == ReportStatus.ACCEPTED)[:room]
             end = int(accepted[-1]) + 1 if len(accepted) == room else len(verdict.status)
             statuses[start : start + end] = verdict.status[:end]
-            for number, gathering in enumerate(flights):
+            for number, gathering in enumerate(pending):
                 mine = accepted[verdict.place[accepted] == number]
                 if len(mine):
                     gathering.add(rows[part][mine])
@@ -308,7 +306,7 @@ class LocalCapri(PromisedAggregator):
         with self._lock:
             now = self._now()
             self._settle(now)
-            gathering = open_for(told, self._flights, mixed=self._problem.shuffle is not None)
+            gathering = open_for(told, self._pending, mixed=self._problem.shuffle is not None)
             if self._horizon is not None and self._accepted + told.accepted > self._horizon:
                 raise HorizonError(
                     f"{told.accepted} reports, and {self._horizon - self._accepted} of the horizon "
@@ -324,7 +322,7 @@ class LocalCapri(PromisedAggregator):
     # -- epochs -----------------------------------------------------------------------------------
 
     @property
-    def _flights(self) -> list[Gathering]:
+    def _pending(self) -> list[Gathering]:
         """What takes reports now."""
         newest = [] if self._newest is None else [self._newest]
         return [gathering for gathering in self._waiting if not gathering.closed] + newest

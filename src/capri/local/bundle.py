@@ -10,7 +10,7 @@ docs/wire.md says it for other languages.
 
 A bundle comes from somebody the device does not trust. Nothing in it is executed or unpickled, all
 sizes are bounded before memory is asked for, and every number is checked. What a device computes
-with it takes the same time for everybody, see :mod:`capri.local.steady`.
+with it takes the same time for everybody, see :mod:`capri.local.coordinates`.
 """
 
 import json
@@ -31,9 +31,16 @@ from capri.epoch.scale import RewardScale
 from capri.errors import BundleError, CapriError
 from capri.features import Basis, LowRankFeatures, Span
 from capri.files import plain
+from capri.local.coordinates import (
+    SteadyFeatures,
+    action_rows,
+    action_state,
+    check_kernel,
+    settled,
+    span_of,
+    span_state,
+)
 from capri.local.header import LARGEST_WHOLE, read_header
-from capri.local.spans import action_rows, action_state, check_kernel, span_of, span_state
-from capri.local.steady import SteadyFeatures, settled
 from capri.local.wire import VERSION
 from capri.local.work import feasible
 from capri.privacy.sphere import Sphere

@@ -15,7 +15,7 @@ from capri.epoch.bounds import Bounds
 from capri.epoch.decide import LawTable
 from capri.epoch.encode import contributions, features_and_baseline
 from capri.local.bundle import Bundle
-from capri.local.steady import settled
+from capri.local.coordinates import settled
 from capri.local.wire import Messages, pack
 from capri.privacy.gate import Gate
 from capri.spaces import LARGEST_CONTEXT

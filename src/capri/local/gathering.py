@@ -3,9 +3,12 @@
 A report is private by itself, so adding it up with others is post-processing, in whatever order and
 however often. An epoch of devices therefore needs no single release: what has come in is *read*
 whenever a reading is due, and the sum begins anew at zero. Every report is in exactly one reading
-of the epoch whose bundle it answers, and that bundle says how it was made.
+of the epoch whose bundle it answers, and that bundle says how it was made. Whatever arrives is
+judged by its bytes and by what is public; nothing that is not accepted changes anything.
 """
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
 from math import sqrt
@@ -195,3 +198,67 @@ def _tokens(rows: wire.Messages) -> list[bytes]:
     """The one-time tokens as bytes."""
     data = np.ascontiguousarray(rows[:, wire.TOKEN]).tobytes()
     return [data[start : start + 16] for start in range(0, len(data), 16)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Statuses of some reports, and the place of the gathering each is for (-1: none)."""
+
+    status: IntArray
+    place: IntArray
+
+
+def to_bundle(rows: wire.Messages, digest: bytes) -> BoolArray:
+    """Which rows answer the bundle of this digest, of which reports carry 8 bytes."""
+    words = np.ascontiguousarray(rows[:, wire.DIGEST]).view("<u8")[:, 0]
+    return np.asarray(words == _words([digest[:8]])[0])
+
+
+def judge(
+    rows: wire.Messages,
+    undamaged: BoolArray,
+    gatherings: Sequence[Gathering],
+    digests: Iterable[bytes],
+) -> Verdict:
+    """Judge reports against the gatherings that are open.
+
+    ``digests``: of all bundles that were ever given out. A report to one of them that is no longer
+    open is stale, one to no bundle is unknown.
+    """
+    status = np.full(len(rows), int(ReportStatus.MALFORMED), dtype=np.int64)
+    place = np.full(len(rows), -1, dtype=np.int64)
+    words = np.ascontiguousarray(rows[:, wire.DIGEST]).view("<u8")[:, 0]
+    others = undamaged.copy()
+    for number, gathering in enumerate(gatherings):
+        mine = np.flatnonzero(undamaged & (words == _words([gathering.digest])[0]))
+        others[mine] = False
+        if len(mine):
+            status[mine], place[mine] = gathering.judge(rows[mine]), number
+    if others.any():
+        known = np.isin(words[others], _words(digests))
+        status[others] = np.where(known, int(ReportStatus.STALE), int(ReportStatus.UNKNOWN))
+    return Verdict(status, place)
+
+
+def _words(digests: Iterable[bytes]) -> IntArray:
+    return np.frombuffer(b"".join(digests), dtype="<u8")
+
+
+def as_rows(
+    reports: Sequence[object] | wire.Messages, take: Callable[[wire.Messages], IntArray]
+) -> IntArray:
+    """Hand reports on as rows of bytes, in their order; what cannot be a report is malformed.
+
+    ``reports``: bytes of any size, anything else, or rows of bytes, ``(n, size)`` of ``uint8``.
+    """
+    statuses = np.full(len(reports), int(ReportStatus.MALFORMED), dtype=np.int64)
+    if isinstance(reports, np.ndarray) and reports.ndim == 2:
+        rows = np.ascontiguousarray(reports, dtype=np.uint8)
+        return take(rows) if rows.shape[1] == wire.SIZE else statuses
+    sized = [
+        bytes(each) if isinstance(each, bytes | bytearray | memoryview) else b"" for each in reports
+    ]
+    places = [place for place, each in enumerate(sized) if len(each) == wire.SIZE]
+    joined = b"".join(sized[place] for place in places)
+    statuses[places] = take(np.frombuffer(joined, dtype=np.uint8).reshape(-1, wire.SIZE))
+    return statuses

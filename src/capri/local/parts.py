@@ -28,8 +28,7 @@ from capri.arrays import BoolArray, IntArray
 from capri.errors import StorageError
 from capri.local import wire
 from capri.local.bundle import open_bundle
-from capri.local.gathering import Gathering
-from capri.local.intake import to_bundle
+from capri.local.gathering import Gathering, to_bundle
 from capri.privacy.directions import Words, hashed
 
 # Reports of a part that are in memory at once, beside one of each token.
@@ -40,7 +39,7 @@ BYTES = sum(np.dtype(form).itemsize for form in _COLUMNS)
 
 
 @dataclass(frozen=True)
-class Stretch:
+class FileRange:
     """Some reports of a file: ``count`` of them, from number ``start`` on."""
 
     path: Path
@@ -74,7 +73,7 @@ def gathering_of(bundle: bytes) -> Gathering:
 
 
 def spill(
-    bundle: bytes, piece: Sequence[Stretch], target: Path, parts: int, salt: tuple[int, int]
+    bundle: bytes, piece: Sequence[FileRange], target: Path, parts: int, salt: tuple[int, int]
 ) -> Spilled:
     """Judge the reports of a piece and write those that may count, ordered by part.
 
@@ -125,20 +124,20 @@ def add_up(bundle: bytes, files: Sequence[Path], parts: int, number: int) -> Add
 # -- the reports of a piece ------------------------------------------------------------------------
 
 
-def _read(piece: Sequence[Stretch]) -> wire.Messages:
-    rows = np.empty((sum(stretch.count for stretch in piece), wire.SIZE), dtype=np.uint8)
+def _read(piece: Sequence[FileRange]) -> wire.Messages:
+    rows = np.empty((sum(range_.count for range_ in piece), wire.SIZE), dtype=np.uint8)
     place = 0
-    for stretch in piece:
-        part = rows[place : place + stretch.count]
-        place += stretch.count
+    for range_ in piece:
+        part = rows[place : place + range_.count]
+        place += range_.count
         try:
-            with stretch.path.open("rb") as file:
-                file.seek(stretch.start * wire.SIZE)
+            with range_.path.open("rb") as file:
+                file.seek(range_.start * wire.SIZE)
                 found = file.readinto(part.data.cast("B"))
         except OSError as problem:
-            raise StorageError(f"{stretch.path} cannot be read: {problem.strerror}") from None
+            raise StorageError(f"{range_.path} cannot be read: {problem.strerror}") from None
         if found != part.nbytes:
-            raise StorageError(f"{stretch.path} has become shorter while it was read")
+            raise StorageError(f"{range_.path} has become shorter while it was read")
     return rows
 
 

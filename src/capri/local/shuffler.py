@@ -18,8 +18,7 @@ from capri.checks import whole
 from capri.errors import BundleError
 from capri.local import wire
 from capri.local.bundle import open_bundle
-from capri.local.gathering import Gathering, ReportStatus
-from capri.local.intake import as_rows, judge
+from capri.local.gathering import Gathering, ReportStatus, as_rows, judge
 from capri.privacy.budget import Budget
 from capri.privacy.mixing import Shuffle
 

@@ -25,7 +25,7 @@ from capri.files import write_atomically
 from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.gathering import Gathering
-from capri.local.parts import BYTES, Spilled, Stretch, add_up, spill
+from capri.local.parts import BYTES, FileRange, Spilled, add_up, spill
 
 _FORMAT, _VERSION = "capri-sum", 1
 _COUNTS = ("accepted", "replayed", "unknown", "malformed")
@@ -203,9 +203,9 @@ def reports_in(path: Path) -> int:
     return count
 
 
-def pieces(files: Sequence[Path], most: int = PIECE) -> list[list[Stretch]]:
+def pieces(files: Sequence[Path], most: int = PIECE) -> list[list[FileRange]]:
     """All reports of all files in pieces of at most so many."""
-    found: list[list[Stretch]] = []
+    found: list[list[FileRange]] = []
     room = 0
     for path in files:
         start, count = 0, reports_in(path)
@@ -214,7 +214,7 @@ def pieces(files: Sequence[Path], most: int = PIECE) -> list[list[Stretch]]:
                 found.append([])
                 room = most
             taken = min(room, count - start)
-            found[-1].append(Stretch(path, start, taken))
+            found[-1].append(FileRange(path, start, taken))
             start, room = start + taken, room - taken
     return found
 
@@ -265,7 +265,7 @@ def aggregate(
 
 
 def _spill(
-    bundle: bytes, parts: int, salt: tuple[int, int], task: tuple[list[Stretch], Path]
+    bundle: bytes, parts: int, salt: tuple[int, int], task: tuple[list[FileRange], Path]
 ) -> Spilled:
     piece, target = task
     return spill(bundle, piece, target, parts, salt)

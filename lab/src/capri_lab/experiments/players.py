@@ -13,7 +13,7 @@ from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
 from capri.learners.start import Prior
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.players import CAPRI, make_capri
 from capri.privacy.budget import Budget
 from capri.simulation import Policy
@@ -214,7 +214,7 @@ def _make_capri(
     world: Environment,
     budget: Budget | None,
     common: dict[str, Any],
-) -> Capri | Fleet:
+) -> Capri | DeviceSimulator:
     """CAPRI with a curator, or devices and an aggregator; the paper has its own local form."""
     model = player["model"]
     settings: dict[str, Any] = {
