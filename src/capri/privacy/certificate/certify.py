@@ -14,9 +14,8 @@ from capri.privacy.calibration import noise_multiplier
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
 from capri.privacy.certificate.evidence import audit_evidence, independent_account
-from capri.privacy.ledger import LEARNING, Ledger
+from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
 from capri.privacy.mixing import Shuffle
-from capri.privacy.prior_event import PriorEvent
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import UserLimit
 from capri.version import version_of
