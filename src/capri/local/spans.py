@@ -25,7 +25,7 @@ from capri.errors import BundleError
 from capri.family.basis import ProductBasis
 from capri.features import Basis, LowRankFeatures, Span
 from capri.kernels import from_dict
-from capri.kernels.matern import LARGE_ORDER
+from capri.kernels.stationary import LARGE_ORDER
 from capri.kernels.steady import steady
 from capri.local.steady import SteadyBasis, SteadyFactor, SteadyProductBasis, SteadyScores
 from capri.local.work import factors_fit
