@@ -14,9 +14,8 @@ import capri
 from builders import play_epoch, small_policy, snapshot
 from capri.environments import TabularEnvironment
 from capri.errors import ConfigurationError
-from capri.forecast.kinds import FAMILY
+from capri.forecast.functions import FAMILY, RandomFunctions
 from capri.forecast.result import ExpectedRegret
-from capri.forecast.worlds import RandomFunctions
 from capri.local.fleet import Fleet
 from capri_lab.datasets import environment_by_name
 
@@ -216,7 +215,7 @@ def test_a_sampler_is_stood_for_and_it_is_said() -> None:
 
 
 def test_a_large_pool_is_stood_for_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capri.forecast.worlds._POOL_PAIRS", 48)
+    monkeypatch.setattr("capri.forecast.functions._POOL_PAIRS", 48)
     pool = capri.ContextPool(CONTEXTS, weights=[0.5, 0.5, *[0.0] * 10])
     found = configured(contexts=pool).forecast(**QUICK)
     assert found.contexts == "2 contexts stand for the pool of 12"
@@ -375,7 +374,7 @@ def test_result_is_small_and_plain() -> None:
 
 
 def worlds(policy: capri.Capri, functions: int = 12, **changes: Any) -> RandomFunctions:
-    return RandomFunctions.of(policy, 0.1, 3, functions=functions, **changes)
+    return RandomFunctions(policy.problem, policy.options, 0.1, 3, functions=functions, **changes)
 
 
 def tables(kind: str, count: int, **changes: Any) -> list[np.ndarray]:
@@ -463,7 +462,7 @@ def test_a_wrong_kernel_is_called_wrong() -> None:
     assert bad.advice in str(bad)
 
 
-def test_a_duel_is_on_the_same_functions_users_and_noise() -> None:
+def test_kernels_are_compared_on_the_same_functions_users_and_noise() -> None:
     policy = configured()
     found = policy.forecast(horizons=(600,), functions=2, epsilons=(1.0, 4.0), seed=3)
     every, *kinds = found.costs
@@ -513,10 +512,10 @@ def test_devices_are_forecast_with_the_noise_they_make() -> None:
 
 @pytest.mark.slow
 def test_verdicts_rank_kernels_as_real_play_does() -> None:
-    """Diabetes dosing at 1e4 rounds: 0.58 with the kernel of the old quickstart, 0.52 untold.
+    """Diabetes dosing at 1e4 rounds: 0.58 with the kernel of the old quickstart, 0.52 with "auto".
 
     The forecasts are 0.212 and 0.180, on the same 50 functions; every seed is fixed. Of ten
-    functions, or of the five that costs are told of, chance is larger than what is between them.
+    functions, or of the five on which kernels are compared, chance is larger than the difference.
     """
     pytest.importorskip("sklearn")
     world = environment_by_name("diabetes", raw=True)
