@@ -83,8 +83,7 @@ def forecast(
     """
     epsilons, horizons = numbers("epsilon", epsilon), whole_numbers("rounds", rounds)
 
-    from capri.cli.outcome import Output
-    from capri.cli.progress import Meter
+    from capri.cli.outcome import Meter, Output
     from capri.environments import random_rkhs
     from capri.kernels import Kernel, kernel_by_name
     from capri.privacy.budget import Budget

@@ -75,8 +75,7 @@ def simulate(
     The seed draws the function, the users who come and the noise: a result
     can be repeated exactly, and carries no privacy claim.
     """
-    from capri.cli.outcome import PRIVACY_CLAIM, Output, mean, versions
-    from capri.cli.progress import Bars
+    from capri.cli.outcome import PRIVACY_CLAIM, Bars, Output, mean, versions
     from capri.environments import environment_by_name
     from capri.kernels import kernel_by_name
     from capri.players import CAPRI, make_player
