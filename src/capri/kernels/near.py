@@ -3,7 +3,7 @@
 Who decides for one context asks for ``k(c, pivots)`` with pivots that stay. What belongs to them is
 scaled once, and Matern terms of one order are evaluated together: a call of NumPy takes longer than
 the numbers of one row. Every number is computed by the same operations in the same order as the
-kernel's own, so that both agree to the last bit: a law must not depend on how many ask at once.
+kernel's own, so that both agree to the last bit: a decision never depends on how many ask at once.
 """
 
 from typing import TypeGuard
