@@ -63,7 +63,6 @@ def varying(width: int, decisions: int) -> tuple[capri.Capri, Any]:
         budget=capri.Budget(epsilon=1.0, delta=1e-5),
         first_epoch=decisions,
         max_rank=50,
-        exploration="uniform",
         reward_wait=decisions,
     )
     return policy, lambda count: draw(rng, count)

@@ -19,8 +19,6 @@ SETTINGS: dict[str, Any] = {
     "budget": capri.Budget(epsilon=1.0, delta=1e-5),
     "first_epoch": 10,
     "growth": 1.02,
-    "exploration": "inverse-gap",
-    "widths": "paper",
     "reward_wait": 4,
     "contributions_per_user": 3,
     "key_retention": timedelta(days=1),

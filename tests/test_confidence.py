@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 import paper_formulas
-from capri.learners.widths import paper_beta, paper_beta_privacy, paper_width
+from capri.learners.paper import paper_beta, paper_beta_privacy, paper_width
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import paper_noise_scale
 

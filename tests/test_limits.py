@@ -60,7 +60,7 @@ def test_any_law_is_kept_within_floors_and_ceilings(seed: int, count: int, sprea
         weights = np.exp(scores - scores.max(axis=1, keepdims=True)) * active + 1e-300 * active
         return weights / weights.sum(axis=1, keepdims=True)
 
-    found = bounds.kept(offered, offered, law)
+    found = bounds.kept(offered, law)
     room = (offered * ceiling).sum(axis=1) >= 1
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-9)
     assert (found[~offered] == 0).all()
@@ -78,7 +78,7 @@ def test_what_is_above_a_ceiling_goes_to_what_the_law_would_play_without() -> No
         return np.eye(3)[best]
 
     everything = np.ones((1, 3), dtype=np.bool_)
-    np.testing.assert_allclose(bounds.kept(everything, everything, law), [[0.2, 0, 0.8]])
+    np.testing.assert_allclose(bounds.kept(everything, law), [[0.2, 0, 0.8]])
 
 
 # -- every decision -------------------------------------------------------------------------------
@@ -88,11 +88,8 @@ def test_what_is_above_a_ceiling_goes_to_what_the_law_would_play_without() -> No
     "changes",
     [
         {},
-        {"exploration": "inverse-gap"},
-        {"exploration": "uniform"},
         {"kernel": "auto"},
         {"kernel": "auto", "actions": [*NAMES, *"abcdefgh"]},
-        {"model": "local"},
         {"reward_wait": 6, "missing_reward": "as-estimated"},
     ],
     ids=str,
@@ -194,7 +191,7 @@ def test_expected_sets_take_the_bias_out() -> None:
     errors = []
     for availability in (None, {"cheap": 0.1}):
         limits = capri.Limits(availability=availability)
-        policy = limited(limits, budget=None, exploration="uniform", first_epoch=20_000)
+        policy = limited(limits, budget=None, first_epoch=20_000)
         sets = rng.random((20_000, 4)) < [1, 1, 0.1, 1]
         contexts = CONTEXTS[rng.integers(4, size=20_000)]
         made = policy.act_many(contexts, available=sets)

@@ -19,8 +19,6 @@ RULES = ("first", "last", "sum", "max")
 OVERLAP: dict[str, Any] = {
     "preset": "practical",
     "first_epoch": 10,
-    "exploration": "inverse-gap",
-    "widths": "paper",
     "reward_wait": 7,
 }
 PRIVATE: dict[str, Any] = {"simulation_seed": None}

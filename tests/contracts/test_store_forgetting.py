@@ -80,7 +80,7 @@ def test_an_epoch_under_way_is_kept_while_another_is_forgotten(store: Place) -> 
     """Overlapping epochs: the first goes with its release, the second stays."""
     changes = PRIVATE | {
         "preset": "practical", "first_epoch": 20, "growth": 1.1, "horizon": None,
-        "exploration": "inverse-gap", "widths": "paper", "reward_wait": 10,
+        "reward_wait": 10,
     }  # fmt: skip
     policy = store.open(**changes)
     batches: list[tuple[int, Planted]] = []

@@ -20,8 +20,6 @@ OPEN_ENDED: dict[str, Any] = {
     "preset": "practical",
     "first_epoch": 40,
     "growth": 1.2,
-    "exploration": "inverse-gap",
-    "widths": "paper",
     "horizon": None,
 }
 

@@ -51,8 +51,6 @@ high = 1
 [options]
 first_epoch = {first}
 growth = 1.02
-exploration = "inverse-gap"
-widths = "paper"
 """
 # Seconds for one attempt, and how often a client tries: a service takes seconds to start.
 ATTEMPT, RETRIES, ONCE = 20.0, 8, 60.0

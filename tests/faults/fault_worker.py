@@ -66,8 +66,6 @@ class Setting:
             budget=capri.Budget(epsilon=1.0, delta=1e-5) if self.private else None,
             first_epoch=self.first_epoch,
             growth=self.growth,
-            exploration="inverse-gap",
-            widths="paper",
             reward_wait=self.wait,
             reward_rule="sum",
             contributions_per_user=LIMIT,

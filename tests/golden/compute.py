@@ -55,7 +55,7 @@ Case = Callable[[], tuple[Any, ...]]
 def unexported(name: str) -> Any:
     """What `capri simulate` builds players from, and seeded randomness of devices."""
     homes = {
-        "Fleet": "capri.local.fleet",
+        "DeviceSimulator": "capri.local.simulator",
         "RIVAL_NAMES": "capri_lab.rivals",
         "SimulatedRandomness": "capri.local.randomness",
         "rival": "capri_lab.rivals",
@@ -253,28 +253,12 @@ def joint_cases() -> dict[str, Case]:
         "no-budget": {"budget": None},
         "endless": {"horizon": None},
         "reward-bound": {"reward_bound": 2.0},
-        "inverse-gap": {"exploration": "inverse-gap"},
-        "uniform": {"exploration": "uniform"},
-        "rigorous": {"widths": "rigorous"},
-        "rigorous-uniform-no-budget": {
-            "widths": "rigorous",
-            "exploration": "uniform",
-            "budget": None,
-        },
-        "paper-widths": {"widths": "paper"},
-        "narrow-widths": {"width_scale": 0.3, "exploration": "uniform"},
-        "whitening": {"shape": "whitening"},
-        "whitening-tau": {"shape": "whitening", "tau": 0.5},
-        "copy": {"covariance": "copy"},
-        "copy-whitening": {"covariance": "copy", "shape": "whitening"},
+        "floors": {"limits": capri.Limits(floor={1: 0.05, 2: 0.1}, share={0: 0.2})},
         "no-residual": {"residual": False},
-        "no-pooling": {"pooling": False},
         "norm-bound": {"norm_bound": 3.0, "smoothness": 1.0},
         "max-rank": {"max_rank": 5},
         "first-epoch-auto": {"first_epoch": None, "budget": capri.Budget(epsilon=64, delta=1e-5)},
         "users": {"contributions_per_user": 3, "users": 550},
-        "local": {"model": "local"},
-        "local-inverse-gap": {"model": "local", "exploration": "inverse-gap"},
         "rbf": {"kernel": capri.kernels.RBF(lengthscale=0.3)},
         "product": {
             "kernel": capri.kernels.ContextAction(
@@ -291,27 +275,23 @@ def joint_cases() -> dict[str, Case]:
     cases: dict[str, Case] = {name: partial(joint, **each) for name, each in options.items()}
     return cases | {
         "sampler": joint_sampler,
-        "sampler-inverse-gap": partial(joint_sampler, exploration="inverse-gap"),
         "sampler-paper": partial(joint_sampler, preset="paper"),
         "varying": joint_varying,
-        "varying-inverse-gap": partial(joint_varying, exploration="inverse-gap"),
         "varying-paper": partial(joint_varying, preset="paper"),
         "forecast": forecast,
-        "forecast-local": partial(forecast, model="local"),
     }
 
 
 # -- local ----------------------------------------------------------------------------------------
 
 
-def aggregator(randomizer: str, **changes: Any) -> Any:
+def aggregator(**changes: Any) -> Any:
     environment = world()
     settings: dict[str, Any] = {
         "kernel": KERNEL,
         "actions": environment.actions,
         "contexts": capri.ContextPool(environment.contexts),
-        "budget": PURE if randomizer == "sphere" else BUDGET,
-        "randomizer": randomizer,
+        "budget": PURE,
         "horizon": 200,
         "first_epoch": 60,
         "public_seed": 3,
@@ -319,12 +299,11 @@ def aggregator(randomizer: str, **changes: Any) -> Any:
     return capri.LocalCapri(**(settings | changes))
 
 
-def reported(server: Any, randomizer: str, users: range) -> Iterator[Any]:
+def reported(server: Any, users: range) -> Iterator[Any]:
     """Each user fetches the bundle, decides, and uploads a report."""
     contexts = world().contexts
     for user in users:
-        budget = PURE if randomizer == "sphere" else BUDGET
-        client = capri.LocalClient(server.bundle(), budget, simulation=(5, user))
+        client = capri.LocalClient(server.bundle(), PURE, simulation=(5, user))
         decision = client.act(contexts[user % len(contexts)])
         yield [decision.epoch, decision.action_index, decision.propensity]
         reward = 1.0 - 0.4 * abs(decision.action_index - 2) + 0.02 * ((user * 7919) % 11 - 5)
@@ -333,49 +312,42 @@ def reported(server: Any, randomizer: str, users: range) -> Iterator[Any]:
         yield int(server.receive(report))
 
 
-def devices(randomizer: str, **changes: Any) -> tuple[Any, ...]:
-    server = aggregator(randomizer, **changes)
-    seen = list(reported(server, randomizer, range(200)))
+def devices(**changes: Any) -> tuple[Any, ...]:
+    server = aggregator(**changes)
+    seen = list(reported(server, range(200)))
     contexts = world().contexts
     beliefs = (server.estimate(contexts), server.active(contexts), server.probabilities(contexts))
     return (*seen, records(server), *beliefs)
 
 
-def fleet(randomizer: str, **changes: Any) -> tuple[Any, ...]:
-    server = aggregator(randomizer, **({"horizon": 2000, "first_epoch": 300} | changes))
-    budget = PURE if randomizer == "sphere" else BUDGET
-    users = unexported("Fleet")(server, budget, simulation_seed=9)
+def fleet(**changes: Any) -> tuple[Any, ...]:
+    server = aggregator(**({"horizon": 2000, "first_epoch": 300} | changes))
+    users = unexported("DeviceSimulator")(server, PURE, simulation_seed=9)
     return played(users, world(), 2000, beliefs=("estimate",))
 
 
-def bundles(randomizer: str, **changes: Any) -> tuple[Any, ...]:
+def forecast_of_devices() -> tuple[Any, ...]:
+    users = unexported("DeviceSimulator")(aggregator(), PURE, simulation_seed=9)
+    found = users.forecast(horizons=(200, 600), epsilons=(4.0, 16.0), functions=2, seed=1)
+    return (found.to_dict(), str(found))
+
+
+def bundles(**changes: Any) -> tuple[Any, ...]:
     """The bundle of each of two epochs."""
-    server = aggregator(randomizer, **changes)
+    server = aggregator(**changes)
     first = server.bundle()
-    list(reported(server, randomizer, range(60)))
+    list(reported(server, range(60)))
     return (first, server.bundle(), server.digest)
 
 
-def report(randomizer: str) -> tuple[Any, ...]:
+def report() -> tuple[Any, ...]:
     """The first report to the first bundle, and one to the second."""
-    server = aggregator(randomizer)
-    seen = [part for part in reported(server, randomizer, range(61)) if isinstance(part, bytes)]
+    seen = [part for part in reported(aggregator(), range(61)) if isinstance(part, bytes)]
     return (seen[0], seen[1], seen[60])
 
 
 def local_cases() -> dict[str, Case]:
-    cases: dict[str, Case] = {}
-    for randomizer in ("sphere", "gaussian"):
-        cases |= {
-            f"devices-{randomizer}": partial(devices, randomizer),
-            f"devices-{randomizer}-inverse-gap": partial(
-                devices, randomizer, exploration="inverse-gap"
-            ),
-            f"fleet-{randomizer}": partial(fleet, randomizer),
-            f"fleet-{randomizer}-uniform": partial(fleet, randomizer, exploration="uniform"),
-            f"fleet-{randomizer}-whitening": partial(fleet, randomizer, shape="whitening"),
-        }
-    return cases | {"fleet-gaussian-rigorous": partial(fleet, "gaussian", widths="rigorous")}
+    return {"devices": devices, "fleet": fleet, "forecast": forecast_of_devices}
 
 
 # -- rivals ---------------------------------------------------------------------------------------
@@ -521,38 +493,30 @@ def saved(users: int | None = None, **changes: Any) -> tuple[Any, ...]:
     return (*before, *stored, *after)
 
 
-def saved_aggregator(randomizer: str) -> tuple[Any, ...]:
-    server = aggregator(randomizer)
-    before = list(reported(server, randomizer, range(90)))
+def saved_aggregator() -> tuple[Any, ...]:
+    server = aggregator()
+    before = list(reported(server, range(90)))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "aggregator.capri"
         server.save(path)
         stored = tuple(contents(path))
         again = capri.LocalCapri.load(path)
-    after = list(reported(again, randomizer, range(90, 200)))
+    after = list(reported(again, range(90, 200)))
     return (*before, *stored, *after, records(again), again.estimate(world().contexts))
 
 
 def file_cases() -> dict[str, Case]:
-    cases: dict[str, Case] = {
+    return {
         "policy-practical": saved,
-        "policy-inverse-gap": partial(saved, exploration="inverse-gap"),
-        "policy-local": partial(saved, model="local"),
+        "policy-paper-local": partial(saved, preset="paper", model="local"),
         "policy-no-budget": partial(saved, budget=None),
         "policy-paper": partial(saved, preset="paper"),
         "policy-paper-dense": partial(saved, preset="paper", features="dense"),
         "policy-users": partial(saved, contributions_per_user=6, users=550),
+        "aggregator": saved_aggregator,
+        "bundle": bundles,
+        "report": report,
     }
-    for randomizer in ("sphere", "gaussian"):
-        cases |= {
-            f"aggregator-{randomizer}": partial(saved_aggregator, randomizer),
-            f"bundle-{randomizer}": partial(bundles, randomizer),
-            f"bundle-{randomizer}-inverse-gap": partial(
-                bundles, randomizer, exploration="inverse-gap"
-            ),
-            f"report-{randomizer}": partial(report, randomizer),
-        }
-    return cases
 
 
 # -- worlds ---------------------------------------------------------------------------------------

@@ -310,14 +310,8 @@ def test_devices_get_the_new_actions_with_their_bundle(tmp_path: Path) -> None:
         assert fill(each) <= {"b", "c", "d"}
 
 
-def test_other_laws_and_widths_go_on_too() -> None:
-    for options in (
-        {"exploration": "inverse-gap"},
-        {"exploration": "uniform"},
-        {"widths": "paper"},
-        {"widths": "rigorous"},
-        {"pooling": False},
-    ):
+def test_other_choices_go_on_too() -> None:
+    for options in ({"residual": False}, {"memory": np.inf}, {"draws": 5}):
         policy = policy_of(first_epoch=60, **options)
         play(policy, 100)
         policy.replace_actions(HIGH)

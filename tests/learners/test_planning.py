@@ -22,6 +22,7 @@ from capri.learners.reading import measured_excess, measured_square
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import half_vector
+from capri.privacy.sphere import sphere
 from capri.privacy.vector import VectorLayout
 
 CONTEXTS = np.array([[0.0], [0.2], [0.45], [0.7], [1.0]])
@@ -147,17 +148,6 @@ MONTE_CARLO = [
     ),
     pytest.param({"budget": HUGE}, 0, False, id="first epoch, little noise", marks=SLOW),
     pytest.param({"budget": ONE, "residual": False}, 2, False, id="rewards, epsilon 1", marks=SLOW),
-    pytest.param({"budget": ONE, "model": "local"}, 0, False, id="local, epsilon 1"),
-    pytest.param(
-        {"budget": HUGE, "model": "local"}, 0, False, id="local, little noise", marks=SLOW
-    ),
-    pytest.param(
-        {"budget": HUGE, "clip_scale": 6.0, "exploration": "uniform", "shape": "whitening"},
-        2,
-        True,
-        id="whitening",
-        marks=SLOW,
-    ),
 ]
 
 
@@ -200,19 +190,17 @@ def test_release_has_the_predicted_mean_and_covariance(
     assert np.abs(off_diagonal).max(initial=0.0) < 7 / sqrt(epochs)
 
 
-@pytest.mark.parametrize("changes", [{}, {"model": "local"}, {"budget": HUGE}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"budget": HUGE}], ids=str)
 @pytest.mark.parametrize("warm_up", [0, 2])
 def test_noise_the_learner_expects_is_what_the_gate_adds(
     changes: dict[str, Any], warm_up: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Standard deviation of the decoded vector; in the local model that of all reports together."""
+    """Standard deviation of the decoded vector."""
     rehearsed = frozen(monkeypatch, warm_up, **changes)
-    reports = rehearsed.plan.length if changes.get("model") == "local" else 1
     plan, share = rehearsed.plan, rehearsed.design.main_share
     weighs = isinstance(plan.layout, VectorLayout)  # shares weigh the message, or the noise
     scale = plan.noise_scale * (1.0 if weighs else share)  # on whole messages
-    added = scale * sqrt(reports) / share
-    assert rehearsed.design.noise == pytest.approx(added, rel=1e-3)
+    assert rehearsed.design.noise == pytest.approx(scale / share, rel=1e-3)
     budget = changes.get("budget", ONE)
     multiplier = noise_multiplier(budget, plan.dimension, 1.0)
     assert scale == pytest.approx(multiplier * plan.value_bound, rel=1e-3)
@@ -250,40 +238,16 @@ def test_expected_design_is_the_mean_over_the_law_worked_out_pair_by_pair(
     assert rehearsed.plan.value_bound == pytest.approx(expected, rel=1e-9)
 
 
-def test_copies_average_to_the_expected_covariance() -> None:
-    """``covariance="copy"``: 400 plans; each entry of the mean within 6 standard errors."""
-    expected = make_policy(budget=HUGE)
-    learner_of(expected).plan(1, 100, np.random.default_rng(0))
-    copies = make_policy(budget=HUGE, covariance="copy")
-    designs = []
-    generator = np.random.default_rng(1)
-    for _ in range(400):
-        learner_of(copies).plan(1, 100, generator)
-        design = learner_of(copies)._design
-        assert design is not None
-        designs.append(design.observation.design)
-    exact = learner_of(expected)._design
-    assert exact is not None
-    deviation = np.std(designs, axis=0) / sqrt(len(designs))
-    assert (deviation > 0).all()
-    error = np.mean(designs, axis=0) - exact.observation.design
-    assert (np.abs(error) < 6 * deviation).all()
-
-
 # -- bounds ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exploration", ["thompson", "uniform", "inverse-gap"])
 @pytest.mark.parametrize("bound", [0.3, 1.0])
 @pytest.mark.parametrize("clip_scale", [0.5, 1.5, 40.0])
-def test_value_bound_is_never_above_the_reward_bound(
-    exploration: str, bound: float, clip_scale: float
-) -> None:
+def test_value_bound_is_never_above_the_reward_bound(bound: float, clip_scale: float) -> None:
     policy = make_policy(
         reward_bound=bound,
         norm_bound=None,
         budget=HUGE,
-        exploration=exploration,
         clip_scale=clip_scale,
         growth=1.5,
         horizon=2000,
@@ -304,8 +268,8 @@ def test_value_bound_is_never_above_the_reward_bound(
     assert any(plan.value_bound < bound for plan in plans) == (clip_scale < 10)
 
 
-@pytest.fixture(scope="module", params=["thompson", "uniform"])
-def open_residual_policy(request: pytest.FixtureRequest) -> capri.Capri:
+@pytest.fixture(scope="module")
+def open_residual_policy() -> capri.Capri:
     """In its third epoch, encoding residuals, with room for many decisions."""
     policy = make_policy(
         first_epoch=200,
@@ -313,7 +277,6 @@ def open_residual_policy(request: pytest.FixtureRequest) -> capri.Capri:
         budget=HUGE,
         reward_bound=1.0,
         norm_bound=None,
-        exploration=request.param,
     )
     rng = np.random.default_rng(2)
     values = 0.5 * np.sin(5 * PAIRS.sum(axis=2))
@@ -499,14 +462,9 @@ def same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-@pytest.mark.parametrize("exploration", ["thompson", "uniform", "inverse-gap"])
-@pytest.mark.parametrize("covariance", ["expected", "copy"])
-def test_plan_is_a_function_of_releases_and_public_randomness_alone(
-    exploration: str, covariance: str
-) -> None:
+def test_plan_is_a_function_of_releases_and_public_randomness_alone() -> None:
     """Two runs with other users, other rewards and other noise, but given the same releases."""
-    options = {"exploration": exploration, "covariance": covariance, "growth": 1.5}
-    first, second = make_policy(**options), make_policy(**options)
+    first, second = make_policy(growth=1.5), make_policy(growth=1.5)
     rng = np.random.default_rng(1)
     values = 0.5 * np.sin(5 * PAIRS.sum(axis=2))
     for _ in range(4):
@@ -558,12 +516,17 @@ def test_premise_other_releases_give_other_plans() -> None:
 
 
 def test_first_epoch_is_long_enough_for_the_noise() -> None:
-    """40 noise multipliers in the joint model, 10 squared ones in the local, at least 50."""
+    """40 noise multipliers in the joint model, 10 squared ones on devices, at least 50."""
     for epsilon in (0.1, 1.0, 10.0):
         budget = capri.Budget(epsilon=epsilon, delta=1e-5)
         multiplier = noise_multiplier(budget, 1, 1.0)
         joint = make_policy(budget=budget, first_epoch=None)
         assert joint.remaining == max(50, int(40 * multiplier))
-        local = make_policy(budget=budget, first_epoch=None, model="local")
-        assert local.remaining == max(50, int(10 * multiplier**2))
+        devices = capri.LocalCapri(
+            kernel=capri.kernels.RBF(lengthscale=0.4),
+            actions=ACTIONS,
+            contexts=capri.ContextPool(CONTEXTS),
+            budget=capri.Budget(epsilon=epsilon),
+        )
+        assert devices.remaining == max(50, int(10 * sphere(epsilon, 32).deviation ** 2))
     assert make_policy(budget=None, first_epoch=None).remaining == 50

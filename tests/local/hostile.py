@@ -2,7 +2,7 @@
 
 A :class:`Case` holds what a bundle is made from. Numbers near the ends of what a processor can
 hold, lengthscales at which kernels vanish, patterns that spoil the guesses of its branches, many
-actions, pivots, draws and tests: whatever could take longer at some contexts than at others.
+actions, pivots and draws: whatever could take longer at some contexts than at others.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from math import log10, sqrt
 from typing import Any
 
 import numpy as np
-from devices import BUDGETS, put_together, small_aggregator, take_apart
+from devices import put_together, small_aggregator, take_apart
 
 from capri.family import ProductBasis
 from capri.local.bundle import Bundle
@@ -42,7 +42,6 @@ class Case:
     """What a bundle is made from; every field can be changed alone."""
 
     seed: int
-    randomizer: str = "sphere"
     context: int = 1
     action: int = 1
     actions: int = 5
@@ -53,7 +52,6 @@ class Case:
     draws: int = 8
     kernel: dict[str, Any] = field(default_factory=dict)
     law: dict[str, Any] = field(default_factory=dict)
-    tests: list[dict[str, Any]] = field(default_factory=list)
     patterns: dict[str, str] = field(default_factory=dict)
     scale: float = 1.0
     directions: int = 2
@@ -104,23 +102,11 @@ def kernel(draw: Generator, case: Case, depth: int = 0) -> dict[str, Any]:
 
 
 def law(draw: Generator) -> dict[str, Any]:
-    kind = str(draw.choice(["uniform", "thompson", "inverse-gap"]))
-    return (
-        {"kind": kind, "gamma": power(draw, -59, 59)} if kind == "inverse-gap" else {"kind": kind}
-    )
-
-
-def test(draw: Generator) -> dict[str, Any]:
-    width = float(draw.choice([0.0, 1e-59, 1e-3, 1.0, 1e59]))
-    if draw.random() < 0.5:
-        return {"kind": "common", "width": width}
-    outside = float(draw.choice([0.0, 1e-50, 1.0, 1e50]))
-    roots = int(draw.integers(3))
-    return {"kind": "difference", "width": width, "outside": outside, "roots": roots}
+    return {"kind": str(draw.choice(["uniform", "thompson"]))}
 
 
 GENES = (
-    "seed", "sizes", "sizes", "kernel", "kernel", "law", "tests", "patterns", "patterns", "scale",
+    "seed", "sizes", "sizes", "kernel", "kernel", "law", "patterns", "patterns", "scale",
     "report", "grid",
 )  # fmt: skip
 
@@ -140,8 +126,6 @@ def change(case: Case, draw: Generator, gene: str) -> None:
         case.kernel = kernel(draw, case)
     elif gene == "law":
         case.law, case.baseline = law(draw), bool(draw.random() < 0.5)
-    elif gene == "tests":
-        case.tests = [test(draw) for _ in range(int(draw.choice([0, 0, 1, 2, 6])))]
     elif gene == "patterns":
         names = ("pivots", "actions", "transform", "whitening", "draws", "weights", "roots")
         case.patterns = {name: str(draw.choice(PATTERNS)) for name in names}
@@ -157,7 +141,7 @@ def change(case: Case, draw: Generator, gene: str) -> None:
 
 
 def fresh(draw: Generator) -> Case:
-    case = Case(seed=0, randomizer="gaussian" if draw.random() < 0.03 else "sphere")
+    case = Case(seed=0)
     for gene in ("shape", *dict.fromkeys(GENES)):
         change(case, draw, gene)
     return case
@@ -198,13 +182,12 @@ def changed(case: Case, draw: Generator) -> Case:
 def work(case: Case) -> int:
     """Kernel values of one decision, about: all of the work that contexts have a part in."""
     leaves = str(case.kernel).count("'type'")
-    passes = 1 + sum(1 + each.get("roots", 0) for each in case.tests)
-    return case.actions * case.pivots * passes * leaves
+    return case.actions * case.pivots * leaves
 
 
 # -- bundles --------------------------------------------------------------------------------------
 
-BASE = {name: take_apart(small_aggregator(name).bundle()) for name in BUDGETS}
+BASE = take_apart(small_aggregator().bundle())
 
 
 def filled(draw: Generator, pattern: str, shape: tuple[int, ...], scale: float) -> np.ndarray:
@@ -254,7 +237,7 @@ def products(draw: Generator, case: Case) -> dict[str, np.ndarray]:
 def built(case: Case) -> bytes:
     """The bundle of these genes, with a digest that is right."""
     draw = np.random.default_rng(case.seed)
-    header, _ = deepcopy(BASE[case.randomizer])
+    header, _ = deepcopy(BASE)
 
     def array(name: str, *shape: int) -> np.ndarray:
         return filled(draw, case.patterns[name], shape, case.scale if name == "actions" else 1.0)
@@ -280,27 +263,17 @@ def built(case: Case) -> bytes:
     header["kernel"] = case.kernel
     if case.features is not None:
         header |= {"kernel": {"type": "Auto"}, "span": case.kernel}
-    header["conduct"] = {"law": case.law, "tests": case.tests}
+    header["conduct"] = {"law": case.law}
     if case.law["kind"] == "thompson":
         arrays["law.draws"] = array("draws", case.rank, case.draws)
-    elif case.law["kind"] == "inverse-gap":
-        arrays["law.weights"] = array("weights", rows)
-    for number, each in enumerate(case.tests):
-        if each["kind"] == "common":
-            arrays[f"test.{number}.weights"] = array("weights", rows)
-            continue
-        arrays[f"test.{number}.coefficients"] = array("weights", case.rank)
-        for root in range(each["roots"]):
-            arrays[f"test.{number}.root.{root}"] = array("roots", case.rank, case.rank)
     plan = header["plan"]
     plan["moment_share"], plan["tail_share"] = [(0.0, 0.0), (0.3, 0.0), (0.3, 0.1)][case.shares]
-    if case.randomizer == "sphere":
-        near = max(1, case.directions // 16)
-        odds = 54.0 * near / (case.directions - near)
-        chance = int(COIN * (odds / (1 + odds)))
-        header["sphere"] = [case.whitened + case.shares, case.directions, near, str(chance)]
-        plan["value_bound"], plan["clip_norm"] = 1.0, 1.0
-        header["grid"] = [1.0 / (case.limit * case.fill), case.limit, 0.0]
+    near = max(1, case.directions // 16)
+    odds = 54.0 * near / (case.directions - near)
+    chance = int(COIN * (odds / (1 + odds)))
+    header["sphere"] = [case.whitened + case.shares, case.directions, near, str(chance)]
+    plan["value_bound"], plan["clip_norm"] = 1.0, 1.0
+    header["grid"] = [1.0 / (case.limit * case.fill), case.limit]
     return put_together(header, arrays)
 
 

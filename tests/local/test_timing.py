@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import BUDGETS, late_bundle, put_together, small_aggregator, take_apart
+from devices import BUDGET, late_bundle, put_together, small_aggregator, take_apart
 from hostile import Case, built, data_against, fresh, fresh_products, work
 
 import capri
 from capri.epoch.encode import contributions
-from capri.epoch.play import InverseGapLaw
 from capri.errors import BundleError
-from capri.features import Predictor
 from capri.kernels import (
     RBF,
     Categories,
@@ -34,8 +32,8 @@ from capri.kernels import (
 )
 from capri.kernels.steady import LEAST, MOST, steady
 from capri.local.bundle import Bundle, open_bundle
+from capri.local.coordinates import SteadyBasis, SteadyFeatures, settled
 from capri.local.device import Device, _steady_rows
-from capri.local.steady import SteadyBasis, SteadyFeatures, settled
 from capri.privacy.sphere import COIN
 from capri.privacy.vector import _LARGEST_SQUARE, _shrunk, _shrunk_rows, within_norm
 
@@ -71,20 +69,18 @@ def play(bundle: Bundle, context: np.ndarray, reward: float | None) -> None:
     # These sums of products are made where NumPy does not look.
     v = plan.features.basis.coordinates(pairs)
     ordinary(law, psi, psi * psi, baseline, v * v, plan.features.basis.rows(pairs))
-    for test in bundle.conduct.tests:
-        ordinary(*test.compare(pairs))
     assert abs(law.sum() - 1) < 1e-6
 
 
 def slow_bundle(actions: int = 500, pivots: int = 300) -> bytes:
     """Took ten times longer at a context of 0.5 than at 0: ``exp(-725)`` is subnormal."""
-    header, arrays = take_apart(small_aggregator("sphere").bundle())
+    header, arrays = take_apart(small_aggregator().bundle())
     header["kernel"] = {"type": "RBF", "lengthscale": 0.5 / sqrt(2 * 725), "variance": 1.0}
     arrays["pivots"], arrays["transform"] = np.zeros((pivots, 2)), np.ones((pivots, 2))
     arrays["whitening"] = np.ones((2, arrays["whitening"].shape[1]))
     arrays["actions"] = np.zeros((actions, 1))
-    header["conduct"] = {"law": {"kind": "thompson"}, "tests": []}
-    arrays = {name: each for name, each in arrays.items() if not name.startswith(("law", "test"))}
+    header["conduct"] = {"law": {"kind": "thompson"}}
+    arrays = {name: each for name, each in arrays.items() if not name.startswith("law")}
     arrays["law.draws"] = np.ones((2, 1))
     return put_together(header, arrays)
 
@@ -154,9 +150,9 @@ def test_no_number_gets_lost_under_many_hostile_bundles(
 # -- the same steps -------------------------------------------------------------------------------
 
 
-def calls(bundle: bytes, randomizer: str, context: Any, reward: Any) -> list[tuple[str, str]]:
+def calls(bundle: bytes, context: Any, reward: Any) -> list[tuple[str, str]]:
     """All functions that a decision and a report call, of Python and C, in order."""
-    client = capri.LocalClient(bundle, BUDGETS[randomizer], simulation=(1, 1))
+    client = capri.LocalClient(bundle, BUDGET, simulation=(1, 1))
     seen: list[tuple[str, str]] = []
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -175,32 +171,30 @@ def calls(bundle: bytes, randomizer: str, context: Any, reward: Any) -> list[tup
 
 
 @pytest.mark.parametrize("kernel", [RBF(lengthscale=0.4), "auto"], ids=["told", "auto"])
-@pytest.mark.parametrize("exploration", ["thompson", "uniform", "inverse-gap"])
-@pytest.mark.parametrize("randomizer", ["sphere", "gaussian"])
+@pytest.mark.parametrize("limits", [None, capri.Limits(floor={0: 0.1}, share={1: 0.3})])
 def test_the_same_functions_are_called_for_every_datum(
-    kernel: Kernel | str, exploration: str, randomizer: str
+    kernel: Kernel | str, limits: capri.Limits | None
 ) -> None:
-    bundle = late_bundle(randomizer, kernel=kernel, exploration=exploration)
-    expected = calls(bundle, randomizer, [0.4], 0.5)
+    bundle = late_bundle(kernel=kernel, limits=limits)
+    expected = calls(bundle, [0.4], 0.5)
     assert len(expected) > 100
     for context in ([0.0], [nan], [inf], [1e200], [1e100], [5e-324], [-3.0]):
         for reward in (0.5, None, nan, -inf, 1e300, 5e-324):
-            assert calls(bundle, randomizer, context, reward) == expected
+            assert calls(bundle, context, reward) == expected
 
 
-@pytest.mark.parametrize("randomizer", ["sphere", "gaussian"])
 @pytest.mark.parametrize("limit", [1, 3, 30, 1 << 20, (1 << 31) - 1])
 @pytest.mark.parametrize("filled", [1.0, 0.6])
-def test_the_same_functions_on_any_grid(randomizer: str, limit: int, filled: float) -> None:
+def test_the_same_functions_on_any_grid(limit: int, filled: float) -> None:
     """A grid of the attacker's choice: rounding brings rows of some contexts beyond its limit.
 
     A limit of 1 sent a long row through a loop of Python's integers, three times as slow.
     """
-    header, arrays = take_apart(late_bundle(randomizer))
-    plan, noise = header["plan"], header["grid"][2] / header["grid"][1]
+    header, arrays = take_apart(late_bundle())
+    plan = header["plan"]
     arrays["whitening"] *= 1e3  # every row but that of zeros is clipped, hence as long as can be
     step = plan["value_bound"] * plan["clip_norm"] / limit / filled
-    header["grid"] = [step * (1 + 1e-15), limit, max(noise * limit, 1 << 24)]
+    header["grid"] = [step * (1 + 1e-15), limit]
     bundle = put_together(header, arrays)
     data: list[tuple[Any, float | None]] = [([0.4], 0.5), ([0.0], 1e9), ([nan], 0.5), ([0.7], None)]
     device = Device(open_bundle(bundle))
@@ -211,9 +205,9 @@ def test_the_same_functions_on_any_grid(randomizer: str, limit: int, filled: flo
     norms = [int(row[0] @ row[0]) for row in rows]
     assert max(norms) <= limit**2
     assert (min(norms), max(norms) > 0) == (0, True)  # else there is nothing to tell apart
-    expected = calls(bundle, randomizer, *data[0])
+    expected = calls(bundle, *data[0])
     for context, reward in data[1:]:
-        assert calls(bundle, randomizer, context, reward) == expected
+        assert calls(bundle, context, reward) == expected
 
 
 # -- the parts ------------------------------------------------------------------------------------
@@ -274,43 +268,8 @@ def test_rows_are_shrunk_as_one_by_one(limit: int, dimension: int) -> None:
     assert all(sum(unit * unit for unit in row) <= limit**2 for row in found.tolist())
 
 
-def test_inverse_gaps_by_products() -> None:
-    """The same numbers as with ``np.where``, to the bit."""
-    draw = np.random.default_rng(1)
-    points = draw.random((20, 2))
-    law = InverseGapLaw(Predictor(RBF(), points, draw.standard_normal(20)), 3.0)
-    pairs, active = draw.random((30, 12, 2)), draw.random((30, 12)) < 0.5
-    active[:, 3] = True
-    values = np.where(active, law.predictor(pairs), -inf)
-    rows, best = np.arange(30), values.argmax(axis=1)
-    gap = values[rows, best][:, None] - np.where(active, values, 0.0)
-    expected = np.where(active, 1.0 / (active.sum(axis=1, keepdims=True) + 3.0 * gap), 0.0)
-    expected[rows, best] = 0.0
-    expected[rows, best] = 1.0 - expected.sum(axis=1)
-    assert law.probabilities(pairs, active).tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("law", "test"),
-    [
-        ({"kind": "inverse-gap", "gamma": nan}, None),
-        ({"kind": "inverse-gap", "gamma": 1e61}, None),
-        ({"kind": "inverse-gap", "gamma": -1.0}, None),
-        ({"kind": "uniform"}, {"kind": "common", "width": inf}),
-        ({"kind": "uniform"}, {"kind": "common", "width": nan}),
-    ],
-)
-def test_laws_and_tests_with_numbers_out_of_range(law: dict[str, Any], test: Any) -> None:
-    header, arrays = take_apart(small_aggregator("sphere").bundle())
-    header["conduct"] = {"law": law, "tests": [] if test is None else [test]}
-    weights = np.ones(len(arrays["pivots"]))
-    arrays |= {"law.weights": weights, "test.0.weights": weights}
-    with pytest.raises(BundleError, match=r"must lie in 0 to 1e\+60|no number of JSON"):
-        open_bundle(put_together(header, arrays))
-
-
 def test_kernels_that_are_nested_too_deep() -> None:
-    header, arrays = take_apart(small_aggregator("sphere").bundle())
+    header, arrays = take_apart(small_aggregator().bundle())
     for depth, accepted in ((60, True), (64, False)):
         kernel: dict[str, Any] = {"type": "RBF"}
         for _ in range(depth):
@@ -324,7 +283,7 @@ def test_kernels_that_are_nested_too_deep() -> None:
 
 
 def test_reports_that_compare_too_many_directions() -> None:
-    header, arrays = take_apart(small_aggregator("sphere").bundle())
+    header, arrays = take_apart(small_aggregator().bundle())
     width = arrays["whitening"].shape[0]
     for columns, candidates, accepted in ((2000, 1024, True), (2000, 4096, False)):
         arrays["whitening"] = np.ones((width, columns))

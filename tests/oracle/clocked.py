@@ -333,7 +333,7 @@ class Pace:
         self._go.set()
 
 
-LONG: dict[str, Any] = POLICIES["thompson, calibrated"] | {
+LONG: dict[str, Any] = POLICIES["practical"] | {
     "first_epoch": 256,
     "horizon": None,
     "reward_wait": 8,

@@ -36,19 +36,11 @@ POLICIES: dict[str, dict[str, Any]] = {
     "paper, linear kernel": _PAPER | {"kernel": capri.kernels.Linear(variance=0.5)},
     "paper, users": _PAPER | {"contributions_per_user": 2},
     "paper, local, users": _PAPER | {"model": "local", "contributions_per_user": 2},
-    "thompson, calibrated": _PRACTICAL,
-    "thompson, rigorous": _PRACTICAL | {"widths": "rigorous"},
-    "thompson, paper widths": _PRACTICAL | {"widths": "paper"},
-    "inverse gap": _PRACTICAL | {"exploration": "inverse-gap"},
-    "inverse gap, rigorous": _PRACTICAL | {"exploration": "inverse-gap", "widths": "rigorous"},
-    "uniform": _PRACTICAL | {"exploration": "uniform"},
-    "uniform, rigorous": _PRACTICAL | {"exploration": "uniform", "widths": "rigorous"},
-    "copied covariance, whitening": _PRACTICAL | {"covariance": "copy", "shape": "whitening"},
-    "practical, local": _PRACTICAL | {"model": "local"},
+    "practical": _PRACTICAL,
+    "practical, whole rewards": _PRACTICAL | {"residual": False},
     "auto": _PRACTICAL | {"kernel": "auto"},
     "auto, late and missing": _PRACTICAL
     | {"kernel": "auto", "reward_wait": 60, "missing_reward": "as-estimated"},
-    "auto, local": _PRACTICAL | {"model": "local", "kernel": "auto"},
     "practical, sampler": _PRACTICAL | {"contexts": _SAMPLER},
     "practical, own actions": _PRACTICAL
     | {
@@ -57,11 +49,10 @@ POLICIES: dict[str, dict[str, Any]] = {
     },
     "practical, no horizon": _PRACTICAL | {"horizon": None},
     "late, thompson": _PRACTICAL | {"reward_wait": 6},
-    "late, inverse gap, rigorous": _PRACTICAL
-    | {"reward_wait": 3, "exploration": "inverse-gap", "widths": "rigorous"},
+    "late, whole rewards": _PRACTICAL | {"reward_wait": 3, "residual": False},
     "late, sampler, users": _PRACTICAL
     | {"reward_wait": 11, "contexts": _SAMPLER, "contributions_per_user": 3},
-    "late, local": _PRACTICAL | {"reward_wait": 6, "model": "local"},
+    "late, paper, local": _PAPER | {"reward_wait": 6, "model": "local"},
     "late, paper": _PAPER | {"reward_wait": 6},
     "late, sum": _PRACTICAL | {"reward_wait": 6, "reward_rule": "sum"},
     "late, last, clock": _PRACTICAL
@@ -85,11 +76,10 @@ POLICIES: dict[str, dict[str, Any]] = {
     "range, arms": _PRACTICAL | _RANGE | {"kernel": "auto", "actions": 12},
     "many unrelated arms": _PRACTICAL | {"kernel": "auto", "actions": 12},
     "limits": _PRACTICAL | {"limits": _LIMITS},
-    "limits, inverse gap, a share": _PRACTICAL
-    | {"limits": capri.Limits(share={1: 0.3}), "exploration": "inverse-gap"},
+    "limits, a share": _PRACTICAL | {"limits": capri.Limits(share={1: 0.3})},
     "limits, many unrelated arms": _PRACTICAL
     | {"limits": _LIMITS, "kernel": "auto", "actions": 12},
-    "limits, local, late": _PRACTICAL | {"limits": _LIMITS, "model": "local", "reward_wait": 6},
+    "limits, late": _PRACTICAL | {"limits": _LIMITS, "reward_wait": 6},
     "told beforehand": _PRACTICAL | {"prior": _ROWS},
     "practical, users": _PRACTICAL | {"contributions_per_user": 3, "contributions_per_epoch": 2},
 }

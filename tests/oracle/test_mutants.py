@@ -226,7 +226,7 @@ MUTANTS: list[tuple[Plant, str, str]] = [
     (close_on_last_reward, "paper", "ledger"),
     (warn_in_private, "paper", "warnings"),
     # A law read with another count moves an action that is near a tie: on some processors.
-    (count_rewards_in_the_record, "thompson, calibrated", "estimate | action of a shared visit"),
+    (count_rewards_in_the_record, "practical", "estimate | action of a shared visit"),
     (add_noise_for_rewards_only, "paper, local", "estimate"),
     (print_the_sum, "paper", "shown"),
     (store_the_sum, "paper", "file"),

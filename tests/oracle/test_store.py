@@ -30,7 +30,7 @@ from oracle.transcript import (
 from oracle.worlds import World, quiet_world, wild_world
 
 NAMES = (
-    "thompson, calibrated",
+    "practical",
     "late, thompson",
     "late, sum",
     "missing, as estimated, late, max",

@@ -26,8 +26,6 @@ SETTINGS: dict[str, Any] = {
     "kernel": capri.kernels.ContextAction(
         capri.kernels.Matern(nu=2.5, lengthscale=0.4), capri.kernels.Categories(), 1
     ),
-    "exploration": "inverse-gap",
-    "widths": "paper",
     "reward_wait": 5,
 }
 

@@ -66,7 +66,7 @@ export interface Basis {
   values(draws: Numbers): (context: Row) => Row[];
   /** `T A`. */
   whitening(matrix: Numbers): Numbers;
-  feasible(passes: number, draws: number, whitened: number): boolean;
+  feasible(draws: number, whitened: number): boolean;
 }
 
 const NUMBERS = 2 ** 23;
@@ -126,8 +126,8 @@ function kernelBasis(told: unknown, arrays: Arrays, actions: Actions, columns: n
       const joined = product(transform, matrix);
       return { shape: joined.shape, data: settle(joined.data) };
     },
-    feasible: (passes, draws, whitened) => {
-      const values = actions.count * count * passes * parts;
+    feasible: (draws, whitened) => {
+      const values = actions.count * count * parts;
       const widest = Math.max(draws, rank, whitened, count, width);
       return (
         widest <= WIDEST &&
@@ -228,16 +228,16 @@ function productBasis(kernels: Bag, arrays: Arrays, actions: Actions, columns: n
   const work = (each: Factor, many: number) => each.pivots[0] * (each.pivots[1] + 8) * many;
   const turned = (each: Factor) => each.columns * each.pivots[1] + each.pivots[0] * each.width;
   const sides = (each: Factor) => [each.columns, each.width, ...each.pivots];
-  const fit = (passes: number, rank: number, width: number): boolean => {
+  const fit = (rank: number, width: number): boolean => {
     const widest = Math.max(rank, width, ...sides(context), ...sides(action));
     return (
       widest <= WIDEST &&
       actions.count * widest <= NUMBERS &&
-      (work(context, parts[0]) + actions.count * work(action, parts[1])) * passes <= WORK &&
-      (turned(context) + actions.count * (turned(action) + rank * width)) * passes <= PRODUCTS
+      work(context, parts[0]) + actions.count * work(action, parts[1]) <= WORK &&
+      turned(context) + actions.count * (turned(action) + rank * width) <= PRODUCTS
     );
   };
-  need(fit(1, 1, 1), "the bundle asks for more work than a device should do", "too-much-work");
+  need(fit(1, 1), "the bundle asks for more work than a device should do", "too-much-work");
   const table = actions.rows ? [...Array(actions.count).keys()].map((i) => action.of(features(actions, new Float64Array(0), i))) : null;
   const rows = (given: Row, chosen: number[]): Row[] => {
     const u = context.of(given.slice(0, columns));
@@ -282,10 +282,10 @@ function productBasis(kernels: Bag, arrays: Arrays, actions: Actions, columns: n
       };
     },
     whitening: (matrix) => matrix,
-    feasible: (passes, draws, whitened) => {
+    feasible: (draws, whitened) => {
       const brackets = context.width * Math.max(actions.count, action.width) * draws;
       return (
-        fit(passes, rank, Math.max(draws, rank, whitened)) &&
+        fit(rank, Math.max(draws, rank, whitened)) &&
         brackets <= NUMBERS &&
         brackets * action.width <= PRODUCTS
       );

@@ -6,8 +6,8 @@ import { type Bag, field, isBag, isNumber, settled, whole } from "./header.js";
 export interface Limits {
   /** What the rules offer at a context: something, always. */
   offered(context: Row): boolean[];
-  /** The law on active actions within the floors and ceilings of those offered. */
-  kept(offered: boolean[], active: boolean[], law: (active: boolean[]) => Row): Row;
+  /** The law on the actions offered, within their floors and ceilings. */
+  kept(offered: boolean[], law: (some: boolean[]) => Row): Row;
   /** Actions without a rule: what a context that is no row of numbers is offered. */
   always: boolean[];
   /** Taken off the scores of actions. */
@@ -30,8 +30,7 @@ const sum = (values: ArrayLike<number>): number => {
 };
 
 /** A set, or another one where it is empty. */
-export const orElse = (set: boolean[], other: boolean[]): boolean[] => (set.includes(true) ? set : other);
-export const both = (one: boolean[], two: boolean[]): boolean[] => one.map((each, i) => each && two[i]!);
+const orElse = (set: boolean[], other: boolean[]): boolean[] => (set.includes(true) ? set : other);
 
 function numbers(value: unknown, count: number): Float64Array {
   need(Array.isArray(value) && value.length === count && value.every(isNumber), "limits");
@@ -72,8 +71,8 @@ export function limitsOf(told: unknown, count: number): Limits | null {
   const binding = floor.some((each) => each > 0) || ceiling.some((each) => each < 1);
   const rounds = binding ? ceiling.filter((each) => each < 1).length + 2 : 1;
 
-  function kept(offered: boolean[], active: boolean[], law: (active: boolean[]) => Row): Row {
-    if (!binding) return law(active);
+  function kept(offered: boolean[], law: (some: boolean[]) => Row): Row {
+    if (!binding) return law(offered);
     const least = floor.map((each, i) => (offered[i] ? each : 0));
     const most = ceiling.map((each, i) => (offered[i] ? each : 0));
     const left = Math.max(1 - sum(least), 0);
@@ -83,14 +82,13 @@ export function limitsOf(told: unknown, count: number): Limits | null {
     });
     let found = new Float64Array(count);
     let mass = 1;
-    let still = active;
+    let still = offered;
     for (let round = 0; round < rounds; round++) {
       const shares = law(orElse(still, offered));
       const part = found.map((each, i) => each + mass * shares[i]!);
       found = part.map((each, i) => Math.min(each, room[i]!));
       mass = sum(part.map((each, i) => each - found[i]!));
-      const open = offered.map((each, i) => each && found[i]! < room[i]!);
-      still = orElse(both(still, open), open);
+      still = offered.map((each, i) => each && found[i]! < room[i]!);
     }
     const each = mass / offered.filter(Boolean).length;
     const total = sum(most);

@@ -154,33 +154,28 @@ class Bounds:
         """How often a law is asked: each time at least one more action is full."""
         return int((self.ceiling < 1).sum()) + 2 if self.binding else 1
 
-    def kept(
-        self, offered: BoolArray, active: BoolArray, law: Callable[[BoolArray], FloatArray]
-    ) -> FloatArray:
-        """The law on ``active`` actions within floors and ceilings of those ``offered``.
+    def kept(self, offered: BoolArray, law: Callable[[BoolArray], FloatArray]) -> FloatArray:
+        """The law on actions that are ``offered``, within their floors and ceilings.
 
         ``law`` gives probabilities on a set of actions of each context, and is asked for smaller
         and smaller ones, as often for everybody. Where ceilings leave no room, actions share in
         proportion to theirs.
         """
         if not self.binding:
-            return law(active)
+            return law(offered)
         floor, ceiling = offered * self.floor, offered * self.ceiling
         left = np.maximum(1 - floor.sum(axis=1, keepdims=True), 0.0)
         # No ceiling is room for more than everything; a law that is all floors needs none.
         room = np.where(self.ceiling >= 1, 2.0, (ceiling - floor) / np.maximum(left, 1e-300))
         room = np.minimum(room, 2.0) * offered
         found, mass = np.zeros(offered.shape), np.ones((len(offered), 1))
-        still = active
+        still = offered
         for _ in range(self.rounds):
             asked = still | (offered & ~still.any(axis=1, keepdims=True))
             part = found + mass * law(asked)
             found = np.minimum(part, room)
             mass = (part - found).sum(axis=1, keepdims=True)
-            open_now = offered & (found < room)
-            still = still & open_now
-            # Tests that rule out all but full actions have to give way.
-            still = still | (open_now & ~still.any(axis=1, keepdims=True))
+            still = offered & (found < room)
         found = found + mass * offered / offered.sum(axis=1, keepdims=True)  # rounding
         found = np.minimum(np.maximum(floor + left * found, floor), ceiling)
         total = ceiling.sum(axis=1, keepdims=True)
@@ -190,9 +185,7 @@ class Bounds:
         """The law where a context is no row of numbers: every action without a rule alike."""
         ruled = np.broadcast_to(self.always, (count, self.count))
         offered = self._both(ruled, available)
-        return self.kept(
-            offered, offered, lambda active: active / active.sum(axis=1, keepdims=True)
-        )
+        return self.kept(offered, lambda some: some / some.sum(axis=1, keepdims=True))
 
     # -- storage ----------------------------------------------------------------------------------
 

@@ -14,11 +14,11 @@ from math import sqrt
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch import play
 from capri.epoch.problem import Problem
 from capri.features import Basis, Span
-from capri.learners import widths
+from capri.learners.active import DifferenceTest, Rehearsal, calibrated_test
 from capri.learners.belief import Belief, Posterior
 from capri.learners.crowds import Crowds
 from capri.learners.drift import Drift
@@ -33,6 +33,7 @@ from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.start import HeadStart, Observed, head_start, inferred
 from capri.learners.support import Stage
+from capri.spaces import context_chunks
 
 # An action is unknown where its posterior variance is above this share of the prior one.
 _UNKNOWN = 0.25
@@ -54,7 +55,7 @@ class Catalogue(PlayingLearner):
     _squares: Squares
     _posterior: Posterior
     _response: Response
-    _rehearsal: widths.Rehearsal
+    _rehearsal: Rehearsal
     _flights: dict[int, tuple[Leg, ...]]
     _watch: Watch
 
@@ -66,10 +67,7 @@ class Catalogue(PlayingLearner):
         prior, basis = self._prior, self._basis
         self._head = head_start(observed, observed.design(basis), prior, prior.root)
         self._posterior = self._infer(self._belief, None)
-        features = self._rehearsal.features.reshape(-1, basis.rank)
-        spread = features.T @ features / len(features)
-        error = typical_error(self._posterior, spread)
-        self._conduct = self._conducted(self._next_law(self._posterior, error, generator))
+        self._conduct = self._conducted(self._next_law(self._posterior, generator))
         self._stage = replace(self._stage, law=None)
 
     def _infer(self, belief: Belief, near: Posterior | None) -> Posterior:
@@ -97,8 +95,8 @@ class Catalogue(PlayingLearner):
         """Coordinates for the actions of now, and what is believed of them before any release."""
 
     @abstractmethod
-    def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
-        """Functions and contexts to calibrate widths on."""
+    def _rehearse(self, generator: np.random.Generator) -> Rehearsal:
+        """Functions and contexts to calibrate active sets on."""
 
     @abstractmethod
     def _watched(self) -> Watch:
@@ -108,11 +106,10 @@ class Catalogue(PlayingLearner):
     def _next_law(
         self,
         state: Posterior,
-        error: float,
         generator: np.random.Generator,
         *,
         read: int | None = None,
-    ) -> play.Law:
+    ) -> play.ThompsonLaw:
         """The law that a posterior is played by."""
 
     def adopt(self, problem: Problem, generator: np.random.Generator) -> None:
@@ -146,31 +143,47 @@ class Catalogue(PlayingLearner):
         }
         heir._rehearsal = heir._rehearse(generator)
         heir._stage = Stage.draw(problem, generator)
-        heir._conduct = heir._conduct_after_change(sample, generator)
+        heir._conduct = heir._conduct_after_change(generator)
         heir._watch = heir._watched()
         vars(self).update(vars(heir))
 
-    def _conduct_after_change(
-        self, sample: FloatArray, generator: np.random.Generator
-    ) -> play.Conduct:
-        """Law and tests of the first epoch with new actions."""
-        options, belief = self._options, self._belief
+    def _conduct_after_change(self, generator: np.random.Generator) -> play.Conduct:
+        """The law of the first epoch with new actions."""
+        belief = self._belief
         if belief.epochs == 0:
             return self._conducted(play.UniformLaw())
-        v = self._basis.coordinates(sample)
-        spread, state = v.T @ v / len(v), self._posterior
-        law = self._next_law(state, typical_error(state, spread), generator)
+        law = self._next_law(self._posterior, generator)
         unknown = self._unknown(self._rehearsal.features)
         self._belief = replace(belief, curious=len(unknown) > 0)
-        if isinstance(law, play.ThompsonLaw):
-            law = play.ThompsonLaw(self._basis, self._with_curiosity(law.draws, unknown))
-        if options.widths != "calibrated":
-            # Such widths speak of one epoch and its pairs: of new ones they have ruled out none.
-            return self._conducted(law)
-        failure = widths.epoch_failure(options.failure_probability, belief.epochs + 1)
-        quantile = self._rehearsal.quantile(belief, state, failure, generator)
-        test = widths.calibrated_test(self._basis, state, options.width_scale * quantile, spread)
-        return self._conducted(law, (test,))
+        law = play.ThompsonLaw(self._basis, self._with_curiosity(law.draws, unknown))
+        self._pass_over(generator)
+        return self._conducted(law)
+
+    def active(self, contexts: FloatArray) -> BoolArray:
+        """Actions that may still be the best, by a test that is calibrated when it is asked for."""
+        active = np.ones((len(contexts), self._problem.actions.count), dtype=np.bool_)
+        if self._belief.epochs:
+            test = self.difference_test()
+            for part in context_chunks(*active.shape):
+                active[part] = test.active(self._problem.actions.pairs(contexts[part]))
+        return active
+
+    def difference_test(self) -> DifferenceTest:
+        """How far estimates of two actions must be apart to tell which is better."""
+        belief, state = self._belief, self._posterior
+        if self._head is not None:
+            belief = self._head.added(belief, state.doubt)
+        return calibrated_test(
+            self._rehearsal, self._basis, belief, state, self._options.failure_probability
+        )
+
+    def _pass_over(self, generator: np.random.Generator) -> None:
+        """Leave the public stream where a calibration at every release would leave it.
+
+        Active sets are calibrated on demand from a stream of their own, and a run of a seed stays
+        the same to the bit.
+        """
+        generator.standard_normal(self._rehearsal.coefficients.shape)
 
     def _with_curiosity(self, draws: FloatArray, unknown: IntArray) -> FloatArray:
         """Some of the draws lifted, so that in each of them an unknown action is the best.

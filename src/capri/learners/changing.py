@@ -63,7 +63,7 @@ class ChangingLearner(StoredLearner):
             heavy = too_heavy(pooled(self._squares, release, design, bound))
         else:
             heavy = cuts_off_too_much(release, design, bound)
-        if self._options.memory == np.inf or not self._options.pooling:
+        if self._options.memory == np.inf:
             return News(Kind.HEAVY if heavy else Kind.LEARNT)
         return drift.news(
             [(..., self._crowds.seen(design.observation), released)],

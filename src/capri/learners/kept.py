@@ -13,6 +13,7 @@ from capri.epoch.storage import below, named
 from capri.errors import StorageError
 from capri.family import Candidates, Family, ProductBasis
 from capri.features import Basis, Span
+from capri.learners.active import Rehearsal
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.crowds import Crowds
 from capri.learners.evidence import EvidencePrior
@@ -23,7 +24,6 @@ from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Expected, Squares
 from capri.learners.support import Stage
-from capri.learners.widths import Rehearsal
 from capri.spaces import ContextPool, FixedActions
 
 Flights = dict[int, tuple[Leg, ...]]
@@ -136,16 +136,13 @@ def design_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Design
         covariance=parts.pop("covariance"),
         baseline=parts.pop("baseline"),
         sampling=parts.pop("sampling", None),
-        participants=plain.pop("participants", 0),
+        participants=plain.pop("participants"),
     )
-    if "constant" in plain:
-        squares = Expected(
-            spread=parts.pop("squares.spread"),
-            image=parts.pop("squares.image"),
-            constant=plain.pop("constant"),
-        )
-    else:  # a file from before it was kept
-        squares = Expected.of(parts["spread"], observation.baseline)
+    squares = Expected(
+        spread=parts.pop("squares.spread"),
+        image=parts.pop("squares.image"),
+        constant=plain.pop("constant"),
+    )
     return Design(observation=observation, squares=squares, **parts, **plain)
 
 

@@ -7,7 +7,6 @@ for in all others.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
@@ -63,47 +62,12 @@ def water_filling(
     return np.asarray((posterior.factor @ vectors[:, used]) * np.sqrt(best[used]))
 
 
-def whitening(features: FloatArray, weights: FloatArray, *, length: int, tau: float) -> FloatArray:
-    """The paper's shape ``A = (n E[v v^T] + tau I)^-1/2``, scaled to ``max |psi| = 1``."""
-    gram = length * (features * weights[:, None]).T @ features + tau * np.eye(features.shape[1])
-    values, vectors = np.linalg.eigh(gram)
-    root = vectors / np.sqrt(values)
-    norms = np.einsum("ij,ij->i", features @ root, features @ root)
-    return np.asarray(root / np.sqrt(norms.max()))
-
-
-def predicted_variance(
-    features: FloatArray,
-    weights: FloatArray,
-    posterior: Posterior,
-    shape: FloatArray,
-    *,
-    length: int,
-    noise: float,
-    residual_variance: float,
-) -> float:
-    """Mean posterior variance over the law after an epoch with messages of this shape.
-
-    ``tr(F^T S F (I + F^T H^T R^-1 H F)^-1)`` with ``S = E[v v^T]``, design ``H`` and covariance
-    ``R`` of the epoch.
-    """
-    psi = features @ shape
-    weighted = psi * weights[:, None]
-    image = length * weighted.T @ features @ posterior.factor
-    covariance = noise**2 * np.eye(psi.shape[1]) + length * residual_variance * weighted.T @ psi
-    information = image.T @ np.linalg.solve(covariance, image)
-    whitened = features @ posterior.factor
-    inner = (whitened * weights[:, None]).T @ whitened
-    return float(np.trace(np.linalg.solve(np.eye(len(inner)) + information, inner)))
-
-
 # The noise hardly depends on the number of coordinates; this one stands for all.
 _TYPICAL_DIMENSION = 32
 # Lengths of a first batch of mixed reports, and what it should tell: its length over the squared
 # noise multiplier.
 _FIRST_BATCHES = (50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 _TELLING = 250.0
-_RIDGES = 10.0 ** np.arange(-1.0, 5.1, 0.5)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,8 +76,8 @@ class Design:
 
     ``main_share`` is the share of a message's norm that carries ``t psi``, ``noise`` the standard
     deviation of the privacy noise after division by it; ``signal_variance`` is what the belief
-    expects of the squared residual without reward noise. ``spread = E[v v^T]``,
-    ``second_moment = n E[psi psi^T]`` and ``left_out = E[residual]`` are expectations.
+    expects of the squared residual without reward noise. ``spread = E[v v^T]`` and
+    ``left_out = E[residual]`` are expectations.
     """
 
     observation: Observation
@@ -124,9 +88,7 @@ class Design:
     signal_variance: float
     residual_variance: float
     spread: FloatArray
-    second_moment: FloatArray
     left_out: float
-    tau: float | None
     squares: Expected
     # Where the epoch was not what its plan expected: how many answered, and the bound by which
     # squared residuals were divided on average (see learners/reading.py).
@@ -173,7 +135,6 @@ def design_epoch(
     length: int,
     rate: float,
     awaited: Sequence[Observation],
-    generator: np.random.Generator,
 ) -> tuple[FloatArray, Design]:
     """The shape ``A`` of ``psi(w) = A^T v(w)``, and everything the release will be read with.
 
@@ -208,17 +169,16 @@ def design_epoch(
     loudness = options.loudness
     if problem.budget is not None and problem.model is PrivacyModel.LOCAL:
         loudness *= _LOCAL_LOUDNESS
-    shape, tau = _shape(options, unsettled, support, length, noise, mean_total, loudness)
+    shape = loudness * water_filling(
+        features, weights, unsettled, length=length, noise=noise, residual_variance=mean_total
+    )
     # What the basis rank allowed for at most is now known: a report of fewer coordinates.
     noise = coordinate_noise(problem, shape.shape[1], value_bound, length) / main_share
     psi = features @ shape
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
-    expectation = weights
-    if options.covariance == "copy":
-        expectation = generator.multinomial(length, weights / weights.sum()) / length
     sampling = length * (psi * (weights * total)[:, None]).T @ psi
     observation = Observation(
-        design=length * (psi * expectation[:, None]).T @ features,
+        design=length * (psi * weights[:, None]).T @ features,
         covariance=noise**2 * np.eye(psi.shape[1]) + sampling,
         baseline=baseline,
         sampling=sampling,
@@ -235,9 +195,7 @@ def design_epoch(
         residual_variance=mean_total,
         spread=spread,
         squares=Expected.of(spread, baseline),
-        second_moment=length * (psi * weights[:, None]).T @ psi,
         left_out=float(weights @ basis.residual(support.pairs, features)),
-        tau=tau,
     )
 
 
@@ -271,7 +229,7 @@ def bound_of(
     large bound costs nothing, and residuals are never clipped: ``|y - b| <= 2 B``. Rewards at the
     ends of their range are not clipped either; ``played``: estimates at pairs, weights, decisions.
     """
-    known = options.encodes_residuals and belief.epochs > 0 and not belief.curious
+    known = options.residual and belief.epochs > 0 and not belief.curious
     reward_bound = problem.reward_bound
     if problem.budget is None:
         # Tails are measured all the same where an estimate is subtracted.
@@ -295,30 +253,6 @@ def coordinate_noise(problem: Problem, rank: int, value_bound: float, length: in
     coordinates = 2 * rank + 3 if problem.rewards.measured else rank + 2
     multiplier = problem.noise_per_bound(coordinates, length)
     return multiplier * value_bound * sqrt(problem.reports(length))
-
-
-def _shape(
-    options: PracticalOptions,
-    state: Posterior,
-    support: Support,
-    length: int,
-    noise: float,
-    residual_variance: float,
-    loudness: float,
-) -> tuple[FloatArray, float | None]:
-    """The shape, and its ridge if it has one: of several, the one of smallest predicted error."""
-    known = support.features, support.weights, state
-    epoch = dict[str, Any](length=length, noise=noise, residual_variance=residual_variance)
-    if options.shape == "water-filling":
-        return loudness * water_filling(*known, **epoch), None
-    ridges = _RIDGES if options.tau == "auto" else [float(options.tau)]
-    candidates = [
-        whitening(support.features, support.weights, length=length, tau=float(tau))
-        for tau in ridges
-    ]
-    errors = [predicted_variance(*known, shape, **epoch) for shape in candidates]
-    best = int(np.argmin(errors))
-    return candidates[best], float(ridges[best])
 
 
 def sigma_max(basis: Span, support: Support, length: int, tau: float) -> float:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf, sqrt
 
-from capri.checks import between, one_of, positive, truth, whole
+from capri.checks import between, positive, truth, whole
 from capri.errors import ConfigurationError
 
 
@@ -11,25 +11,17 @@ from capri.errors import ConfigurationError
 class PracticalOptions:
     """Options of preset "practical"; docs/practical.md has an ablation of each.
 
-    ``exploration``: "thompson", "inverse-gap" or "uniform" play on the actions not yet ruled out.
     ``thompson_scale`` and ``draws``: spread and number of the Thompson draws of an epoch.
-    ``gap_scale``: inverse-gap weights ``gamma = gap_scale K / predicted error``.
-    ``widths``: "calibrated" (by public simulation), "rigorous" (Bernstein and exact Gaussian
-    quantiles) or "paper"; ``width_scale`` multiplies them; ``failure_probability`` is theirs.
+    ``failure_probability``: that of active sets (``policy.active``), over all epochs.
     ``first_epoch``, ``growth``: length of the first epoch (None: from the noise) and the growth,
     at most 1.3 in blocks.
     ``residual``: encode ``y`` minus the last estimate; ``clip_scale``: residuals are clipped at so
-    many predicted standard deviations, in the local model at two thirds of that. None for
-    ``residual`` means yes, except under "rigorous".
+    many predicted standard deviations, in the local model at two thirds of that.
     ``moment_share``, ``tail_share``: shares of a message's norm that measure the size of the
     residuals and what clipping them cuts off; rewards with heavy tails are then not clipped.
-    ``pooling``: add up the releases of all epochs, or use the last one alone.
-    ``covariance``: "expected" under the law, or the paper's random "copy".
-    ``shape``: messages by "water-filling" or by the paper's "whitening" with ridge ``tau``.
     ``loudness``: messages so many times as loud as fits the loudest pair, whose messages are then
     clipped to norm 1; what is read takes the clipped ones into account. Twice that in the local
     model.
-    ``tau``: ridge of "whitening"; "auto" takes the one of smallest predicted error.
     ``smoothness``: prior variance of a coefficient is its kernel eigenvalue to this power.
     ``norm_bound``: bound on the RKHS norm of ``f``; None for the reward bound.
     ``rank_tolerance``, ``max_rank``: the basis may leave out this share of the mean of ``k(w,w)``.
@@ -40,24 +32,16 @@ class PracticalOptions:
     out; None means wherever kernel="auto" allows it and there are at least nine actions.
     """
 
-    exploration: str = "thompson"
     thompson_scale: float = 0.7
     draws: int = 64
-    gap_scale: float = 10.0
-    widths: str = "calibrated"
-    width_scale: float = 1.0
     failure_probability: float = 0.05
     first_epoch: int | None = None
     growth: float = 1.5
-    residual: bool | None = None
+    residual: bool = True
     clip_scale: float = 1.5
     moment_share: float = 0.2
     tail_share: float = 0.1
-    pooling: bool = True
-    covariance: str = "expected"
-    shape: str = "water-filling"
     loudness: float = 2.5
-    tau: float | str = "auto"
     smoothness: float = 0.5
     norm_bound: float | None = None
     rank_tolerance: float = 1e-3
@@ -66,21 +50,8 @@ class PracticalOptions:
     blocks: bool | None = None
 
     def __post_init__(self) -> None:
-        one_of("exploration", self.exploration, ("thompson", "inverse-gap", "uniform"))
-        one_of("widths", self.widths, ("calibrated", "rigorous", "paper"))
-        one_of("covariance", self.covariance, ("expected", "copy"))
-        one_of("shape", self.shape, ("water-filling", "whitening"))
-        for name in (
-            "thompson_scale",
-            "gap_scale",
-            "width_scale",
-            "clip_scale",
-            "rank_tolerance",
-            "loudness",
-        ):
+        for name in ("thompson_scale", "clip_scale", "rank_tolerance", "loudness"):
             positive(name, getattr(self, name))
-        if self.tau != "auto":
-            ridge(self.tau)
         if self.norm_bound is not None:
             positive("norm_bound", self.norm_bound)
             between("norm_bound", self.norm_bound, 1e-50, 1e50)
@@ -99,19 +70,9 @@ class PracticalOptions:
             value = getattr(self, name)
             if value is not None:
                 whole(name, value)
-        truth("pooling", self.pooling)
-        for name in ("residual", "blocks"):
-            if getattr(self, name) is not None:
-                truth(name, getattr(self, name))
-        if self.tau != "auto" and self.shape != "whitening":
-            raise ConfigurationError("tau is the ridge of shape='whitening': choose that, too")
-        if self.widths == "rigorous" and self.covariance == "copy":
-            raise ConfigurationError("rigorous widths need covariance='expected'")
-        if self.widths == "rigorous" and self.residual:
-            raise ConfigurationError(
-                "rigorous widths cannot bound what clipping residuals costs: "
-                "leave residual at None or False"
-            )
+        truth("residual", self.residual)
+        if self.blocks is not None:
+            truth("blocks", self.blocks)
 
     def main_share(self, *, tail: bool, products: bool) -> float:
         """Share of a message's norm that carries ``t psi``, beside the coordinates that are there.
@@ -120,14 +81,3 @@ class PracticalOptions:
         """
         moment = 0.0 if products else self.moment_share**2
         return sqrt(1 - moment - tail * self.tail_share**2)
-
-    @property
-    def encodes_residuals(self) -> bool:
-        """Whether the last estimate is subtracted before a reward is encoded."""
-        return self.widths != "rigorous" if self.residual is None else self.residual
-
-
-def ridge(value: object) -> None:
-    """``tau``: positive, and large enough to keep matrices invertible in float64."""
-    if positive("tau", value) < 1e-9:
-        raise ConfigurationError(f"tau must be at least 1e-9, got {value!r}")

@@ -5,6 +5,7 @@ until horizons nobody runs, so nothing is eliminated and play stays uniform.
 """
 
 from dataclasses import dataclass
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from capri.checks import between, one_of, positive, whole
 from capri.epoch.learner import Learner, Lesson, State
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
+from capri.errors import ConfigurationError
 from capri.features import DenseFeatures, LowRankFeatures, Predictor, ProjectedFeatures
-from capri.learners.options import ridge
 from capri.learners.support import predicted
-from capri.learners.widths import paper_width
+from capri.privacy.budget import Budget
 from capri.privacy.calibration import paper_noise_scale
 from capri.privacy.vector import vector_layout
 from capri.spaces import context_chunks
@@ -44,13 +45,82 @@ class PaperOptions:
     max_rank: int = 2000
 
     def __post_init__(self) -> None:
-        ridge(self.tau)
+        _check_ridge(self.tau)
         between("failure_probability", self.failure_probability, 0, 1, open_ends=True)
         one_of("calibration", self.calibration, ("paper", "analytic"))
         one_of("features", self.features, ("low-rank", "dense"))
         if self.rank_tolerance != 0:
             positive("rank_tolerance", self.rank_tolerance)
         whole("max_rank", self.max_rank)
+
+
+def _check_ridge(value: object) -> None:
+    """``tau``: positive, and large enough to keep matrices invertible in float64."""
+    if positive("tau", value) < 1e-9:
+        raise ConfigurationError(f"tau must be at least 1e-9, got {value!r}")
+
+
+def paper_beta(*, reward_bound: float, tau: float, horizon: int, failure: float) -> float:
+    """Confidence parameter ``beta(delta)`` of the lemma in Appendix A.
+
+    ``90 B sqrt(ln(168 T/d)) + 52 B sqrt(ln(168 T/d) ln(12/d)) / sqrt(tau)
+    + 3 B sqrt(2 ln(6/d)) + sqrt(24 tau)``
+    """
+    covariance = log(168 * horizon / failure)
+    return (
+        90 * reward_bound * sqrt(covariance)
+        + 52 * reward_bound * sqrt(covariance * log(12 / failure)) / sqrt(tau)
+        + 3 * reward_bound * sqrt(2 * log(6 / failure))
+        + sqrt(24 * tau)
+    )
+
+
+def paper_beta_privacy(
+    *, reward_bound: float, budget: Budget, horizon: int, failure: float, reports: int = 1
+) -> float:
+    """Confidence parameter ``beta_1`` of the lemma in Appendix A, for the privacy noise.
+
+    ``(8 B ln T / eps) ln(3/d) sqrt(ln(1.25 ln T / delta_DP))``, times ``sqrt(reports)`` in the
+    local model, where each of the epoch's reports carries noise. (Eqn prunning_sets in the main
+    text prints another, smaller ``beta_1``, which under-covers.)
+    """
+    log_horizon = log(horizon)
+    return (
+        8 * reward_bound * log_horizon / budget.epsilon
+        * log(3 / failure)
+        * sqrt(log(1.25 * log_horizon / budget.delta))
+        * sqrt(reports)
+    )  # fmt: skip
+
+
+def paper_width(
+    *,
+    sigma_max: float,
+    reward_bound: float,
+    tau: float,
+    budget: Budget | None,
+    horizon: int,
+    pairs: int,
+    failure_probability: float,
+    reports: int = 1,
+) -> float:
+    """``Delta_r = beta(d') sigma~_max + beta_1(d') sigma~_max^2`` with ``d' = d / (|W| T ln T)``.
+
+    Eqn prunning_sets. Without privacy there is no noise and ``beta_1`` is 0.
+    """
+    failure = failure_probability / (pairs * horizon * log(horizon))
+    width = sigma_max * paper_beta(
+        reward_bound=reward_bound, tau=tau, horizon=horizon, failure=failure
+    )
+    if budget is not None:
+        width += sigma_max**2 * paper_beta_privacy(
+            reward_bound=reward_bound,
+            budget=budget,
+            horizon=horizon,
+            failure=failure,
+            reports=reports,
+        )
+    return width
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

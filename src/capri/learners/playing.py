@@ -23,23 +23,21 @@ class PlayingLearner(Learner):
     _stage: Stage
 
     def conduct(self) -> play.Conduct:
-        """The law of the open epoch and the tests in force."""
+        """The law of the open epoch."""
         return self._conduct
 
     def active(self, contexts: FloatArray) -> BoolArray:
-        """Actions that no test has ruled out."""
-        return self._conduct.active(contexts)
+        """Every action: nothing is ruled out for good."""
+        return np.ones((len(contexts), self._problem.actions.count), dtype=np.bool_)
 
     def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
         """The law of the open epoch."""
         return self._conduct.probabilities(contexts, available)
 
-    def _conducted(
-        self, law: play.Law, tests: tuple[play.EliminationTest, ...] = ()
-    ) -> play.Conduct:
-        """A law and tests within the limits of the problem."""
+    def _conducted(self, law: play.Law) -> play.Conduct:
+        """A law within the limits of the problem."""
         problem = self._problem
-        conduct = play.Conduct(problem.actions, law, tests, problem.bounds)
+        conduct = play.Conduct(problem.actions, law, problem.bounds)
         if problem.bounds is None or problem.bounds.shares is None:
             return conduct
         public = np.random.default_rng(0)  # no draw of others moves

@@ -21,7 +21,7 @@ from capri.errors import ConfigurationError
 from capri.family import family_of
 from capri.features import NUMERICAL_RANK, Basis, Function, LowRankFeatures, Span, spectral_basis
 from capri.kernels import Auto
-from capri.learners import widths
+from capri.learners.active import Rehearsal
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import typical_error
 from capri.learners.changing import ChangingLearner
@@ -56,7 +56,7 @@ from capri.learners.whereabouts import Reach
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.vector import vector_layout
 
-# Public pairs from which the basis is built, and pairs on which widths are rehearsed.
+# Public pairs from which the basis is built, and pairs on which active sets are calibrated.
 _BASIS_SAMPLE = 3000
 _REHEARSAL_PAIRS = 2048
 # Laws of up to so many pairs are kept with their leg: 2 MB each.
@@ -69,7 +69,6 @@ class PracticalLearner(ChangingLearner):
     def __init__(
         self, problem: Problem, options: PracticalOptions, generator: np.random.Generator
     ) -> None:
-        widths.check_widths(problem, options)
         self._problem = problem
         self._options = options
         self._first_epoch = options.first_epoch or first_epoch_length(problem)
@@ -139,8 +138,8 @@ class PracticalLearner(ChangingLearner):
         chosen = generator.integers(actions.count, size=_BASIS_SAMPLE)
         return actions.chosen(contexts[rows], chosen)
 
-    def _rehearse(self, generator: np.random.Generator) -> widths.Rehearsal:
-        """Functions and contexts to calibrate widths on, drawn once."""
+    def _rehearse(self, generator: np.random.Generator) -> Rehearsal:
+        """Functions and contexts to calibrate active sets on, drawn once."""
         actions = self._problem.actions
         known = self._context_law.contexts(self._problem.contexts)
         contexts, _ = known.support(generator, _REHEARSAL_PAIRS)
@@ -149,9 +148,9 @@ class PracticalLearner(ChangingLearner):
         pairs = actions.pairs(contexts[chosen])
         if isinstance(self._prior, EvidencePrior):
             prior = self._prior.covariance(self._prior.expected)
-            return widths.Rehearsal.of_prior(self._basis, pairs, prior, generator)
+            return Rehearsal.of_prior(self._basis, pairs, prior, generator)
         assert isinstance(self._basis, Basis)
-        return widths.Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
+        return Rehearsal.draw(self._basis, pairs, self._norm_bound, generator)
 
     # -- planning and learning --------------------------------------------------------------------
 
@@ -171,9 +170,8 @@ class PracticalLearner(ChangingLearner):
             length=length,
             rate=self._response.rate if problem.rewards.measured else 1.0,
             awaited=self._awaited(number for number in self._flights if number != epoch),
-            generator=generator,
         )
-        tau = design.tau or self._ridge(design.residual_variance)
+        tau = self._ridge(design.residual_variance)
         tail_share = options.tail_share * (design.residual or problem.rewards.overlapping)
         coordinates = shape.shape[1] + 1 + (tail_share > 0)  # with moment and tail
         layout = vector_layout(
@@ -268,8 +266,7 @@ class PracticalLearner(ChangingLearner):
         )
 
     def accepts(self, problem: Problem) -> None:
-        """Refuse what the constructor would refuse."""
-        widths.check_widths(problem, self._options)
+        """Any actions of these contexts will do."""
 
     def keep(self, epoch: int | None) -> None:
         """Await nothing of epochs that are lost, and of this one only what is still to come."""
@@ -286,14 +283,11 @@ class PracticalLearner(ChangingLearner):
         return residual_variance / float(self._prior.variance(self._posterior).max())
 
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
-        """Update the belief, the law and the tests that rule actions out."""
-        options, plan = self._options, release.plan
+        """Update the belief and the law."""
+        plan = release.plan
         if plan.epoch not in self._flights:
             raise ConfigurationError("a release needs the plan it was made with")
         before = self._belief
-        if not options.pooling:
-            nothing = Belief.empty(self._basis.rank)
-            before = replace(before, information=nothing.information, vector=nothing.vector)
         design, released, response, context_law, moments = self._read(release, before, generator)
         news = self._news(release, design, released, before)
         belief, crowds, squares, drift = self._taken_in(news, release, design, released, before)
@@ -302,7 +296,7 @@ class PracticalLearner(ChangingLearner):
         # What was known before the first user is about the function of then, too.
         head = None if news.kind is Kind.CHANGE else self._head
         near, infer = self._posterior, partial(inferred, head, self._prior)
-        if options.pooling and isinstance(self._prior, EvidencePrior):
+        if isinstance(self._prior, EvidencePrior):
             crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
         else:
             state = infer(belief, near)
@@ -325,40 +319,23 @@ class PracticalLearner(ChangingLearner):
             notices = (*notices, late)
         comers, strangers = self._comers.after(moments, *context_law.mismatch)
         expected = typical_error(state, design.spread)
-        # Tests that ruled actions out are about the function of then.
-        tests = () if news.kind is Kind.CHANGE else self._conduct.tests
-        if news.kind in (Kind.LEARNT, Kind.HEAVY) or options.widths == "calibrated":
-            tests = widths.next_tests(
-                tests,
-                problem=self._problem,
-                options=options,
-                basis=self._basis,
-                rehearsal=self._rehearsal,
-                prior=self._prior,
-                norm_bound=self._norm_bound,
-                release=release,
-                design=design,
-                released=released,
-                belief=belief if head is None else head.added(belief, state.doubt),
-                state=state,
-                generator=generator,
-            )
         if news.kind is Kind.LEARNT:
             drift = replace(drift, enough=self._enough(drift, design, state))
-        law = self._next_law(state, expected, generator, read=plan.epoch)
+        self._pass_over(generator)
+        law = self._next_law(state, generator, read=plan.epoch)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._response = belief, state, response
         self._crowds, self._squares, self._fit, self._drift = crowds, squares, fit, drift
         self._rates, self._context_law, self._comers = rates, context_law, comers
         self._head = head
-        self._conduct = self._conducted(law, tests)
+        self._conduct = self._conducted(law)
         self._stage = stage
         if release.last:
             self.drop(plan.epoch)
         covariance = design.observation.covariance
         return Lesson(
-            width=tests[-1].width if tests else 2 * self._problem.reward_bound,
+            width=expected,
             active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
             predicted_error=expected,
             noise_share=0.0
@@ -413,18 +390,12 @@ class PracticalLearner(ChangingLearner):
     def _next_law(
         self,
         state: Posterior,
-        error: float,
         generator: np.random.Generator,
         *,
         read: int | None = None,
-    ) -> play.Law:
+    ) -> play.ThompsonLaw:
         """The law after a belief; ``read``: the epoch whose release it was learnt from."""
         options = self._options
-        if options.exploration == "uniform":
-            return play.UniformLaw()
-        if options.exploration == "inverse-gap":
-            gamma = options.gap_scale * self._problem.actions.count / max(error, 1e-9)
-            return play.InverseGapLaw(self._basis.function(state.mean), gamma)
         xi = generator.standard_normal((self._basis.rank, options.draws))
         # All but the one that was read just now and the one that has not taken its decisions yet.
         full = sorted(set(self._flights) - {read})[:-1]

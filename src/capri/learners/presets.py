@@ -16,6 +16,7 @@ from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.learners.practical import PracticalLearner
 from capri.learners.start import Observed
+from capri.privacy.promise import PrivacyModel
 from capri.schedule import Schedule
 
 Options = PracticalOptions | PaperOptions
@@ -74,6 +75,12 @@ def build(
                 "no place for it. Give a number"
             )
         return Schedule.paper(horizon), PaperLearner(problem, horizon, options)
+    if problem.model is PrivacyModel.LOCAL and not problem.on_devices:
+        raise ConfigurationError(
+            "model='local' in one process is the paper's, so it needs preset='paper'. Where nobody "
+            "is trusted, devices make their reports themselves: build a capri.LocalCapri, whose "
+            "bundle a capri.LocalClient on each device decides and reports by"
+        )
     first = first_length(problem, options, observed)
     if options.blocks or (options.blocks is None and suits_arms(problem, options)):
         arms = ArmsLearner(problem, options, generator)
@@ -103,7 +110,7 @@ def settled(problem: Problem, options: Options) -> Options:
     if options.blocks and not suits:
         raise ConfigurationError(
             "blocks=True needs kernel='auto', model='joint', actions that are names or a number "
-            "of at least nine, rewards that neither overlap nor are measured as missing, and the "
-            "default exploration, widths, shape, covariance and pooling: leave blocks at None"
+            "of at least nine, and rewards that neither overlap nor are measured as missing: leave "
+            "blocks at None"
         )
     return replace(options, blocks=suits) if options.blocks is None else options

@@ -202,7 +202,7 @@ class Expectations:
         reward_bound = self.problem.reward_bound
         rank, full = plan.features.rank, len(baseline)
         matrix, shift = np.zeros((rank, full)), np.zeros(rank)
-        sampling, second_moment = np.zeros((rank, rank)), np.zeros((rank, rank))
+        sampling = np.zeros((rank, rank))
         spread, squares, image = np.zeros((full, full)), np.zeros((full, full)), np.zeros(full)
         constant = 0.0
         expected = precision = answers = away = left_out = total_variance = 0.0
@@ -216,7 +216,6 @@ class Expectations:
             signal += (v @ (state.mean - leg.baseline)) ** 2
             residual = weights * (signal + noise_at(belief, v @ state.mean, reward_bound))
             sampling += scale**2 * (psi * residual[:, None]).T @ psi
-            second_moment += scale**2 * (psi * weights[:, None]).T @ psi
             spread += (v * part.decisions[:, None]).T @ v
             number = float(weights.sum())
             answers += number
@@ -252,9 +251,7 @@ class Expectations:
             signal_variance=expected / precision,
             residual_variance=total_variance / answers,
             spread=spread / self.participants,
-            second_moment=second_moment,
             left_out=left_out / self.participants,
-            tau=None,
             squares=Expected(
                 spread=squares / precision, image=image / precision, constant=constant / precision
             ),

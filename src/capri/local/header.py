@@ -26,15 +26,12 @@ def read_header(data: bytes) -> dict[str, Any]:
     for name, kinds in _KINDS.items():
         if name in header and not isinstance(header[name], kinds):
             raise BundleError(f"the bundle is malformed: {name} is of another type")
-    listed, conduct = header["arrays"], header["conduct"]
-    lists = [*listed, conduct["tests"]]
-    objects = [conduct["law"], *conduct["tests"]]
     if not (
-        all(isinstance(each, list) for each in lists)
-        and all(isinstance(each, dict) for each in objects)
-        and all(len(each) == 2 and isinstance(each[1], list) for each in listed)
+        isinstance(header["conduct"]["law"], dict)
+        and all(isinstance(each, list) and len(each) == 2 for each in header["arrays"])
+        and all(isinstance(each[1], list) for each in header["arrays"])
     ):
-        raise BundleError("the bundle is malformed: arrays, law and tests are lists and objects")
+        raise BundleError("the bundle is malformed: arrays and law are lists and an object")
     return header
 
 
@@ -46,11 +43,10 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "grid": list,
     "kernel": dict,
     "span": dict,
-    "sphere": (list, _NOTHING),
+    "sphere": list,
     "varying_actions": (list, _NOTHING),
     "action_names": (list, _NOTHING),
     "schema": (dict, _NOTHING),
-    "randomizer": str,
 }
 
 

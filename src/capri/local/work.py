@@ -15,20 +15,16 @@ _MOST_NUMBERS, _MOST_WORK, _MOST_PRODUCTS, _WIDEST = 1 << 23, 1 << 27, 1 << 32, 
 
 
 def feasible(features: LowRankFeatures, conduct: Conduct, parts: tuple[int, int]) -> bool:
-    """Whether a device should do it; ``parts``: of the kernels of contexts and of actions.
-
-    Every test evaluates the kernels anew, and a kernel all of its parts.
-    """
-    passes = 1 + sum(1 + len(getattr(test, "roots", ())) for test in conduct.tests)
+    """Whether a device should do it; ``parts``: of the kernels of contexts and of actions."""
     draws = conduct.law.draws.shape[-1] if isinstance(conduct.law, ThompsonLaw) else 1
     count, width = conduct.actions.count, max(draws, features.basis.rank, features.rank)
     rounds = 1 if conduct.bounds is None else conduct.bounds.rounds
     if count * draws * rounds > _MOST_WORK:  # the law is asked once more for every ceiling
         return False
     if isinstance(features.basis, ProductBasis):
-        return _products(features.basis, count, width, draws, passes, parts)
+        return _products(features.basis, count, width, draws, parts)
     pivots, columns = (int(side) for side in features.kernel_basis.pivots.shape)
-    values, width = count * pivots * passes * parts[0], max(width, pivots, columns)
+    values, width = count * pivots * parts[0], max(width, pivots, columns)
     return (
         width <= _WIDEST
         and count * width <= _MOST_NUMBERS
@@ -39,11 +35,11 @@ def feasible(features: LowRankFeatures, conduct: Conduct, parts: tuple[int, int]
 
 def factors_fit(context: Factor, action: Factor, count: int, parts: tuple[int, int]) -> bool:
     """Whether features of one context and of all actions fit a device: asked before the others."""
-    return _fit(context, action, count, parts, passes=1, rank=1, width=1)
+    return _fit(context, action, count, parts, rank=1, width=1)
 
 
 def _products(
-    basis: ProductBasis, count: int, width: int, draws: int, passes: int, parts: tuple[int, int]
+    basis: ProductBasis, count: int, width: int, draws: int, parts: tuple[int, int]
 ) -> bool:
     """The factors, then all products of the two.
 
@@ -53,7 +49,7 @@ def _products(
     context, action = basis.context, basis.action
     brackets = context.width * max(count, action.width) * draws
     return (
-        _fit(context, action, count, parts, passes=passes, rank=basis.rank, width=width)
+        _fit(context, action, count, parts, rank=basis.rank, width=width)
         and brackets <= _MOST_NUMBERS
         and brackets * action.width <= _MOST_PRODUCTS
     )
@@ -65,7 +61,6 @@ def _fit(
     count: int,
     parts: tuple[int, int],
     *,
-    passes: int,
     rank: int,
     width: int,
 ) -> bool:
@@ -75,8 +70,8 @@ def _fit(
     return (
         widest <= _WIDEST
         and count * widest <= _MOST_NUMBERS
-        and work * passes <= _MOST_WORK
-        and products * passes <= _MOST_PRODUCTS
+        and work <= _MOST_WORK
+        and products <= _MOST_PRODUCTS
     )
 
 

@@ -132,7 +132,7 @@ def _draw_gap(figure: Figure, axes: Axes, forecast: "Forecast", colours: dict[fl
     prepare(
         axes,
         "Gap that can be told apart",
-        f"between two actions: {meaning}\ndotted: width of the test that drops actions",
+        f"between two actions: {meaning}\ndotted: width of the estimate",
     )
     axes.set_yscale("log")
     gap = forecast.uniform_regret_per_round

@@ -201,7 +201,7 @@ def test_no_round_judges_itself() -> None:
 def test_logs_of_capri_value_another_law() -> None:
     """CAPRI's own propensities give the value of uniform play, within 5 standard errors (6e-7).
 
-    Inverse-gap play keeps every action possible, which inverse propensities need.
+    Floors keep every action possible, which inverse propensities need.
     """
     kernel = RBF(lengthscale=0.3)
     world = random_rkhs(kernel, contexts=8, actions=4, seed=1)
@@ -211,7 +211,7 @@ def test_logs_of_capri_value_another_law() -> None:
         contexts=capri.ContextPool(world.contexts),
         budget=capri.Budget(epsilon=2.0, delta=1e-5),
         simulation_seed=2,
-        exploration="inverse-gap",
+        limits=capri.Limits(floor=dict.fromkeys(range(4), 0.05)),
     )
     log = record(policy, world, 6_000, seed=3)
     assert log.propensities.min() < 0.2 < log.propensities.max()

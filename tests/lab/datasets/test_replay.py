@@ -199,8 +199,8 @@ def test_matching_takes_actions_that_exist(policy: Any) -> None:
 # -- logs -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exploration", ["thompson", "inverse-gap", "uniform"])
-def test_propensities_of_decisions_are_exact(exploration: str) -> None:
+@pytest.mark.parametrize("limits", [None, capri.Limits(floor={0: 0.1, 1: 0.1, 2: 0.1})])
+def test_propensities_of_decisions_are_exact(limits: capri.Limits | None) -> None:
     """Each is the probability under the policy's public law, to the last bit, and draws follow it.
 
     ``sum_t (1{x_t = k} - p_t(k))`` is a martingale of known variance; each of three stays within
@@ -213,7 +213,7 @@ def test_propensities_of_decisions_are_exact(exploration: str) -> None:
         contexts=capri.ContextPool(world.contexts),
         budget=capri.Budget(epsilon=4.0, delta=1e-5),
         simulation_seed=3,
-        exploration=exploration,
+        limits=limits,
     )
     rng = np.random.default_rng(0)
     surplus, variance = np.zeros(3), np.zeros(3)

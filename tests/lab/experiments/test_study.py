@@ -67,17 +67,17 @@ def test_hash_is_that_of_the_canonical_text() -> None:
 
 # Over the hashes of all cells of the studies that come with the package.
 PINNED = {
-    "ablation": "6f766cd54623ea57",
+    "ablation": "705f7c4f3ce152ab",
     "clicks": "75f82e61285ba30d",
     "context-law": "147f180d6cca25d3",
-    "data-sets": "802af659b31d256c",
+    "data-sets": "065078de99bb9ae8",
     "drift": "ed9f7cbf679a5a58",
-    "dubey-2021": "220b9026467f1253",
-    "epsilon": "4d2bf47a99444a0b",
-    "horizon": "42ab8c2e19173e7f",
-    "joint-and-local": "bcea3ca147c53295",
+    "dubey-2021": "79c1c9270e0a2ae2",
+    "epsilon": "be1f26deb94f6263",
+    "horizon": "0d2ad58e0e023075",
+    "joint-and-local": "04294aa2a919086c",
     "kernel": "470506464b012ab5",
-    "rivals": "226d20e89335e25a",
+    "rivals": "36b87de275321f80",
     "usca-2025": "7aecc11ef2cdec1d",
     "warm-start": "8a7c813b6aeb03b7",
 }

@@ -78,11 +78,6 @@ def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
         and actions.unrelated
         and problem.model is PrivacyModel.JOINT
         and not (problem.rewards.measured or problem.rewards.overlapping)
-        and options.exploration == "thompson"
-        and options.widths == "calibrated"
-        and options.shape == "water-filling"
-        and options.covariance == "expected"
-        and options.pooling
     )
 
 
@@ -486,7 +481,7 @@ class ArmsLearner(ChangingArms):
         self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._squares = Squares(**below("squares", arrays), **values["squares"])
         self._crowds = Crowds(**below("crowds", arrays))
-        self._drift = Drift(**values.get("drift", {}))
+        self._drift = Drift(**values["drift"])
         self._posterior = self._prior.again(self._belief, own["weights"])
         if "doubt" in values:  # something was known before the first user
             self._head = HeadStart(**below("head", arrays))

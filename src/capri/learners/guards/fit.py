@@ -17,8 +17,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
+from capri.learners.active import epoch_failure
 from capri.learners.belief import Observation, Posterior
-from capri.learners.widths import epoch_failure
 
 # How often a policy whose model is right says that it is wrong, over all of its releases.
 FALSE_ALARMS = 5e-3
