@@ -42,7 +42,7 @@ def forecast(
     ] = None,
     compare: Annotated[
         bool,
-        flag("--compare/--no-compare", "Compare a told kernel with auto on the same functions."),
+        flag("--compare/--no-compare", "Compare a known kernel with auto on the same functions."),
     ] = True,
     kernel: Annotated[str, _space(f"auto, or one of {KERNELS}.", "NAME")] = "matern52",
     lengthscale: Annotated[float, _space("Lengthscale of the kernel.")] = 0.3,
@@ -76,7 +76,7 @@ def forecast(
 
     Everything but the reward function is public before the first user comes.
     So the policy is played, with seeded noise, against random functions of
-    many kinds, smooth and rough, and a told kernel is compared with "auto".
+    many kinds, smooth and rough, and a known kernel is compared with "auto".
     A simulation: it carries no privacy claim.
     """
     epsilons, horizons = numbers("epsilon", epsilon), whole_numbers("rounds", rounds)

@@ -6,7 +6,7 @@ All kinds but one are made of the public contexts and actions by the family of k
     f(c, x) = t_0 g + t_1 z^T a + t_2 u^T b + t_3 u^T M z
 
 with Gaussian coefficients that have the covariance of one candidate kernel on each side. Functions
-of kind "told" are those of the kernel that the policy is told:
+of kind "known" are those of the kernel that the policy takes for known:
 
     f = sum_j a_j k(., z_j),   a Gaussian, scaled to  a^T K a = norm bound^2.
 """
@@ -30,7 +30,7 @@ from capri.learners.presets import Options
 from capri.spaces import ContextPool, Contexts, context_chunks
 from capri.streams import FORECAST
 
-TOLD = "told"
+KNOWN = "known"
 
 # Functions reach at most this share of the reward bound: beyond it rewards would be clipped.
 _LARGEST = 0.9
@@ -84,7 +84,7 @@ class RandomFunctions:
         generator = np.random.default_rng(sequence)
         self.problem, self.functions = problem, functions
         self.pool, self.description = _pool(problem.contexts, problem.actions.count, generator)
-        self.kinds = _checked_kinds(kinds, told=self.told)
+        self.kinds = _checked_kinds(kinds, known=self.kernel_known)
         norm = options.norm_bound if isinstance(options, PracticalOptions) else None
         self._norm = norm or problem.reward_bound
         self._noise, self._seed = noise * problem.reward_bound, seed
@@ -93,7 +93,7 @@ class RandomFunctions:
         self._family = family_of(self.pool, problem.actions, max_rank=1, generator=of_family)
 
     @property
-    def told(self) -> bool:
+    def kernel_known(self) -> bool:
         """Whether somebody chose the kernel."""
         return not isinstance(self.problem.kernel, Auto)
 
@@ -103,26 +103,26 @@ class RandomFunctions:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Kinds that are the same whatever kernel is told."""
-        return tuple(kind for kind in self.kinds if kind != TOLD)
+        """Kinds that are the same whatever kernel is taken for known."""
+        return tuple(kind for kind in self.kinds if kind != KNOWN)
 
     @property
     def of_family(self) -> int:
-        """Functions of these: a told kernel has its share of all, and comes last.
+        """Functions of these: a known kernel has its share of all, and comes last.
 
         So forecasts of different kernels meet the same functions under the same numbers.
         """
-        told = self.functions // len(self.kinds) if TOLD in self.kinds else 0
-        return self.functions - told
+        known = self.functions // len(self.kinds) if KNOWN in self.kinds else 0
+        return self.functions - known
 
     def kind_of(self, number: int) -> str:
         """Kinds take turns."""
         others = self.others
-        return others[number % len(others)] if number < self.of_family else TOLD
+        return others[number % len(others)] if number < self.of_family else KNOWN
 
     @property
     def shares(self) -> FloatArray:
-        """Weight of each function in an overall mean: kinds count alike, "told" for nothing.
+        """Weight of each function in an overall mean: kinds count alike, "known" for nothing.
 
         It is no part of the verdict unless it alone was asked for: every kernel is good for its own
         functions, and verdicts are there to be compared.
@@ -136,8 +136,8 @@ class RandomFunctions:
         """Function ``number``, of its kind."""
         generator, kind = np.random.default_rng(self.seed_of(number)), self.kind_of(number)
         means = (
-            self._of_told_kernel(generator)
-            if kind == TOLD
+            self._of_known_kernel(generator)
+            if kind == KNOWN
             else self._of_kind(FAMILY[kind], generator)
         )
         return TabularEnvironment(
@@ -151,7 +151,7 @@ class RandomFunctions:
             noise=self._noise,
         )
 
-    def _of_told_kernel(self, generator: np.random.Generator) -> FloatArray:
+    def _of_known_kernel(self, generator: np.random.Generator) -> FloatArray:
         """``f = sum_j a_j k(., z_j)`` scaled to the norm bound."""
         kernel, actions = self.problem.kernel, self.problem.actions
         rows, index = self.pool.draw(generator, _CENTRES)
@@ -206,9 +206,9 @@ def _root(candidates: Candidates, place: float, width: int) -> FloatArray:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def _checked_kinds(kinds: Sequence[str] | None, *, told: bool) -> tuple[str, ...]:
+def _checked_kinds(kinds: Sequence[str] | None, *, known: bool) -> tuple[str, ...]:
     """All kinds there are, or those that were asked for."""
-    every = (TOLD, *FAMILY) if told else tuple(FAMILY)
+    every = (KNOWN, *FAMILY) if known else tuple(FAMILY)
     if kinds is None:
         return every
     asked = (kinds,) if isinstance(kinds, str) else tuple(dict.fromkeys(kinds))

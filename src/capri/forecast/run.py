@@ -4,7 +4,7 @@ Everything but ``f`` is public: kernel, spaces, noise, plans. So a policy of the
 with seeded noise, is played against random functions, and what they lose on average is what to
 expect. On functions of its own every kernel is good, and the truth need not be one of them. So the
 verdict is over functions of the whole family, rough, linear, context-free and so on, the same for
-every kernel; and what a told kernel loses on them is set beside what ``kernel="auto"`` loses.
+every kernel; and what a known kernel loses on them is set beside what ``kernel="auto"`` loses.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
 from capri.epoch.scale import RewardScale
 from capri.errors import ConfigurationError
-from capri.forecast.functions import TOLD, RandomFunctions
+from capri.forecast.functions import KNOWN, RandomFunctions
 from capri.forecast.result import ExpectedEpoch, ExpectedKind, ExpectedRegret, Forecast, KernelCost
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options, checked_horizon
@@ -77,7 +77,7 @@ def forecast(
 
     The policy itself is not touched. ``epsilons`` replace that of its budget (None: its own;
     infinity: no privacy). Every epsilon meets the same ``functions`` random functions, of which
-    the ``kinds`` take turns (None: all). The verdict is over all but kind "told", which are
+    the ``kinds`` take turns (None: all). The verdict is over all but kind "known", which are
     shown beside them and have 30 centres ``z_j`` drawn from the context distribution and uniform
     actions; there are none with ``kernel="auto"``. See :mod:`capri.forecast.functions`. Rewards are
     ``f`` plus uniform noise up to ``noise`` times the reward bound. A run without end is read off
@@ -85,7 +85,7 @@ def forecast(
     A context sampler is stood for by 256 of its contexts, a pool beyond 131,072 pairs by as many of
     its contexts as have that many pairs.
 
-    ``compare``: play ``kernel="auto"`` as well where a kernel is told, on a function of each kind
+    ``compare``: play ``kernel="auto"`` as well where a kernel is known, on a function of each kind
     and for at most 10,000 rounds.
     """
     asked = _checked_horizons(horizons)
@@ -224,7 +224,7 @@ class _NewUsers:
 
 @dataclass(frozen=True, kw_only=True)
 class _Comparison:
-    """The told kernel against "auto": at one epsilon, on one function of each kind."""
+    """The known kernel against "auto": at one epsilon, on one function of each kind."""
 
     epsilon: float
     budget: Budget | None
@@ -236,7 +236,7 @@ class _Comparison:
         cls, world: RandomFunctions, budgets: Mapping[float, Budget | None], longest: int
     ) -> "_Comparison | None":
         """At the policy's own epsilon where it is asked about, else at the middle one."""
-        if not world.told:
+        if not world.kernel_known:
             return None
         own = world.problem.budget
         epsilon = inf if own is None else own.epsilon
@@ -264,9 +264,9 @@ class _Comparison:
         player: _Player,
         number: int,
         environment: TabularEnvironment,
-        told: SimulationResult,
+        known: SimulationResult,
     ) -> KernelCost:
-        """Let "auto" play a function on which the told kernel had this result."""
+        """Let "auto" play a function on which the known kernel had this result."""
         auto = player.play(
             number, environment, self.rounds, budget=self.budget, horizon=None, kernel="auto"
         )
@@ -276,19 +276,19 @@ class _Comparison:
             epsilon=self.epsilon,
             rounds=self.rounds,
             functions=1,
-            told=float(told.regret[self.rounds - 1] / uniform),
+            known=float(known.regret[self.rounds - 1] / uniform),
             auto=float(auto.regret[-1] / uniform),
         )
 
 
 def _overall(costs: Sequence[KernelCost], world: RandomFunctions) -> KernelCost:
     """The mean over all kinds that the verdict is over."""
-    counted = [each for each in costs if each.kind != TOLD or not world.others]
+    counted = [each for each in costs if each.kind != KNOWN or not world.others]
     return replace(
         counted[0],
         kind="all",
         functions=len(counted),
-        told=_mean(each.told for each in counted),
+        known=_mean(each.known for each in counted),
         auto=_mean(each.auto for each in counted),
     )
 
