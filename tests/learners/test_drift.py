@@ -15,7 +15,7 @@ from capri.epoch.play import Conduct, UniformLaw
 from capri.kernels import Matern
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.drift import ALARM, Drift, Kind, Nothing, faded, noise_kept, renewed
-from capri.learners.lengths import Told, enough
+from capri.learners.lengths import Prospect, enough
 from capri.learners.reading import Leg
 from capri.learners.squares import Squares
 from capri.learners.support import Stage
@@ -30,7 +30,7 @@ def belief_of(theta: FloatArray, releases: int, rng: np.random.Generator) -> Bel
     belief = Belief.empty(RANK)
     for _ in range(releases):
         seen, released = release_of(theta, rng)
-        belief = belief.observe(seen, released)
+        belief = belief.observe([(..., seen, released)])
     return belief
 
 
@@ -176,7 +176,7 @@ def test_enough_is_where_sampling_noise_drowns_that_of_the_gate() -> None:
             design=np.array([[1000.0]]), covariance=np.eye(1), baseline=np.zeros(1),
             sampling=np.array([[1000 * sampling]]), participants=1000,
         )  # fmt: skip
-        block = Told(seen, np.eye(1), np.eye(1))
+        block = Prospect(seen, np.eye(1), np.eye(1))
         return enough([block], stakes, noise=noise, least=500.0, most=most)
 
     def error(n: float, sampling: float) -> float:

@@ -51,7 +51,7 @@ def observed(
 def believed(observations: list[Observation], released: list[FloatArray]) -> Belief:
     belief = Belief.empty(RANK)
     for observation, vector in zip(observations, released, strict=True):
-        belief = belief.observe(observation, vector)
+        belief = belief.observe([(..., observation, vector)])
     return belief
 
 
@@ -128,7 +128,7 @@ def test_the_evidence_tells_how_many_people_there_are(people: float | None) -> N
         vector = observation.design @ (truth - observation.baseline)
         vector = vector + rng.multivariate_normal(np.zeros(8), covariance)
         crowds = crowds.observe([(..., observation, vector)])
-        belief = belief.observe(observation, vector)
+        belief = belief.observe([(..., observation, vector)])
     crowds, belief, state = crowds.settle(belief, PRIOR.infer)
     size = SIZES[crowds.likeliest]
     assert size == np.inf if people is None else 50 <= size <= 200

@@ -5,9 +5,10 @@ known noise covariance, so releases of all epochs add up and no datum is thrown 
 post-processing of what left the gate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import log
+from types import EllipsisType
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
@@ -37,10 +38,16 @@ class Observation:
     participants: int = 0
 
 
+# Which block of the coefficients (all of them: an ellipsis), what was observed of it, and the
+# release.
+Told = tuple[int | EllipsisType, Observation, FloatArray]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Belief:
     """Information form: ``information = sum H^T R^-1 H``, ``vector = sum H^T R^-1 (g + H base)``.
 
+    Whole, or of every block by itself, ``(blocks, r, r)`` and ``(blocks, r)``.
     ``moment`` and ``moment_precision`` are the measured reward-noise variance times its
     precision, and that precision.
     ``heavy_tails``: clipping residuals was seen to cut off so much that it biases the estimate.
@@ -61,21 +68,19 @@ class Belief:
     size: float | None = None
 
     @classmethod
-    def empty(cls, rank: int) -> "Belief":
-        """Before any release."""
-        return cls(information=np.zeros((rank, rank)), vector=np.zeros(rank))
+    def empty(cls, *shape: int) -> "Belief":
+        """Before any release; ``shape``: that of the vector, blocks first."""
+        return cls(information=np.zeros((*shape, shape[-1])), vector=np.zeros(shape))
 
-    def observe(self, observation: Observation, released: FloatArray) -> "Belief":
-        """Add a release."""
-        factor = cho_factor(observation.covariance)
-        weighted = cho_solve(factor, observation.design)
-        target = released + observation.design @ observation.baseline
-        return replace(
-            self,
-            information=self.information + observation.design.T @ weighted,
-            vector=self.vector + weighted.T @ target,
-            epochs=self.epochs + 1,
-        )
+    def observe(self, told: Iterable[Told]) -> "Belief":
+        """Add a release, block by block."""
+        information, vector = self.information.copy(), self.vector.copy()
+        for block, observation, released in told:
+            design = observation.design
+            weighted = cho_solve(cho_factor(observation.covariance), design)
+            information[block] += design.T @ weighted
+            vector[block] += weighted.T @ (released + design @ observation.baseline)
+        return replace(self, information=information, vector=vector, epochs=self.epochs + 1)
 
     def with_noise(self, measured: tuple[float, float] | None) -> "Belief":
         """With a variance of the reward noise and its precision, measured over all epochs."""
@@ -84,7 +89,8 @@ class Belief:
 
     def start_again(self) -> "Belief":
         """Forget what residuals with heavy tails have biased, and clip them no more."""
-        return replace(Belief.empty(len(self.vector)), epochs=self.epochs + 1, heavy_tails=True)
+        empty = Belief.empty(*self.vector.shape)
+        return replace(empty, epochs=self.epochs + 1, heavy_tails=True)
 
     def noise_variance(self, reward_bound: float) -> float:
         """Variance of the reward noise: measured mean plus a standard error, ``B^2/4`` at first."""
@@ -111,6 +117,14 @@ class Posterior:
     evidence: float = 0.0
     doubt: int = 0
     reach: float = 1.0
+
+    def squares(
+        self, spread: FloatArray, image: FloatArray, constant: float
+    ) -> tuple[float, float]:
+        """``tr(S P)`` and ``(m - b)^T S (m - b)``, given ``S``, ``S b`` and ``b^T S b``."""
+        unknown = float(np.einsum("ij,ij->", spread @ self.factor, self.factor))
+        known = float(self.mean @ spread @ self.mean - 2 * image @ self.mean)
+        return unknown, known + constant
 
     def mixed(self, mean: FloatArray, apart: FloatArray) -> "Posterior":
         """With another mean, and columns ``apart`` added to the root of the covariance."""

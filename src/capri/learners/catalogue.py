@@ -20,17 +20,12 @@ from capri.epoch.problem import Problem
 from capri.features import Basis, Span
 from capri.learners.active import DifferenceTest, Rehearsal, calibrated_test
 from capri.learners.belief import Belief, Posterior
-from capri.learners.crowds import Crowds
-from capri.learners.drift import Drift
+from capri.learners.changing import ChangingLearner
 from capri.learners.guards.watch import Watch, level_of
 from capri.learners.knowledge import Knowledge
-from capri.learners.options import PracticalOptions
 from capri.learners.passage import across, between
-from capri.learners.playing import PlayingLearner
 from capri.learners.priors import Prior, ToldPrior
-from capri.learners.reading import Leg
 from capri.learners.response import Response
-from capri.learners.squares import Squares
 from capri.learners.start import HeadStart, Observed, head_start, inferred
 from capri.learners.support import Stage
 from capri.spaces import context_chunks
@@ -41,23 +36,15 @@ _UNKNOWN = 0.25
 _DRAWS_EACH, _SHARE = 2, 0.25
 
 
-class Catalogue(PlayingLearner):
+class Catalogue(ChangingLearner):
     """Goes on with other actions; everything it touches is public."""
 
-    _problem: Problem
-    _options: PracticalOptions
     _norm_bound: float
     _basis: Span
     _prior: Prior
-    _belief: Belief
-    _crowds: Crowds
-    _drift: Drift
-    _squares: Squares
     _posterior: Posterior
     _response: Response
     _rehearsal: Rehearsal
-    _flights: dict[int, tuple[Leg, ...]]
-    _watch: Watch
 
     # What was known before the first user; None for nothing.
     _head: HeadStart[Posterior] | None = None
@@ -158,6 +145,11 @@ class Catalogue(PlayingLearner):
         law = play.ThompsonLaw(self._basis, self._with_curiosity(law.draws, unknown))
         self._pass_over(generator)
         return self._conducted(law)
+
+    def _stakes(self, state: Posterior) -> float:
+        """Over public pairs."""
+        values = self._rehearsal.features @ state.mean
+        return float(np.sqrt(values.var(axis=1).mean()))
 
     def active(self, contexts: FloatArray) -> BoolArray:
         """Actions that may still be the best, by a test that is calibrated when it is asked for."""

@@ -1,5 +1,7 @@
 """The part of the practical learner that reckons with a function that changes."""
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +10,7 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.notice import Notice
 from capri.epoch.plan import Release
-from capri.learners.belief import Belief, Posterior
+from capri.learners.belief import Belief, Told
 from capri.learners.crowds import Crowds
 from capri.learners.drift import (
     ALARM,
@@ -22,28 +24,45 @@ from capri.learners.drift import (
 )
 from capri.learners.guards import words
 from capri.learners.guards.fit import Fit
-from capri.learners.lengths import Told, enough
-from capri.learners.messages import Design
-from capri.learners.reading import cuts_off_too_much, measured_square
+from capri.learners.guards.watch import Watch
+from capri.learners.lengths import Prospect, enough
+from capri.learners.messages import first_epoch_length
+from capri.learners.options import PracticalOptions
+from capri.learners.playing import PlayingLearner
+from capri.learners.reading import Read, cuts_off_too_much, measured_square
 from capri.learners.squares import Squares
-from capri.learners.stored import StoredLearner
 from capri.learners.tails import noise_of, pooled, restored_square, too_heavy
 from capri.privacy.promise import PrivacyModel
 
-# A basis that leaves out so many times what it may never fits, whether the function changes or not.
-_LEFT_OUT = 2.0
 
+class ChangingLearner(PlayingLearner):
+    """Takes a release for what it is, and says how long epochs may be.
 
-class ChangingLearner(StoredLearner):
-    """Takes a release for what it is, and says how long epochs may be."""
+    Beliefs are whole or in blocks: a release is told block by block.
+    """
 
-    _first_epoch: int
+    _options: PracticalOptions
+    _prior: Any
+    _posterior: Any
+    _crowds: Crowds
+    _squares: Squares
+    _drift: Drift
+    _fit: Fit
+    _watch: Watch
+
+    @property
+    def growth(self) -> float:
+        """Growth of the epochs."""
+        return self._options.growth
+
+    @property
+    def _first_epoch(self) -> int:
+        return self._options.first_epoch or first_epoch_length(self._problem)
 
     @property
     def longest(self) -> float:
         """By what the last release left to learn, and short again after a change."""
-        options = self._options
-        return self._drift.longest(self._first_epoch, options.growth, options.memory)
+        return self._drift.longest(self._first_epoch, self.growth, self._options.memory)
 
     def shortest(self, length: int) -> int:
         """A release that tells of a change makes the next epoch as short as the first."""
@@ -53,9 +72,14 @@ class ChangingLearner(StoredLearner):
         """Whether it began to clip residuals around an estimate that was given up since."""
         return self._drift.obsolete(self._flights.get(epoch, ()))
 
-    def _news(self, release: Release, design: Design, released: FloatArray, before: Belief) -> News:
-        """What a release is good for, by what was believed before it."""
-        state, drift = self._posterior, self._drift
+    def _news(
+        self, release: Release, design: Read, told: Sequence[Told], *, whole: bool = True
+    ) -> News:
+        """What a release is good for, by what was believed before it.
+
+        ``whole``: the basis can hold the function.
+        """
+        state, before, drift = self._posterior, self._belief, self._drift
         if drift.stale(self._flights[release.plan.epoch], release.counts):
             return News(Kind.STALE)
         bound = self._problem.reward_bound
@@ -66,32 +90,30 @@ class ChangingLearner(StoredLearner):
         if self._options.memory == np.inf:
             return News(Kind.HEAVY if heavy else Kind.LEARNT)
         return drift.news(
-            [(..., self._crowds.seen(design.observation), released)],
+            [(block, self._crowds.seen(observation), part) for block, observation, part in told],
             expected=state,
             fade=lambda keep: self._prior.again(faded(before, keep), state.weights),
             empty=Nothing(np.zeros_like(state.mean), self._prior.root(state)),
             heavy=heavy,
-            whole=design.left_out <= _LEFT_OUT * self._options.rank_tolerance,
+            whole=whole,
         )
 
     def _taken_in(
-        self, news: News, release: Release, design: Design, released: FloatArray, before: Belief
+        self, news: News, release: Release, design: Read, told: Sequence[Told]
     ) -> tuple[Belief, Crowds, Squares, Drift]:
         """What is believed after a release, before anything is made of it."""
-        bound, crowds, squares = self._problem.reward_bound, self._crowds, self._squares
+        before, bound, squares = self._belief, self._problem.reward_bound, self._squares
         if news.kind is Kind.STALE:
-            return replace(before, epochs=before.epochs + 1), crowds, squares, self._drift
-        nothing = Crowds.empty(self._basis.rank)
+            return replace(before, epochs=before.epochs + 1), self._crowds, squares, self._drift
+        size = before.vector.shape
+        drift = self._drift.after(news, before.epochs + 1)
         if news.kind is Kind.CHANGE:
-            belief, crowds, squares = renewed(before), nothing, noise_kept(squares, before, bound)
-            return belief, crowds, squares, self._drift.after(news, belief.epochs)
+            kept = noise_kept(squares, before, bound)
+            return renewed(before), Crowds.empty(*size), kept, drift
         if news.kind is Kind.HEAVY:
-            belief, squares = before.start_again(), Squares.empty(self._basis.rank)
-            return belief, nothing, squares, self._drift.after(news, belief.epochs)
-        drift, kept = self._drift.after(news, before.epochs + 1).remembered(
-            release.participants, self._options.memory
-        )
-        keep = news.keep * kept
+            return before.start_again(), Crowds.empty(*size), Squares.empty(*size), drift
+        drift, kept_share = drift.remembered(release.participants, self._options.memory)
+        keep = news.keep * kept_share
         squares = faded(squares, keep)
         if self._problem.model is PrivacyModel.LOCAL:
             squares = pooled(squares, release, design, bound)
@@ -99,27 +121,32 @@ class ChangingLearner(StoredLearner):
         else:
             found = measured_square(release, design, bound)
         squares = squares.measured(*found, design.squares)
-        belief = faded(before, keep).observe(design.observation, released)
-        crowds = faded(crowds, keep).observe([(..., design.observation, released)])
-        return belief, crowds, squares, drift
+        crowds = faded(self._crowds, keep).observe(told)
+        return faded(before, keep).observe(told), crowds, squares, drift
 
-    def _noise_of(self, squares: Squares, state: Posterior) -> tuple[float, float] | None:
+    def _noise_of(self, squares: Squares, state: Any) -> tuple[float, float] | None:
         """The variance of the reward noise as measured, and the precision of it."""
         if self._problem.budget is None or self._problem.model is not PrivacyModel.LOCAL:
             return squares.noise(state)
         return noise_of(squares, state, self._problem.reward_bound)
 
     def _said(
-        self, news: News, design: Design, released: FloatArray, **known: Any
+        self, news: News, told: Sequence[Told], **known: Any
     ) -> tuple[Fit, tuple[Notice, ...]]:
         """How releases fit by now, and what there is to say."""
         if news.kind is Kind.STALE:
             return self._fit, ()
         if news.kind is Kind.CHANGE:
             return Fit(), (words.drift(news.nats, ALARM),)
-        return self._watch.after(self._fit, design, released, **known)
+        return self._watch.after(self._fit, told, **known)
 
-    def _enough(self, drift: Drift, design: Design, state: Posterior) -> float:
+    @abstractmethod
+    def _stakes(self, state: Any) -> float:
+        """The spread of the estimate over actions, which is what there is to lose."""
+
+    def _enough(
+        self, drift: Drift, design: Read, told: Sequence[Told], spread: FloatArray, state: Any
+    ) -> float:
         """How long epochs must be to tell nearly as much as by the schedule.
 
         Where every decision has noise of its own, all lengths tell the same; where reports are
@@ -128,14 +155,13 @@ class ChangingLearner(StoredLearner):
         first, problem = self._first_epoch, self._problem
         least = drift.least(first)
         if problem.shuffle is not None:
-            return max(least, first + (self._options.growth - 1) * drift.begun)
+            return max(least, first + (self.growth - 1) * drift.begun)
         if problem.budget is None or problem.model is PrivacyModel.LOCAL:
             return least
-        values = self._rehearsal.features @ state.mean
         return enough(
-            [Told(design.observation, state.factor, design.spread)],
-            float(np.sqrt(values.var(axis=1).mean())),
+            [Prospect(seen, state.factor[block], spread[block]) for block, seen, _ in told],
+            self._stakes(state),
             noise=design.noise,
             least=least,
-            most=first + (self._options.growth - 1) * drift.begun,
+            most=first + (self.growth - 1) * drift.begun,
         )

@@ -27,8 +27,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief
-from capri.learners.crowds import Crowds, Told
+from capri.learners.belief import Belief, Told
+from capri.learners.crowds import Crowds
 from capri.learners.reading import Leg
 from capri.learners.squares import Squares
 
@@ -181,18 +181,18 @@ class Drift:
         difference. Tails alone leave the innovation as it should be, and they show early.
         """
         told = list(told)
-        chi_square, wide, degrees = _innovation(told, expected)
+        chi_square, wide, degrees = innovation(told, expected)
         used = 1.0 if whole else self.misfit
         best = 0.5 * (chi_square / used + wide + degrees * log(used))
-        keep, innovation = 1.0, (chi_square, wide)
+        keep, likeliest = 1.0, (chi_square, wide)
         for share in _KEEPS if self.rested >= _RESTED else ():
-            own = _innovation(told, fade(share))[:2]
+            own = innovation(told, fade(share))[:2]
             loss = 0.5 * sum(own) + self.doubt
             if loss < best:
-                best, keep, innovation = loss, share, own
+                best, keep, likeliest = loss, share, own
         misfit = self.misfit
-        nats = 0.5 * (innovation[0] / misfit + innovation[1] + degrees * log(misfit))
-        nats -= 0.5 * sum(_innovation(told, empty)[:2])
+        nats = 0.5 * (likeliest[0] / misfit + likeliest[1] + degrees * log(misfit))
+        nats -= 0.5 * sum(innovation(told, empty)[:2])
         odd = float(chdtrc(degrees, chi_square / misfit)) < _ODD
         kind = Kind.LEARNT
         if heavy:
@@ -227,7 +227,7 @@ class Drift:
         return replace(self, begun=keep * self.begun), keep
 
 
-def _innovation(told: Iterable[Told], state: Believed) -> tuple[float, float, int]:
+def innovation(told: Iterable[Told], state: Believed) -> tuple[float, float, int]:
     """``e^T S^-1 e``, ``log det S`` and their degrees of freedom, summed over blocks."""
     chi_square, determinant, degrees = 0.0, 0.0, 0
     for block, observation, released in told:

@@ -171,6 +171,8 @@ def flights_state(flights: Flights) -> tuple[list[dict[str, Any]], dict[str, Flo
                 assert leg.stage.law is not None
                 entry["moved"] = True
                 own |= {"actions": leg.conduct.actions.rows, "law": leg.stage.law}
+            if leg.promised is not None:
+                own["promised"] = leg.promised
             if leg.design is not None:
                 entry["design"], design = design_state(leg.design)
                 own |= design
@@ -207,6 +209,7 @@ def flights_from(
                     entry["learnt"],
                     None if design is None else design_from(design, own),
                     moved,
+                    own.get("promised"),
                 )
             )
         flights[int(flight["epoch"])] = tuple(legs)

@@ -23,7 +23,7 @@ _PREMIUM = 0.005
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class Prospect:
     """What an epoch tells of a block: an observation, a root of what is unknown, ``E[v v^T]``."""
 
     observation: Observation
@@ -32,7 +32,7 @@ class Told:
 
 
 def enough(
-    blocks: Sequence[Told], stakes: float, *, noise: float, least: float, most: float
+    blocks: Sequence[Prospect], stakes: float, *, noise: float, least: float, most: float
 ) -> float:
     """The shortest length with ``e(n) - e(most) <= 0.005 stakes``, between ``least`` and ``most``.
 
@@ -57,7 +57,7 @@ def enough(
     return min(length, most)
 
 
-def _prepared(block: Told) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _prepared(block: Prospect) -> tuple[FloatArray, FloatArray, FloatArray]:
     """``h`` in the eigenvectors of ``c``, their variances, and ``F^T S F``."""
     seen, factor = block.observation, block.factor
     sampling = np.zeros_like(seen.covariance) if seen.sampling is None else seen.sampling

@@ -24,7 +24,6 @@ from capri.kernels import Auto
 from capri.learners.active import Rehearsal
 from capri.learners.belief import Belief, Observation, Posterior
 from capri.learners.catalogue import typical_error
-from capri.learners.changing import ChangingLearner
 from capri.learners.crowds import Crowds
 from capri.learners.drift import Drift, Kind
 from capri.learners.ends import mean_of, noise_at, sized
@@ -40,16 +39,16 @@ from capri.learners.messages import (
     awaited_factor,
     bound_of,
     design_epoch,
-    first_epoch_length,
     sigma_max,
 )
 from capri.learners.options import PracticalOptions
 from capri.learners.outside import left_out, too_many
 from capri.learners.priors import Prior, ToldPrior
-from capri.learners.reading import Expectations, Leg
+from capri.learners.reading import Expectations
 from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.start import inferred
+from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage, predicted
 from capri.learners.tally import message_for, moments_of, projection_for
 from capri.learners.whereabouts import Reach
@@ -59,11 +58,11 @@ from capri.privacy.promise import PrivacyModel
 # Public pairs from which the basis is built, and pairs on which active sets are calibrated.
 _BASIS_SAMPLE = 3000
 _REHEARSAL_PAIRS = 2048
-# Laws of up to so many pairs are kept with their leg: 2 MB each.
-_KEPT_LAW = 1 << 18
+# A basis that leaves out so many times what it may never fits, whether the function changes or not.
+_LEFT_OUT = 2.0
 
 
-class PracticalLearner(ChangingLearner):
+class PracticalLearner(StoredLearner):
     """Plans, learns and plays as described above; :class:`PracticalOptions` names the choices."""
 
     def __init__(
@@ -71,7 +70,6 @@ class PracticalLearner(ChangingLearner):
     ) -> None:
         self._problem = problem
         self._options = options
-        self._first_epoch = options.first_epoch or first_epoch_length(problem)
         self._norm_bound = options.norm_bound or problem.reward_bound
         self._context_law, self._comers = ContextLaw.trusting(Reach.of(problem)), Comers()
         self._basis, self._prior = self._build_basis(generator)
@@ -83,8 +81,7 @@ class PracticalLearner(ChangingLearner):
         self._conduct = self._conducted(play.UniformLaw())
         self._stage = Stage.draw(problem, generator)
         self._response = Response.unknown(self._basis.rank)
-        # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
-        self._flights: dict[int, tuple[Leg, ...]] = {}
+        self._flights = {}
         self._fit, self._drift, self._rates = Fit(), Drift(), Rates()
         self._watch = self._watched()
 
@@ -226,13 +223,6 @@ class PracticalLearner(ChangingLearner):
         elsewhere = self._context_law.elsewhere
         return Gathered.of(self._basis, self._stage, self._conduct, elsewhere, generator)
 
-    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
-        """A segment that plays the law of now."""
-        law, stage = self._stage_law(), self._stage
-        if law.size > _KEPT_LAW:
-            stage = replace(stage, law=None)  # computed again when the release is read
-        return Leg(self._conduct, stage, baseline, value_bound, self._belief.epochs)
-
     def turn(self, generator: np.random.Generator) -> Segment | None:
         """The newest law, baseline and bound for the rest of the newest epoch.
 
@@ -271,16 +261,6 @@ class PracticalLearner(ChangingLearner):
     def accepts(self, problem: Problem) -> None:
         """Any actions of these contexts will do."""
 
-    def keep(self, epoch: int | None) -> None:
-        """Await nothing of epochs that are lost, and of this one only what is still to come."""
-        legs = self._flights.get(epoch or 0, ())
-        lost = tuple(replace(leg, design=None) for leg in legs)
-        self._flights = {epoch: lost} if epoch is not None and lost else {}
-
-    def drop(self, epoch: int) -> None:
-        """Forget the legs of an epoch that will never be released."""
-        self._flights = {number: legs for number, legs in self._flights.items() if number != epoch}
-
     def _ridge(self, residual_variance: float) -> float:
         """The ``tau`` of kernel ridge regression that the prior amounts to: noise over prior."""
         return residual_variance / float(self._prior.variance(self._posterior).max())
@@ -292,8 +272,10 @@ class PracticalLearner(ChangingLearner):
             raise ConfigurationError("a release needs the plan it was made with")
         before = self._belief
         design, released, response, context_law, moments = self._read(release, before, generator)
-        news = self._news(release, design, released, before)
-        belief, crowds, squares, drift = self._taken_in(news, release, design, released, before)
+        told = [(..., design.observation, released)]
+        whole = design.left_out <= _LEFT_OUT * self._options.rank_tolerance
+        news = self._news(release, design, told, whole=whole)
+        belief, crowds, squares, drift = self._taken_in(news, release, design, told)
         if not self._flights[plan.epoch][0].moved:
             belief = replace(belief, curious=False)
         # What was known before the first user is about the function of then, too.
@@ -309,8 +291,7 @@ class PracticalLearner(ChangingLearner):
             state = infer(belief, state)
         fit, notices = self._said(
             news,
-            design,
-            released,
+            told,
             before=before,
             expected=self._posterior,
             belief=belief,
@@ -323,7 +304,7 @@ class PracticalLearner(ChangingLearner):
         comers, strangers = self._comers.after(moments, *context_law.mismatch)
         expected = typical_error(state, design.spread)
         if news.kind is Kind.LEARNT:
-            drift = replace(drift, enough=self._enough(drift, design, state))
+            drift = replace(drift, enough=self._enough(drift, design, told, design.spread, state))
         self._pass_over(generator)
         law = self._next_law(state, generator, read=plan.epoch)
         stage = Stage.draw(self._problem, generator)

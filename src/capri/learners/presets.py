@@ -103,7 +103,6 @@ def settled(problem: Problem, options: Options) -> Options:
     if options.blocks and not suits:
         raise ConfigurationError(
             "blocks=True needs kernel='auto', model='joint', actions that are names or a number "
-            "of at least nine, and rewards that neither overlap nor are measured as missing: leave "
-            "blocks at None"
+            "of at least nine, and a number for missing rewards: leave blocks at None"
         )
     return replace(options, blocks=suits) if options.blocks is None else options

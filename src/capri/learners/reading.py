@@ -38,8 +38,8 @@ _HEAVY_TAILS = 0.3
 _TELLING = 4
 
 
-class Measured(Protocol):
-    """What reading the measures beside the main coordinates needs of a design."""
+class Read(Protocol):
+    """What is expected of a release, whole or in blocks."""
 
     @property
     def value_bound(self) -> float: ...  # noqa: D102 - as in Design
@@ -59,6 +59,12 @@ class Measured(Protocol):
     @property
     def moment_bound(self) -> float | None: ...  # noqa: D102
 
+    @property
+    def residual_variance(self) -> float: ...  # noqa: D102
+
+    @property
+    def squares(self) -> Expected: ...  # noqa: D102
+
 
 @dataclass(frozen=True, eq=False)
 class Leg:
@@ -76,6 +82,8 @@ class Leg:
     learnt: int
     design: Design | None = None
     moved: bool = False
+    # The information that the epoch will give, in blocks, where others begin before it is told.
+    promised: FloatArray | None = None
     # What it may play, kept in memory where that is small and would be found the same again.
     pairs: Gathered | None = None
 
@@ -273,7 +281,7 @@ class Expectations:
         return scale / main_share
 
 
-def measured_square(release: Release, design: Measured, reward_bound: float) -> tuple[float, float]:
+def measured_square(release: Release, design: Read, reward_bound: float) -> tuple[float, float]:
     """``E[z^2]`` of the residuals from the moment coordinate, and its standard deviation.
 
     Of clipped residuals it is ``B_r^2 (coordinate / (B_r s n) + 1) / 2``, to which the privacy
@@ -292,7 +300,7 @@ def measured_square(release: Release, design: Measured, reward_bound: float) -> 
     return square + lost, deviation
 
 
-def measured_moment(release: Release, design: Measured) -> tuple[float, float]:
+def measured_moment(release: Release, design: Read) -> tuple[float, float]:
     """``E[z^2]`` of clipped residuals, and its standard deviation."""
     plan = release.plan
     answers = release.participants if design.answers is None else design.answers
@@ -311,7 +319,7 @@ def measured_moment(release: Release, design: Measured) -> tuple[float, float]:
 
 
 def measured_excess(
-    release: Release, design: Measured, reward_bound: float
+    release: Release, design: Read, reward_bound: float
 ) -> tuple[float, float] | None:
     """``E[(|z| - B_r)_+]``, what clipping cuts off, and its standard deviation.
 
@@ -334,7 +342,7 @@ def measured_excess(
     return most * (mean + 1) / 2, most * noise / 2
 
 
-def cuts_off_too_much(release: Release, design: Measured, reward_bound: float) -> bool:
+def cuts_off_too_much(release: Release, design: Read, reward_bound: float) -> bool:
     """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
 
     The measure must exceed its limit by 2.5 standard deviations of the privacy noise. A few late

@@ -76,6 +76,6 @@ class Response:
         observation = Observation(
             design=design, covariance=covariance, baseline=np.zeros(design.shape[1])
         )
-        silence = self.silence.observe(observation, silent - (1 - rate) * expected)
+        silence = self.silence.observe([(..., observation, silent - (1 - rate) * expected)])
         found = posterior(silence, variance)
         return replace(self, silence=silence, deviating=found.mean)

@@ -12,6 +12,7 @@ for noise when it knew nothing must not go on doing so.
 """
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +21,14 @@ from capri.learners.belief import Belief, Posterior
 
 # What is unknown of f is expected to within so many times itself.
 TRUSTED = 1.5
+
+
+class Believed(Protocol):
+    """A posterior, whole or in blocks."""
+
+    def squares(  # noqa: D102 - as in Posterior
+        self, spread: FloatArray, image: FloatArray, constant: float
+    ) -> tuple[float, float]: ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,9 +60,9 @@ class Squares:
     cut_weight: float = 0.0
 
     @classmethod
-    def empty(cls, rank: int) -> "Squares":
-        """Before any release."""
-        return cls(spread=np.zeros((rank, rank)), image=np.zeros(rank))
+    def empty(cls, *shape: int) -> "Squares":
+        """Before any release; ``shape``: that of the coefficients, blocks first."""
+        return cls(spread=np.zeros((*shape, shape[-1])), image=np.zeros(shape))
 
     @classmethod
     def of(cls, belief: Belief, state: Posterior) -> "Squares":
@@ -84,12 +93,10 @@ class Squares:
         cross = 2 * float((self.image * mean).sum()) - self.constant
         return (self.total + cross) / self.weight, self.weight**-0.5
 
-    def noise(self, state: Posterior) -> tuple[float, float] | None:
+    def noise(self, state: Believed) -> tuple[float, float] | None:
         """The noise variance under a belief, and the precision of it."""
         if self.weight == 0:
             return None
-        mean = state.mean
-        unknown = float(np.einsum("ij,ij->", self.spread @ state.factor, state.factor))
-        known = float(mean @ self.spread @ mean - 2 * self.image @ mean) + self.constant
+        unknown, known = state.squares(self.spread, self.image, self.constant)
         variance = 1 / self.weight + (TRUSTED * unknown / self.weight) ** 2
         return (self.total - unknown - known) / self.weight, 1 / variance

@@ -1,10 +1,8 @@
 """A practical learner as JSON values and arrays, and back: everything here is public."""
 
-from abc import abstractmethod
 from dataclasses import asdict, replace
 from typing import Any
 
-from capri.arrays import FloatArray
 from capri.epoch import play
 from capri.epoch.learner import State
 from capri.epoch.storage import below, named
@@ -27,7 +25,6 @@ from capri.learners.kept import (
     stage_from,
 )
 from capri.learners.law import ContextLaw
-from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.start import HeadStart
@@ -37,15 +34,9 @@ from capri.learners.whereabouts import Reach
 class StoredLearner(Catalogue):
     """Goes on where it was stored, to the bit."""
 
-    _fit: Fit
     _rates: Rates
     _context_law: ContextLaw
     _comers: Comers
-    _drift: Drift
-
-    @abstractmethod
-    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
-        """A segment that plays the law of now."""
 
     def state(self) -> State:
         """Basis, belief, law, and the legs of epochs that are not read yet."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.learners.arms.posterior import ArmPosterior
+from capri.learners.arms.posterior import ArmPosterior, remaining
 
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25
@@ -76,20 +76,29 @@ def thompson_draws(
     count: int,
     scale: float,
     generator: np.random.Generator,
+    awaited: FloatArray | None = None,
 ) -> FloatArray:
     """Coefficients of all arms, ``(arms * width, count)``.
+
+    ``awaited``: information under way, which settles a part of what is unknown.
 
     Without privacy noise a try is cheap: an arm whose mean nothing is known of is drawn with its
     full spread.
     """
-    values, vectors = np.linalg.eigh(state.own)
+    unsettled = state.own
+    if awaited is not None:
+        least = 1e-12 * np.trace(unsettled, axis1=1, axis2=2)[:, None, None]
+        root = np.linalg.cholesky(unsettled + least * np.eye(unsettled.shape[1]))
+        root = remaining(root, awaited)
+        unsettled = root @ root.transpose(0, 2, 1)
+    values, vectors = np.linalg.eigh(unsettled)
     values, vectors = np.maximum(values[:, ::-1], 0.0), vectors[:, :, ::-1]
     deviation = np.sqrt(resolved(values, outlook.length / count, outlook))
     own = generator.standard_normal((*values.shape, count))
     common = generator.standard_normal((state.carried.shape[2], count))
     scales = np.full(len(values), scale)
     if outlook.noise == 0.0:
-        unknown = state.own[:, 0, 0]
+        unknown = unsettled[:, 0, 0]
         scales = np.maximum(scales, unknown / unknown.max())
     found = scales[:, None, None] * (vectors @ (deviation[:, :, None] * own))
     found = state.mean[:, :, None] + found + scale * (state.carried @ common)

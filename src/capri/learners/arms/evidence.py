@@ -61,6 +61,11 @@ class ArmPrior:
         found = np.tensordot(t, self.parts, 1) + least * eye
         return found[0], found[1]
 
+    def root(self, state: ArmPosterior) -> FloatArray:
+        """Of the prior of every arm, under the weights of the posterior."""
+        root = np.linalg.cholesky(sum(self.covariances(state.weights)))
+        return np.broadcast_to(root, (len(state.mean), *root.shape))
+
     def again(self, belief: Belief, weights: FloatArray) -> ArmPosterior:
         """The posterior under these log weights."""
         found = solve(belief.information, belief.vector, *self.covariances(weights))

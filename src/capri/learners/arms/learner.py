@@ -4,6 +4,7 @@ Messages, gate and promise are those of every policy; only basis, shapes, belief
 Cost grows with arms times the cube of the coordinates of one arm, and no arm is left out.
 """
 
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,28 +22,21 @@ from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
-from capri.learners.arms.change import longer, moved
-from capri.learners.arms.changing import ChangingArms
 from capri.learners.arms.draws import Outlook, boldness, number_of_draws, thompson_draws
 from capri.learners.arms.evidence import ArmPrior
 from capri.learners.arms.messages import ArmDesign, ArmLeg, design_of, shapes_of, sigma_max
-from capri.learners.arms.observe import (
-    noise_of,
-    noise_share,
-    nothing_known,
-    nothing_measured,
-    told_by,
-)
-from capri.learners.arms.posterior import ArmPosterior
+from capri.learners.arms.posterior import ArmPosterior, remaining
 from capri.learners.belief import Belief
+from capri.learners.changing import ChangingLearner
 from capri.learners.crowds import Crowds
-from capri.learners.drift import ALARM, Drift, Kind
+from capri.learners.drift import Drift, Kind
 from capri.learners.ends import sized
-from capri.learners.guards import words
-from capri.learners.guards.words import people
+from capri.learners.guards.fit import Fit
+from capri.learners.guards.watch import Watch
 from capri.learners.kept import apart, flights_from, flights_state, stage_arrays, stage_from
 from capri.learners.messages import bound_of, coordinate_noise
 from capri.learners.options import PracticalOptions
+from capri.learners.passage import Lengthened
 from capri.learners.reading import Leg
 from capri.learners.squares import Squares
 from capri.learners.start.blocks import arms_head
@@ -59,8 +53,6 @@ _LEAST_ARMS = 9
 _COORDINATES, _NARROWEST, _WIDEST = 2400, 12, 60
 # Epochs grow by no more.
 _GROWTH = 1.3
-# Laws of up to so many pairs are kept with their leg: 2 MB each.
-_KEPT_LAW = 1 << 18
 # Coordinates that stand for all when the noise of a coming epoch is estimated.
 _TYPICAL_DIMENSION = 64
 
@@ -77,7 +69,7 @@ def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
         and actions.dimension >= _LEAST_ARMS
         and actions.unrelated
         and problem.model is PrivacyModel.JOINT
-        and not (problem.rewards.measured or problem.rewards.overlapping)
+        and not problem.rewards.measured
     )
 
 
@@ -94,7 +86,7 @@ class ArmKnowledge:
     drift: Drift
 
 
-class ArmsLearner(ChangingArms):
+class ArmsLearner(ChangingLearner):
     """Plans, learns and plays many unrelated arms; everything it holds is public."""
 
     def __init__(
@@ -112,16 +104,19 @@ class ArmsLearner(ChangingArms):
             None if problem.scale.symmetric else problem.reward_bound,
         )
         size = self._basis.arms, self._basis.width
-        self._belief, self._squares = nothing_known(*size), nothing_measured(*size)
-        self._drift = Drift()
-        self._crowds = Crowds.empty(*size)
+        self._belief, self._squares = Belief.empty(*size), Squares.empty(*size)
+        self._crowds, self._drift, self._fit = Crowds.empty(*size), Drift(), Fit()
+        self._flights = {}
+        self._watch = Watch(problem, options, self._prior.norm_bound, self._basis)
         self._posterior = self._prior.infer(self._belief)
         self._conduct = self._next_conduct(
             self._posterior, self._belief, self._first_epoch, generator
         )
         self._stage = Stage.draw(problem, generator)
-        self._flights: dict[int, tuple[Leg, ...]] = {}
 
+    _basis: ArmBasis
+    _prior: ArmPrior
+    _posterior: ArmPosterior
     # What was known before the first user; None for nothing.
     _head: HeadStart[ArmPosterior] | None = None
 
@@ -175,6 +170,13 @@ class ArmsLearner(ChangingArms):
             self._posterior,
             self._belief,
         )
+        awaited = self._awaited(set(self._flights) - {epoch})
+        if awaited is not None and self._tried(epoch):
+            age = belief.epochs - self._drift.born + len(set(self._flights) - {epoch})
+            self._conduct = self._next_conduct(
+                state, belief, length, generator, age=age, awaited=awaited
+            )
+            self._stage = replace(self._stage, law=None)
         noise_variance = belief.noise_variance(problem.reward_bound)
         nothing = np.zeros_like(state.mean)
         leg = self._expected(self._leg(nothing, problem.reward_bound), length)
@@ -189,7 +191,9 @@ class ArmsLearner(ChangingArms):
         bound, residual = encoding.bound, encoding.clips
         kept = self._leg(encoding.subtracted(state.mean), bound)
         leg = replace(leg, baseline=kept.baseline, value_bound=bound)
-        main_share = options.main_share(tail=residual, products=False)
+        # Later segments may clip residuals even where the first does not.
+        tail = residual or problem.rewards.overlapping
+        main_share = options.main_share(tail=tail, products=False)
         expected = sum(
             float(weights @ leg.signal(state, arm, u))
             for arm in leg.played
@@ -198,16 +202,18 @@ class ArmsLearner(ChangingArms):
         noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, length) / main_share
         shapes, sizes = shapes_of(
             leg,
-            state,
+            remaining(state.factor, awaited),
             length=length,
             noise=noise,
             residual_variance=expected + noise_variance,
             loudness=options.loudness,
         )
-        tail_share = options.tail_share if residual else 0.0
-        coordinates = int(sizes.sum()) + 1 + residual  # with moment and tail
+        coordinates = int(sizes.sum()) + 1 + tail  # with moment and tail
         tau = (expected + noise_variance) / self._largest_prior_variance()
         features = ArmFeatures(self._basis, shapes, sizes, tau)
+        if problem.rewards.overlapping:  # the next epochs begin before this one is told
+            design = self._expectation(features, [leg], bound, length, main_share)
+            kept = replace(kept, promised=design.information)
         self._flights = {**self._flights, epoch: (kept,)}
         self._drift = self._drift.planned(length)
         return EpochPlan(
@@ -228,15 +234,19 @@ class ArmsLearner(ChangingArms):
             calibration="analytic",
             baseline=self._basis.function(kept.baseline.ravel()) if encoding.share else None,
             moment_share=options.moment_share,
-            tail_share=tail_share,
+            tail_share=options.tail_share * tail,
         )
 
-    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
-        """A segment that plays the law of now."""
-        law, stage = self._stage_law(), self._stage
-        if law.size > _KEPT_LAW:
-            stage = replace(stage, law=None)  # computed again when the release is read
-        return Leg(self._conduct, stage, baseline, value_bound, self._belief.epochs)
+    def _awaited(self, epochs: Iterable[int]) -> FloatArray | None:
+        """The information that these epochs will give, as their plans expect it; None for none."""
+        found = [self._flights[epoch][0].promised for epoch in epochs]
+        told = [each for each in found if each is not None]
+        return np.sum(told, axis=0) if told else None
+
+    def _tried(self, epoch: int) -> bool:
+        """Whether an epoch under way plays the law of now: the next one had better try others."""
+        others = (legs for number, legs in self._flights.items() if number != epoch)
+        return any(leg.learnt == self._belief.epochs for legs in others for leg in legs)
 
     def _expected(self, leg: Leg, decisions: int) -> ArmLeg:
         """A segment of so many decisions, by columns of arms."""
@@ -286,15 +296,6 @@ class ArmsLearner(ChangingArms):
             baseline=self._basis.function(baseline.ravel()) if encoding.share else None,
         )
 
-    def keep(self, epoch: int | None) -> None:
-        """Await nothing of epochs that are lost."""
-        legs = self._flights.get(epoch or 0, ())
-        self._flights = {epoch: legs} if epoch is not None and legs else {}
-
-    def drop(self, epoch: int) -> None:
-        """Forget the legs of an epoch that will never be released."""
-        self._flights = {number: legs for number, legs in self._flights.items() if number != epoch}
-
     def accepts(self, problem: Problem) -> None:
         """Refuse actions with features."""
         self._arms(problem)
@@ -312,33 +313,18 @@ class ArmsLearner(ChangingArms):
             offered=actions.rows.argmax(axis=1).astype(np.int64),
             arms=actions.dimension,
         )
-        heir._belief = replace(
-            self._belief,
-            information=longer(self._belief.information, more),
-            vector=longer(self._belief.vector, more),
-            curious=more > 0 and self._belief.epochs > 0,
-        )
-        heir._squares = replace(
-            self._squares,
-            spread=longer(self._squares.spread, more),
-            image=longer(self._squares.image, more),
-        )
-        heir._crowds = replace(
-            self._crowds,
-            informations=longer(self._crowds.informations, more, axis=1),
-            vectors=longer(self._crowds.vectors, more, axis=1),
-        )
+        longer = Lengthened(more)
+        heir._belief = longer.belief(self._belief)
+        heir._squares = longer.squares(self._squares)
+        heir._crowds = longer.crowds(self._crowds)
         heir._posterior = self._prior.again(heir._belief, self._posterior.weights)
         if self._head is not None:
-            heir._head = replace(
-                self._head,
-                informations=longer(self._head.informations, more, axis=1),
-                vectors=longer(self._head.vectors, more, axis=1),
-            )
+            heir._head = longer.head(self._head)
             heir._posterior = heir._infer(heir._belief, self._posterior)
-        heir._flights = {}
-        for epoch, legs in self._flights.items():
-            heir._flights[epoch] = tuple(moved(leg, more) for leg in legs)
+        heir._flights = {
+            epoch: longer.legs(legs, actions.dimension) for epoch, legs in self._flights.items()
+        }
+        heir._watch = replace(self._watch, problem=problem, basis=heir._basis)
         heir._conduct = heir._next_conduct(
             heir._posterior, heir._belief, self._first_epoch, generator
         )
@@ -352,7 +338,7 @@ class ArmsLearner(ChangingArms):
             raise ConfigurationError("a release needs the plan it was made with")
         assert isinstance(plan.features, ArmFeatures)
         design = self._design(release, plan.features)
-        told = told_by(design, plan.features, release.vector, release.participants)
+        told = design.told(plan.features, release.vector, release.participants)
         news = self._news(release, design, told)
         belief, crowds, squares, drift = self._taken_in(news, release, design, told)
         belief = replace(belief, curious=False)
@@ -360,49 +346,78 @@ class ArmsLearner(ChangingArms):
         head = None if news.kind is Kind.CHANGE else self._head
         infer, near = partial(inferred, head, self._prior), self._posterior
         crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
-        belief = belief.with_noise(noise_of(squares, state))
+        belief = belief.with_noise(self._noise_of(squares, state))
         belief = sized(belief, squares, state.mean, self._problem.reward_bound)
         if belief.ends and not self._belief.ends:
             state = infer(belief, state)
+        fit, notices = self._said(
+            news,
+            told,
+            before=self._belief,
+            expected=self._posterior,
+            belief=belief,
+            state=state,
+            crowds=crowds,
+        )
         if news.kind is Kind.LEARNT:
-            drift = replace(drift, enough=self._enough(drift, design, told, state))
+            enough = self._enough(drift, design, told, design.spread, state)
+            drift = replace(drift, enough=enough)
         longest = drift.longest(self._first_epoch, self.growth, self._options.memory)
         length = min(self.growth * release.participants, longest)
-        age = belief.epochs - drift.born
-        conduct = self._next_conduct(state, belief, length, generator, age)
+        # All but the one that was read just now and the one that has not taken its decisions yet.
+        full = sorted(set(self._flights) - {plan.epoch})[:-1]
+        age = belief.epochs - drift.born + len(full)
+        awaited = self._awaited(full)
+        conduct = self._next_conduct(state, belief, length, generator, age=age, awaited=awaited)
         stage = Stage.draw(self._problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._belief, self._posterior, self._head = belief, state, head
         self._squares, self._crowds, self._drift = squares, crowds, drift
-        self._conduct, self._stage = conduct, stage
-        self.drop(plan.epoch)
+        self._conduct, self._stage, self._fit = conduct, stage, fit
+        if release.last:
+            self.drop(plan.epoch)
         error = sqrt(float(np.einsum("aij,aij->", design.spread, state.covariance)))
-        law, few = self._stage_law(), people(crowds)
-        found = [few, words.drift(news.nats, ALARM) if news.kind is Kind.CHANGE else None]
+        law = self._stage_law()
         return Lesson(
-            notices=tuple(notice for notice in found if notice is not None),
+            notices=notices,
             width=error,
             active_share=float(np.count_nonzero(law)) / law.size,
             predicted_error=error,
-            noise_share=0.0 if self._problem.budget is None else noise_share(design),
+            noise_share=0.0 if self._problem.budget is None else design.noise_share,
         )
 
     def _design(self, release: Release, features: ArmFeatures) -> ArmDesign:
         """What the release observed, by its segments and the decisions really made in each."""
-        plan, problem = release.plan, self._problem
+        plan = release.plan
         legs = zip(self._flights[plan.epoch], release.counts, strict=True)
         main_share = self._options.main_share(tail=plan.tail_share > 0, products=False)
-        noise = coordinate_noise(problem, features.rank, plan.value_bound, release.participants)
         if features.basis.arms < self._basis.arms:  # arms were added since
             more = self._basis.arms - features.basis.arms
-            sizes = longer(features.sizes, more).astype(np.int64)
-            features = replace(features, shapes=longer(features.shapes, more), sizes=sizes)
+            blocks, sizes = Lengthened(more).blocks, features.sizes.astype(np.float64)
+            features = replace(
+                features, shapes=blocks(features.shapes), sizes=blocks(sizes).astype(np.int64)
+            )
+        played = [self._expected(leg, count) for leg, count in legs if count > 0]
+        bound, decisions = plan.value_bound, release.participants
+        return self._expectation(features, played, bound, decisions, main_share)
+
+    def _expectation(
+        self,
+        features: ArmFeatures,
+        legs: Sequence[ArmLeg],
+        value_bound: float,
+        decisions: int,
+        main_share: float,
+    ) -> ArmDesign:
+        """What an epoch of these segments tells, by what is believed now."""
+        problem = self._problem
+        noise = coordinate_noise(problem, features.rank, value_bound, decisions)
         return design_of(
             features,
-            [self._expected(leg, count) for leg, count in legs if count > 0],
+            legs,
             self._posterior,
             noise_variance=self._belief.noise_variance(problem.reward_bound),
-            value_bound=plan.value_bound,
+            value_bound=value_bound,
             reward_bound=problem.reward_bound,
             main_share=main_share,
             noise=noise / main_share,
@@ -414,13 +429,17 @@ class ArmsLearner(ChangingArms):
         belief: Belief,
         length: float,
         generator: np.random.Generator,
+        *,
         age: int | None = None,
+        awaited: FloatArray | None = None,
     ) -> play.Conduct:
         """Thompson draws of what an epoch of about this length can resolve.
 
-        ``age``: releases since the last change, by default all of them.
+        ``age``: releases since the last change, by default all of them. ``awaited``: information
+        that epochs under way will give.
         """
-        age = belief.epochs if age is None else age
+        if age is None:
+            age = belief.epochs - self._drift.born
         problem, options = self._problem, self._options
         variance = belief.noise_variance(problem.reward_bound)
         spread = float(np.trace(state.covariance.mean(axis=0)))
@@ -435,8 +454,13 @@ class ArmsLearner(ChangingArms):
             number_of_draws(age, options.draws, outlook),
             options.thompson_scale * boldness(age),
             generator,
+            awaited,
         )
         return self._conducted(play.ThompsonLaw(self._basis, draws))
+
+    def _stakes(self, state: ArmPosterior) -> float:
+        """Over arms."""
+        return float(np.sqrt(state.mean.var(axis=0).sum()))
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""
@@ -456,7 +480,7 @@ class ArmsLearner(ChangingArms):
         values["squares"], squares = apart("squares", self._squares)
         arrays |= apart("crowds", self._crowds)[1]
         values["basis"], basis = self._basis.state()
-        values["drift"] = asdict(self._drift)
+        values["drift"], values["fit"] = asdict(self._drift), asdict(self._fit)
         values["candidates"] = list(self._prior.candidates.names)
         basis |= {
             "covariances": self._prior.candidates.covariances,
@@ -484,7 +508,8 @@ class ArmsLearner(ChangingArms):
         self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._squares = Squares(**below("squares", arrays), **values["squares"])
         self._crowds = Crowds(**below("crowds", arrays))
-        self._drift = Drift(**values.get("drift", {}))
+        self._drift, self._fit = Drift(**values["drift"]), Fit(**values["fit"])
+        self._watch = Watch(problem, self._options, self._prior.norm_bound, self._basis)
         self._posterior = self._prior.again(self._belief, own["weights"])
         if "doubt" in values:  # something was known before the first user
             self._head = HeadStart(**below("head", arrays))

@@ -17,7 +17,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.family import ArmBasis, ArmFeatures
 from capri.learners.arms.posterior import ArmPosterior
-from capri.learners.belief import Posterior
+from capri.learners.belief import Observation, Posterior, Told
 from capri.learners.messages import water_filling
 from capri.learners.squares import Expected
 
@@ -98,28 +98,67 @@ class ArmDesign:
     noise: float
     value_bound: float
     residual: bool
+    residual_variance: float
     answers: float
     moment_bound: float
+
+    def observation(self, arm: int, participants: int) -> Observation:
+        """What the epoch says of an arm."""
+        matrix, sampling = self.matrices[arm], self.samplings[arm]
+        return Observation(
+            design=matrix,
+            covariance=sampling + self.noise**2 * np.eye(len(matrix)),
+            baseline=self.baseline[arm],
+            sampling=sampling,
+            participants=participants,
+        )
+
+    def told(self, features: ArmFeatures, vector: FloatArray, participants: int) -> list[Told]:
+        """What a release says of every arm it speaks of: ``release_a - shift_a``."""
+        found: list[Told] = []
+        for arm in np.flatnonzero(features.sizes):
+            start, size = features.starts[arm], features.sizes[arm]
+            part = vector[start : start + size] / self.main_share - self.shifts[arm]
+            found.append((int(arm), self.observation(int(arm), participants), part))
+        return found
+
+    @property
+    def information(self) -> FloatArray:
+        """``H_a^T R_a^-1 H_a`` of every arm."""
+        observed = [self.observation(arm, 0) for arm in range(len(self.matrices))]
+        return np.array(
+            [each.design.T @ np.linalg.solve(each.covariance, each.design) for each in observed]
+        )
+
+    @property
+    def noise_share(self) -> float:
+        """Privacy noise as a share of the variance of the released vector."""
+        noise = self.noise**2 * sum(len(matrix) for matrix in self.matrices)
+        sampling = sum(float(np.trace(each)) for each in self.samplings)
+        return noise / max(noise + sampling, 1e-300)
 
 
 def shapes_of(
     leg: ArmLeg,
-    state: ArmPosterior,
+    factor: FloatArray,
     *,
     length: int,
     noise: float,
     residual_variance: float,
     loudness: float,
 ) -> tuple[FloatArray, IntArray]:
-    """The shape of every arm by water-filling, none for an arm that is not played."""
-    arms, width = state.mean.shape
+    """The shape of every arm by water-filling, none for an arm that is not played.
+
+    ``factor``: a root of what will be unknown of each when the epoch is read.
+    """
+    arms, width = factor.shape[:2]
     found: list[FloatArray] = []
     for arm in range(arms):
         u, weights = leg.where(arm)
         if not len(u):
             found.append(np.zeros((width, 0)))
             continue
-        posterior = Posterior(mean=state.mean[arm], factor=state.factor[arm], scale=1.0)
+        posterior = Posterior(mean=np.zeros(width), factor=factor[arm], scale=1.0)
         found.append(
             loudness
             * water_filling(
@@ -159,7 +198,7 @@ def design_of(
     spread, moments = np.zeros((arms, width, width)), np.zeros((arms, width, width))
     image, constant = np.zeros((arms, width)), 0.0
     answers = sum(leg.decisions for leg in legs)
-    away = precision = 0.0
+    away = precision = variance = 0.0
     for leg in legs:
         scale = value_bound / leg.value_bound
         away += leg.decisions * leg.value_bound
@@ -179,6 +218,7 @@ def design_of(
             matrices[arm] += piece
             shifts[arm] += piece @ (baseline[arm] - leg.baseline[arm])
             total = weights * (leg.signal(state, arm, u) + noise_variance)
+            variance += float(total.sum())
             samplings[arm] += scale**2 * (psi * total[:, None]).T @ psi
     return ArmDesign(
         matrices=tuple(matrices),
@@ -193,6 +233,7 @@ def design_of(
         noise=noise,
         value_bound=away / answers,
         residual=any(leg.value_bound < reward_bound for leg in legs),
+        residual_variance=variance / answers,
         answers=float(answers),
         moment_bound=sqrt(answers / precision),
     )

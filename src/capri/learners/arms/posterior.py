@@ -32,6 +32,15 @@ class ArmPosterior:
     weights: FloatArray
     evidence: float = 0.0
     doubt: int = 0  # as in Posterior
+    scale: float = 1.0  # the evidence weighs candidates instead
+
+    def squares(
+        self, spread: FloatArray, image: FloatArray, constant: float
+    ) -> tuple[float, float]:
+        """As in Posterior, summed over arms."""
+        unknown = float(np.einsum("aij,aij->", spread, self.covariance))
+        known = np.einsum("ai,aij,aj->", self.mean, spread, self.mean, optimize=True)
+        return unknown, float(known) + (constant - 2 * float((image * self.mean).sum()))
 
     def mixed(self, mean: FloatArray, apart: FloatArray) -> "ArmPosterior":
         """With another mean, and columns ``apart`` that all arms carry together."""
@@ -50,6 +59,18 @@ class ArmPosterior:
         level = np.trace(found, axis1=1, axis2=2)[:, None, None]
         eye = np.eye(found.shape[1])
         return np.asarray(np.linalg.cholesky(found + (1e-12 * level + 1e-300) * eye))
+
+
+def remaining(factor: FloatArray, awaited: FloatArray | None) -> FloatArray:
+    """Roots of the covariances that will be left when awaited information is in.
+
+    ``F (I + F^T J F)^-1/2`` for every arm: what data under way will settle need be neither
+    explored nor asked about again.
+    """
+    if awaited is None:
+        return factor
+    values, vectors = np.linalg.eigh(factor.transpose(0, 2, 1) @ awaited @ factor)
+    return np.asarray(factor @ (vectors / np.sqrt(1 + np.maximum(values, 0.0))[:, None, :]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,14 +11,14 @@ too smooth cannot express ``f``: the belief becomes certain of something wrong, 
 deviations long.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scipy.linalg import cho_factor, cho_solve
 from scipy.special import chdtrc
 
-from capri.arrays import FloatArray
 from capri.learners.active import epoch_failure
-from capri.learners.belief import Observation, Posterior
+from capri.learners.belief import Told
+from capri.learners.drift import Believed, innovation
 
 # How often a policy whose model is right says that it is wrong, over all of its releases.
 FALSE_ALARMS = 5e-3
@@ -32,13 +32,10 @@ class Innovation:
     degrees: int
 
     @classmethod
-    def of(cls, observation: Observation, released: FloatArray, before: Posterior) -> "Innovation":
+    def of(cls, told: Iterable[Told], before: Believed) -> "Innovation":
         """The release against what was believed before it."""
-        design = observation.design
-        error = released - design @ (before.mean - observation.baseline)
-        image = design @ before.factor
-        factor = cho_factor(image @ image.T + observation.covariance)
-        return cls(float(error @ cho_solve(factor, error)), len(error))
+        chi_square, _, degrees = innovation(told, before)
+        return cls(chi_square, degrees)
 
 
 @dataclass(frozen=True)

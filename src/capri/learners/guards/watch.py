@@ -4,8 +4,10 @@ Everything here is a function of options, public rows, plans and releases: post-
 that is planned, played or released depends on it, and it takes no draw from anybody.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -13,17 +15,24 @@ from capri.arrays import FloatArray
 from capri.epoch.notice import Notice
 from capri.epoch.problem import Problem
 from capri.features import Basis, Span
-from capri.learners.belief import Belief, Posterior
+from capri.learners.belief import Belief, Told
 from capri.learners.crowds import Crowds
+from capri.learners.drift import Believed
 from capri.learners.guards import words
 from capri.learners.guards.fit import Fit, Innovation
 from capri.learners.guards.other_kernels import Candidate, candidates
-from capri.learners.messages import Design
 from capri.learners.options import PracticalOptions
 from capri.learners.room import Level
 
 # Public pairs on which kernels are compared: matrices of so many rows squared.
 _PAIRS = 600
+
+
+class Scaled(Protocol):
+    """A posterior that knows the scale of its prior."""
+
+    @property
+    def scale(self) -> float: ...  # noqa: D102 - as in Posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +71,12 @@ class Watch:
     def after(
         self,
         fit: Fit,
-        design: Design,
-        released: FloatArray,
+        told: Sequence[Told],
         *,
         before: Belief,
-        expected: Posterior,
+        expected: Believed,
         belief: Belief,
-        state: Posterior,
+        state: Scaled,
         crowds: Crowds,
     ) -> tuple[Fit, tuple[Notice, ...]]:
         """What a release says: innovations with it, and notices.
@@ -87,14 +95,13 @@ class Watch:
             words.people(crowds),
         ]
         if before.moment_precision > 0:
-            told = isinstance(self.basis, Basis)
-            observation = design.observation
-            if not told:  # what is left of a misfit when the crowd has explained what it can
-                observation = crowds.seen(observation)
-            newest = Innovation.of(observation, released, expected)
+            known = isinstance(self.basis, Basis)
+            if not known:  # what is left of a misfit when the crowd has explained what it can
+                told = [(block, crowds.seen(each), part) for block, each, part in told]
+            newest = Innovation.of(told, expected)
             fit = fit.after(newest)
-            if told or crowds.likeliest == 0:  # else few people are what explains it
-                found.append(words.misfit(fit, newest, told=told))
+            if known or crowds.likeliest == 0:  # else few people are what explains it
+                found.append(words.misfit(fit, newest, told=known))
         return fit, tuple(notice for notice in found if notice is not None)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis
 from capri.learners.arms.evidence import ArmPrior
-from capri.learners.arms.observe import nothing_known
 from capri.learners.arms.posterior import ArmPosterior
+from capri.learners.belief import Belief
 from capri.learners.start.head import LEAST, ROUNDS, HeadStart, discounted
 from capri.learners.start.prior import Observed
 
@@ -29,7 +29,7 @@ def arms_head(observed: Observed, basis: ArmBasis, prior: ArmPrior) -> HeadStart
     for number in np.unique(arm):
         own = u[arm == number]
         gram[number], image[number] = own.T @ own, own.T @ targets[arm == number]
-    empty = replace(nothing_known(basis.arms, basis.width), epochs=1)
+    empty = replace(Belief.empty(basis.arms, basis.width), epochs=1)
     whole = float(targets @ targets) / len(targets) + 1e-300
     variance, state = 0.25 * whole, None
     for _ in range(ROUNDS):
