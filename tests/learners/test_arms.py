@@ -28,6 +28,18 @@ ARMS = 12
 CONTEXTS = np.random.default_rng(5).random((30, 2))
 
 
+every_reward = pytest.mark.parametrize(
+    "terms",
+    [
+        {},
+        {"reward_wait": 90},
+        {"missing_reward": "as-estimated"},
+        {"reward_wait": 90, "missing_reward": "as-estimated"},
+    ],
+    ids=["at once", "late", "as estimated", "late, as estimated"],
+)
+
+
 def policy(**changes: Any) -> capri.Capri:
     """Twelve unrelated arms, short epochs."""
     settings: dict[str, Any] = {
@@ -192,7 +204,6 @@ def test_blocks_are_chosen_for_many_unrelated_arms_alone() -> None:
         {"actions": np.linspace(0, 1, ARMS)[:, None]},
         {"kernel": capri.kernels.RBF(lengthscale=0.5)},
         {"model": "local"},
-        {"missing_reward": "as-estimated"},
         {"blocks": False},
     ):
         assert isinstance(policy(**changes)._course.learner, PracticalLearner)
@@ -216,11 +227,13 @@ def test_it_learns_which_arm_is_good() -> None:
     assert 0.005 < one._course.learner._belief.noise_variance(1.0) ** 0.5 < 0.12
 
 
-@pytest.mark.parametrize("wait", [0, 90])
+@every_reward
 @pytest.mark.parametrize("decisions", [40, 115])
-def test_saved_runs_go_on_bit_for_bit(decisions: int, wait: int, tmp_path: Path) -> None:
+def test_saved_runs_go_on_bit_for_bit(
+    decisions: int, terms: dict[str, Any], tmp_path: Path
+) -> None:
     """Between epochs and within one, and with several of them under way."""
-    one = policy(reward_wait=wait)
+    one = policy(**terms)
     play(one, decisions, seed=4)
     one.act_many(CONTEXTS[:5])
     one.save(tmp_path / "arms.capri")
@@ -250,6 +263,32 @@ def test_late_rewards_are_learnt_from() -> None:
     best = one.estimate(CONTEXTS).argmax(axis=1)
     lost = truth.max(axis=1) - truth[np.arange(len(truth)), best]
     assert lost.mean() < 0.15 * (truth.max(axis=1) - truth.mean(axis=1)).mean()
+
+
+@pytest.mark.parametrize("budget", [None, capri.Budget(epsilon=2.0, delta=1e-5)])
+def test_a_missing_reward_does_not_pass_for_a_reward_of_zero(budget: capri.Budget | None) -> None:
+    """Every third arm answers three times as often as the others: they are not taken for bad."""
+    numbers, generator = np.arange(ARMS), np.random.default_rng(2)
+    truth = 0.3 + 0.5 * np.sin(numbers) + 0.3 * CONTEXTS[:, :1] * np.cos(numbers)
+    rate = np.where(numbers % 3 == 0, 0.9, 0.3)
+    lost = []
+    for missing in (0.0, "as-estimated"):
+        one = policy(budget=budget, first_epoch=200, missing_reward=missing)
+        while len(one.epochs) < 14:
+            rows = generator.integers(len(CONTEXTS), size=one.remaining)
+            made = one.act_many(CONTEXTS[rows])
+            chosen = np.asarray(made.action_index)
+            answers = generator.random(len(rows)) < rate[chosen]
+            came = [decision for decision, came in zip(made, answers, strict=True) if came]
+            noise = generator.uniform(-0.1, 0.1, len(rows))
+            one.update_many(came, (truth[rows, chosen] + noise)[answers])
+            one.close_epoch()
+        best = one.estimate(CONTEXTS).argmax(axis=1)
+        away = truth.max(axis=1) - truth[np.arange(len(truth)), best]
+        lost.append(away.mean() / (truth.max(axis=1) - truth.mean(axis=1)).mean())
+    assert isinstance(one._course.learner, ArmsLearner)
+    assert one.epochs[-1].response_rate is not None
+    assert lost[1] < 0.15 < 0.4 < lost[0]
 
 
 def test_epochs_under_way_try_other_arms() -> None:
@@ -351,18 +390,18 @@ def test_replaced_arms_keep_what_was_learnt_by_their_names(tmp_path: Path) -> No
         one.replace_actions(np.random.default_rng(0).random((10, ARMS + 2)))
 
 
-@pytest.mark.parametrize("wait", [0, 90])
-def test_on_a_store_it_plays_as_in_memory(wait: int, tmp_path: Path) -> None:
+@every_reward
+def test_on_a_store_it_plays_as_in_memory(terms: dict[str, Any], tmp_path: Path) -> None:
     """The same records for the same seed, also where another process goes on."""
     address = f"sqlite:///{tmp_path / 'arms.db'}"
-    memory, stored = policy(reward_wait=wait), policy(reward_wait=wait, store=address)
+    memory, stored = policy(**terms), policy(**terms, store=address)
     for each in (memory, stored):
         play(each, 150, seed=10)
-    again = policy(reward_wait=wait, store=address)
+    again = policy(**terms, store=address)
     for each in (memory, again):
         play(each, 100, seed=11)
     assert records(memory) == records(again)
-    assert len(again.epochs) >= (3 if wait == 0 else 2)
+    assert len(again.epochs) >= (2 if "reward_wait" in terms else 3)
     assert np.array_equal(memory.estimate(CONTEXTS), again.estimate(CONTEXTS))
 
 
@@ -386,7 +425,7 @@ def test_an_epoch_of_two_segments_is_read_by_both() -> None:
         segments=(plan.opening, segment),
         counts=counts,
     )
-    design = learner._design(release, plan.features)
+    design, _ = learner._read(release, plan.features)
     pairs = FixedActions(np.eye(ARMS)).pairs(CONTEXTS).reshape(-1, 2 + ARMS)
     v, psi = learner._basis.rows(pairs), plan.features.whitened(pairs)
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]

@@ -149,6 +149,19 @@ def design_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Design
     return Design(observation=observation, squares=squares, **parts, **plain)
 
 
+def response_state(response: Response) -> State:
+    """Who answers."""
+    values, arrays = apart("response", response)
+    silence, more = apart("silence", response.silence)
+    return {"response": values, "silence": silence}, arrays | more
+
+
+def response_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Response:
+    """The inverse of :func:`response_state`."""
+    silence = Belief(**below("silence", arrays), **values["silence"])
+    return Response(silence=silence, **below("response", arrays), **values["response"])
+
+
 def flights_state(flights: Flights) -> tuple[list[dict[str, Any]], dict[str, FloatArray]]:
     """All legs of epochs that are not read yet."""
     values: list[dict[str, Any]] = []

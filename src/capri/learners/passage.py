@@ -147,6 +147,15 @@ class Lengthened:
             squares, spread=self.blocks(squares.spread), image=self.blocks(squares.image)
         )
 
+    def response(self, response: Response) -> Response:
+        """Who answers."""
+        deviating = response.deviating
+        return replace(
+            response,
+            silence=replace(self.belief(response.silence), curious=False),
+            deviating=None if deviating is None else self.blocks(deviating),
+        )
+
     def legs(self, legs: Sequence[Leg], width: int) -> tuple[Leg, ...]:
         """Segments that were played before arms were added, with their law as numbers."""
         return tuple(

@@ -102,7 +102,7 @@ def settled(problem: Problem, options: Options) -> Options:
     suits = suits_arms(problem, options)
     if options.blocks and not suits:
         raise ConfigurationError(
-            "blocks=True needs kernel='auto', model='joint', actions that are names or a number "
-            "of at least nine, and a number for missing rewards: leave blocks at None"
+            "blocks=True needs kernel='auto', model='joint', and actions that are names or "
+            "a number of at least nine: leave blocks at None"
         )
     return replace(options, blocks=suits) if options.blocks is None else options

@@ -28,7 +28,7 @@ from capri.learners.ends import noise_at
 from capri.learners.gathered import Gathered
 from capri.learners.law import ContextLaw
 from capri.learners.messages import Design, coordinate_noise
-from capri.learners.response import Response
+from capri.learners.response import Response, Silence
 from capri.learners.squares import Expected
 from capri.learners.support import Stage
 
@@ -176,14 +176,10 @@ class Expectations:
             design += weighted.T @ part.features
             expected += weighted.sum(axis=0)
             second_moment += weighted.T @ part.psi
-        return counted.regressed(
-            sums.missing,
-            message.deviation("missing"),
-            design=design,
-            expected=expected,
-            second_moment=second_moment,
-            variance=variance,
+        silence = Silence(
+            ..., sums.missing, message.deviation("missing"), design, expected, second_moment
         )
+        return counted.regressed([silence], variance)
 
     def answered(self, response: Response) -> "Expectations":
         """With the measured rate of answers at each pair."""

@@ -21,6 +21,8 @@ from capri.learners.kept import (
     flights_state,
     prior_from,
     prior_state,
+    response_from,
+    response_state,
     stage_arrays,
     stage_from,
 )
@@ -57,9 +59,9 @@ class StoredLearner(Catalogue):
         values["flights"], flights = flights_state(self._flights)
         arrays |= flights
         if self._problem.rewards.measured:
-            values["response"], response = apart("response", self._response)
-            values["silence"], silence = apart("silence", self._response.silence)
-            arrays |= response | silence
+            answers, response = response_state(self._response)
+            values |= answers
+            arrays |= response
             values["rates"] = asdict(self._rates)
         values["fit"] = asdict(self._fit)
         if self._head is not None:
@@ -119,9 +121,6 @@ class StoredLearner(Catalogue):
                 leg = self._leg(design.observation.baseline, design.value_bound)
                 self._flights[self._belief.epochs + 1] = (replace(leg, design=design),)
         if "response" in values:
-            silence = Belief(**below("silence", arrays), **values["silence"])
-            self._response = Response(
-                silence=silence, **below("response", arrays), **values["response"]
-            )
+            self._response = response_from(values, arrays)
         else:
             self._response = Response.unknown(self._basis.rank)

@@ -66,6 +66,11 @@ class ArmPrior:
         root = np.linalg.cholesky(sum(self.covariances(state.weights)))
         return np.broadcast_to(root, (len(state.mean), *root.shape))
 
+    def of_shares(self, scale: float) -> FloatArray:
+        """Variances of a function with values between 0 and 1, such as a rate."""
+        expected = np.diag(sum(self.covariances(self.expected)))
+        return np.asarray(PRIOR_SECOND_MOMENT * scale**2 * expected / expected.sum())
+
     def again(self, belief: Belief, weights: FloatArray) -> ArmPosterior:
         """The posterior under these log weights."""
         found = solve(belief.information, belief.vector, *self.covariances(weights))

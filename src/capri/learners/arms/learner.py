@@ -24,7 +24,14 @@ from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
 from capri.learners.arms.draws import Outlook, boldness, number_of_draws, thompson_draws
 from capri.learners.arms.evidence import ArmPrior
-from capri.learners.arms.messages import ArmDesign, ArmLeg, design_of, shapes_of, sigma_max
+from capri.learners.arms.messages import (
+    ArmDesign,
+    ArmLeg,
+    design_of,
+    shapes_of,
+    sigma_max,
+    silences,
+)
 from capri.learners.arms.posterior import ArmPosterior, remaining
 from capri.learners.belief import Belief
 from capri.learners.changing import ChangingLearner
@@ -32,17 +39,28 @@ from capri.learners.crowds import Crowds
 from capri.learners.drift import Drift, Kind
 from capri.learners.ends import sized
 from capri.learners.guards.fit import Fit
+from capri.learners.guards.wait import Rates
 from capri.learners.guards.watch import Watch
-from capri.learners.kept import apart, flights_from, flights_state, stage_arrays, stage_from
+from capri.learners.kept import (
+    apart,
+    flights_from,
+    flights_state,
+    response_from,
+    response_state,
+    stage_arrays,
+    stage_from,
+)
 from capri.learners.messages import bound_of, coordinate_noise
 from capri.learners.options import PracticalOptions
 from capri.learners.passage import Lengthened
 from capri.learners.reading import Leg
+from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.start.blocks import arms_head
 from capri.learners.start.head import HeadStart, inferred
 from capri.learners.start.prior import Observed
 from capri.learners.support import Stage
+from capri.learners.tally import message_for
 from capri.privacy.grid import make_grid
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import FixedActions, context_chunks
@@ -69,7 +87,6 @@ def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
         and actions.dimension >= _LEAST_ARMS
         and actions.unrelated
         and problem.model is PrivacyModel.JOINT
-        and not problem.rewards.measured
     )
 
 
@@ -106,6 +123,7 @@ class ArmsLearner(ChangingLearner):
         size = self._basis.arms, self._basis.width
         self._belief, self._squares = Belief.empty(*size), Squares.empty(*size)
         self._crowds, self._drift, self._fit = Crowds.empty(*size), Drift(), Fit()
+        self._response, self._rates = Response.unknown(*size), Rates()
         self._flights = {}
         self._watch = Watch(problem, options, self._prior.norm_bound, self._basis)
         self._posterior = self._prior.infer(self._belief)
@@ -177,6 +195,8 @@ class ArmsLearner(ChangingLearner):
                 state, belief, length, generator, age=age, awaited=awaited
             )
             self._stage = replace(self._stage, law=None)
+        measured = problem.rewards.measured
+        answers = max(1, int(length * self._response.rate)) if measured else length
         noise_variance = belief.noise_variance(problem.reward_bound)
         nothing = np.zeros_like(state.mean)
         leg = self._expected(self._leg(nothing, problem.reward_bound), length)
@@ -186,24 +206,24 @@ class ArmsLearner(ChangingLearner):
             options,
             belief,
             unknown + noise_variance,
-            played=(*leg.estimates(state), length),
+            played=(*leg.estimates(state), answers),
         )
         bound, residual = encoding.bound, encoding.clips
         kept = self._leg(encoding.subtracted(state.mean), bound)
         leg = replace(leg, baseline=kept.baseline, value_bound=bound)
         # Later segments may clip residuals even where the first does not.
         tail = residual or problem.rewards.overlapping
-        main_share = options.main_share(tail=tail, products=False)
+        main_share = options.main_share(tail=tail, products=measured)
         expected = sum(
             float(weights @ leg.signal(state, arm, u))
             for arm in leg.played
             for u, weights in (leg.where(arm),)
         )
-        noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, length) / main_share
+        noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, answers) / main_share
         shapes, sizes = shapes_of(
             leg,
             remaining(state.factor, awaited),
-            length=length,
+            length=answers,
             noise=noise,
             residual_variance=expected + noise_variance,
             loudness=options.loudness,
@@ -212,7 +232,8 @@ class ArmsLearner(ChangingLearner):
         tau = (expected + noise_variance) / self._largest_prior_variance()
         features = ArmFeatures(self._basis, shapes, sizes, tau)
         if problem.rewards.overlapping:  # the next epochs begin before this one is told
-            design = self._expectation(features, [leg], bound, length, main_share)
+            answering = [replace(leg, decisions=answers)]
+            design = self._expectation(features, answering, bound, noise, main_share)
             kept = replace(kept, promised=design.information)
         self._flights = {**self._flights, epoch: (kept,)}
         self._drift = self._drift.planned(length)
@@ -235,6 +256,9 @@ class ArmsLearner(ChangingLearner):
             baseline=self._basis.function(kept.baseline.ravel()) if encoding.share else None,
             moment_share=options.moment_share,
             tail_share=options.tail_share * tail,
+            message=message_for(problem, features.rank, length, options.tail_share * tail, None)
+            if measured
+            else None,
         )
 
     def _awaited(self, epochs: Iterable[int]) -> FloatArray | None:
@@ -321,6 +345,7 @@ class ArmsLearner(ChangingLearner):
         if self._head is not None:
             heir._head = longer.head(self._head)
             heir._posterior = heir._infer(heir._belief, self._posterior)
+        heir._response = longer.response(self._response)
         heir._flights = {
             epoch: longer.legs(legs, actions.dimension) for epoch, legs in self._flights.items()
         }
@@ -337,8 +362,8 @@ class ArmsLearner(ChangingLearner):
         if plan.epoch not in self._flights:
             raise ConfigurationError("a release needs the plan it was made with")
         assert isinstance(plan.features, ArmFeatures)
-        design = self._design(release, plan.features)
-        told = design.told(plan.features, release.vector, release.participants)
+        design, response = self._read(release, plan.features)
+        told = design.told(plan.features, self._main(release), release.participants)
         news = self._news(release, design, told)
         belief, crowds, squares, drift = self._taken_in(news, release, design, told)
         belief = replace(belief, curious=False)
@@ -359,6 +384,9 @@ class ArmsLearner(ChangingLearner):
             state=state,
             crowds=crowds,
         )
+        rates = self._rates.after(release)
+        if (late := rates.notice()) is not None:
+            notices = (*notices, late)
         if news.kind is Kind.LEARNT:
             enough = self._enough(drift, design, told, design.spread, state)
             drift = replace(drift, enough=enough)
@@ -374,6 +402,7 @@ class ArmsLearner(ChangingLearner):
         self._belief, self._posterior, self._head = belief, state, head
         self._squares, self._crowds, self._drift = squares, crowds, drift
         self._conduct, self._stage, self._fit = conduct, stage, fit
+        self._response, self._rates = response, rates
         if release.last:
             self.drop(plan.epoch)
         error = sqrt(float(np.einsum("aij,aij->", design.spread, state.covariance)))
@@ -383,14 +412,22 @@ class ArmsLearner(ChangingLearner):
             width=error,
             active_share=float(np.count_nonzero(law)) / law.size,
             predicted_error=error,
+            response_rate=response.rate if self._problem.rewards.measured else None,
             noise_share=0.0 if self._problem.budget is None else design.noise_share,
         )
 
-    def _design(self, release: Release, features: ArmFeatures) -> ArmDesign:
+    @staticmethod
+    def _main(release: Release) -> FloatArray:
+        """The sum of ``t psi`` in units of rewards."""
+        plan, vector = release.plan, release.vector[: release.plan.features.rank]
+        if plan.message is not None:
+            return np.asarray(plan.value_bound * vector)
+        return np.asarray(vector / _main_share(plan))
+
+    def _read(self, release: Release, features: ArmFeatures) -> tuple[ArmDesign, Response]:
         """What the release observed, by its segments and the decisions really made in each."""
-        plan = release.plan
+        plan, response, problem = release.plan, self._response, self._problem
         legs = zip(self._flights[plan.epoch], release.counts, strict=True)
-        main_share = self._options.main_share(tail=plan.tail_share > 0, products=False)
         if features.basis.arms < self._basis.arms:  # arms were added since
             more = self._basis.arms - features.basis.arms
             blocks, sizes = Lengthened(more).blocks, features.sizes.astype(np.float64)
@@ -398,20 +435,36 @@ class ArmsLearner(ChangingLearner):
                 features, shapes=blocks(features.shapes), sizes=blocks(sizes).astype(np.int64)
             )
         played = [self._expected(leg, count) for leg, count in legs if count > 0]
-        bound, decisions = plan.value_bound, release.participants
-        return self._expectation(features, played, bound, decisions, main_share)
+        rank, bound = plan.features.rank, plan.value_bound
+        if plan.message is None:
+            noise = coordinate_noise(problem, rank, bound, release.participants)
+            share = _main_share(plan)
+            return self._expectation(features, played, bound, noise / share, share), response
+        noise = plan.noise_scale
+        if problem.budget is None:
+            noise = coordinate_noise(problem, rank, bound, release.participants)
+        sums = plan.message.sums(release.vector)
+        assert sums.missing is not None
+        assert sums.count is not None
+        deviation = plan.message.deviation("count")
+        response = response.counted(sums.count, release.participants, deviation).regressed(
+            silences(features, played, sums.missing, plan.message.deviation("missing")),
+            self._prior.of_shares,
+        )
+        design = self._expectation(features, played, bound, noise, 1.0, response)
+        return design, response
 
     def _expectation(
         self,
         features: ArmFeatures,
         legs: Sequence[ArmLeg],
         value_bound: float,
-        decisions: int,
+        noise: float,
         main_share: float,
+        response: Response | None = None,
     ) -> ArmDesign:
         """What an epoch of these segments tells, by what is believed now."""
         problem = self._problem
-        noise = coordinate_noise(problem, features.rank, value_bound, decisions)
         return design_of(
             features,
             legs,
@@ -420,7 +473,8 @@ class ArmsLearner(ChangingLearner):
             value_bound=value_bound,
             reward_bound=problem.reward_bound,
             main_share=main_share,
-            noise=noise / main_share,
+            noise=noise,
+            response=response,
         )
 
     def _next_conduct(
@@ -488,6 +542,10 @@ class ArmsLearner(ChangingLearner):
             "weights": self._posterior.weights,
         }
         values["flights"], flights = flights_state(self._flights)
+        if self._problem.rewards.measured:
+            values["rates"], answers = asdict(self._rates), response_state(self._response)
+            values |= answers[0]
+            arrays |= answers[1]
         if self._head is not None:
             values["doubt"], state = self._posterior.doubt, self._posterior
             arrays |= named("head", vars(self._head))
@@ -520,3 +578,12 @@ class ArmsLearner(ChangingLearner):
         ).within(problem.bounds)
         self._stage = stage_from(problem, values["stage"], arrays)
         self._flights = flights_from(values["flights"], arrays, problem, self._basis)
+        self._response, self._rates = Response.unknown(*self._belief.vector.shape), Rates()
+        if "response" in values:
+            self._response = response_from(values, arrays)
+            self._rates = Rates(**values["rates"])
+
+
+def _main_share(plan: EpochPlan) -> float:
+    """Share of a message's norm that carries ``t psi``, beside moment and tail."""
+    return sqrt(1 - plan.moment_share**2 - plan.tail_share**2)

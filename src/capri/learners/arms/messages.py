@@ -19,6 +19,7 @@ from capri.family import ArmBasis, ArmFeatures
 from capri.learners.arms.posterior import ArmPosterior
 from capri.learners.belief import Observation, Posterior, Told
 from capri.learners.messages import water_filling
+from capri.learners.response import Response, Silence
 from capri.learners.squares import Expected
 
 
@@ -78,6 +79,14 @@ class ArmLeg:
         parts = [(u @ state.mean[arm], w) for arm in self.played for u, w in (self.where(arm),)]
         return np.concatenate([e for e, _ in parts]), np.concatenate([w for _, w in parts])
 
+    def answering(self, response: Response) -> float:
+        """How many of its decisions are expected to have a reward."""
+        share = 0.0
+        for arm in self.played:
+            u, weights = self.where(arm)
+            share += float(weights @ response.rates(u, int(arm)))
+        return self.decisions * share
+
     def signal(self, state: ArmPosterior, arm: int, u: FloatArray) -> FloatArray:
         """Expected squares of residuals without their noise."""
         known = u @ (state.mean[arm] - self.baseline[arm])
@@ -101,24 +110,27 @@ class ArmDesign:
     residual_variance: float
     answers: float
     moment_bound: float
+    # Covariances from an error of the measured rate of answers, where that is measured.
+    doubts: tuple[FloatArray, ...] | None = None
 
     def observation(self, arm: int, participants: int) -> Observation:
         """What the epoch says of an arm."""
         matrix, sampling = self.matrices[arm], self.samplings[arm]
+        covariance = sampling + self.noise**2 * np.eye(len(matrix))
         return Observation(
             design=matrix,
-            covariance=sampling + self.noise**2 * np.eye(len(matrix)),
+            covariance=covariance if self.doubts is None else covariance + self.doubts[arm],
             baseline=self.baseline[arm],
             sampling=sampling,
             participants=participants,
         )
 
     def told(self, features: ArmFeatures, vector: FloatArray, participants: int) -> list[Told]:
-        """What a release says of every arm it speaks of: ``release_a - shift_a``."""
+        """What a release ``sum t psi`` says of every arm it speaks of, less what is known."""
         found: list[Told] = []
         for arm in np.flatnonzero(features.sizes):
             start, size = features.starts[arm], features.sizes[arm]
-            part = vector[start : start + size] / self.main_share - self.shifts[arm]
+            part = vector[start : start + size] - self.shifts[arm]
             found.append((int(arm), self.observation(int(arm), participants), part))
         return found
 
@@ -187,8 +199,13 @@ def design_of(
     reward_bound: float,
     main_share: float,
     noise: float,
+    response: Response | None = None,
 ) -> ArmDesign:
-    """What is expected of an epoch of these segments, with the counts that were really made."""
+    """What is expected of an epoch of these segments, with the counts that were really made.
+
+    ``response``: who answers, where that is measured. An error of the rate puts everything that is
+    expected off by a common factor; how arms go together in it is left out.
+    """
     arms, width = state.mean.shape
     baseline = legs[0].baseline
     sizes = features.sizes
@@ -197,17 +214,23 @@ def design_of(
     shifts = [np.zeros(size) for size in sizes]
     spread, moments = np.zeros((arms, width, width)), np.zeros((arms, width, width))
     image, constant = np.zeros((arms, width)), 0.0
-    answers = sum(leg.decisions for leg in legs)
+    participants = sum(leg.decisions for leg in legs)
+    answers: float = 0.0
     away = precision = variance = 0.0
     for leg in legs:
         scale = value_bound / leg.value_bound
-        away += leg.decisions * leg.value_bound
-        precision += leg.decisions / leg.value_bound**2
+        number: float = leg.decisions if response is None else leg.answering(response)
+        answers += number
+        away += number * leg.value_bound
+        precision += number / leg.value_bound**2
         for arm in leg.played:
             u, weights = leg.where(arm)
             weights = leg.decisions * weights
             gram = (u * weights[:, None]).T @ u
             spread[arm] += gram
+            if response is not None:
+                weights = weights * response.rates(u, int(arm))
+                gram = (u * weights[:, None]).T @ u
             part = gram / leg.value_bound**2
             moments[arm] += part
             image[arm] += part @ leg.baseline[arm]
@@ -220,11 +243,26 @@ def design_of(
             total = weights * (leg.signal(state, arm, u) + noise_variance)
             variance += float(total.sum())
             samplings[arm] += scale**2 * (psi * total[:, None]).T @ psi
+    doubts = None
+    if response is not None:
+        doubt = response.variance / response.rate**2
+        roots = [matrix @ factor for matrix, factor in zip(matrices, state.factor, strict=True)]
+        off = [
+            matrix @ (mean - base) + shift
+            for matrix, mean, base, shift in zip(
+                matrices, state.mean, baseline, shifts, strict=True
+            )
+        ]
+        doubts = tuple(
+            doubt * (root @ root.T + np.outer(each, each))
+            for root, each in zip(roots, off, strict=True)
+        )
     return ArmDesign(
+        doubts=doubts,
         matrices=tuple(matrices),
         samplings=tuple(samplings),
         shifts=tuple(shifts),
-        spread=spread / answers,
+        spread=spread / participants,
         squares=Expected(
             spread=moments / precision, image=image / precision, constant=constant / precision
         ),
@@ -237,6 +275,28 @@ def design_of(
         answers=float(answers),
         moment_bound=sqrt(answers / precision),
     )
+
+
+def silences(
+    features: ArmFeatures, legs: Sequence[ArmLeg], silent: FloatArray, deviation: float
+) -> list[Silence]:
+    """What the silent block of a release says of every arm it speaks of."""
+    found = []
+    for arm in np.flatnonzero(features.sizes):
+        start, size = features.starts[arm], features.sizes[arm]
+        design, expected = np.zeros((size, features.basis.width)), np.zeros(size)
+        second_moment = np.zeros((size, size))
+        for leg in legs:
+            u, weights = leg.where(int(arm))
+            psi = u @ features.shapes[arm, :, :size]
+            psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+            weighted = psi * (leg.decisions * weights)[:, None]
+            design += weighted.T @ u
+            expected += weighted.sum(axis=0)
+            second_moment += weighted.T @ psi
+        part = silent[start : start + size]
+        found.append(Silence(int(arm), part, deviation, design, expected, second_moment))
+    return found
 
 
 def sigma_max(leg: ArmLeg, length: int, tau: float) -> float:
