@@ -14,9 +14,9 @@ from capri.epoch.plan import Release
 from capri.epoch.storage import plan_from_state, plan_state
 from capri.family import ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
-from capri.learners.arms import ArmsLearner
 from capri.learners.arms.draws import Outlook, number_of_draws, resolved, thompson_draws
 from capri.learners.arms.evidence import ArmPrior
+from capri.learners.arms.learner import ArmsLearner
 from capri.learners.arms.posterior import ArmPosterior, remaining, solve
 from capri.learners.belief import Observation
 from capri.learners.crowds import Crowds
@@ -425,7 +425,7 @@ def test_an_epoch_of_two_segments_is_read_by_both() -> None:
         segments=(plan.opening, segment),
         counts=counts,
     )
-    design, _ = learner._read(release, plan.features)
+    design, _ = learner._observed(release, plan.features)
     pairs = FixedActions(np.eye(ARMS)).pairs(CONTEXTS).reshape(-1, 2 + ARMS)
     v, psi = learner._basis.rows(pairs), plan.features.whitened(pairs)
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]

@@ -7,7 +7,7 @@ post-processing of what left the gate.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import log
+from math import log, sqrt
 from types import EllipsisType
 
 import numpy as np
@@ -125,6 +125,15 @@ class Posterior:
         unknown = float(np.einsum("ij,ij->", spread @ self.factor, self.factor))
         known = float(self.mean @ spread @ self.mean - 2 * image @ self.mean)
         return unknown, known + constant
+
+    def error(self, spread: FloatArray) -> float:
+        """Root-mean-square deviation of the estimate over pairs with this ``E[v v^T]``."""
+        return sqrt(float(np.trace(self.factor.T @ spread @ self.factor)))
+
+    @property
+    def parts(self) -> dict[str, FloatArray]:
+        """What a mixture is restored from."""
+        return {"mean": self.mean, "factor": self.factor}
 
     def mixed(self, mean: FloatArray, apart: FloatArray) -> "Posterior":
         """With another mean, and columns ``apart`` added to the root of the covariance."""

@@ -9,24 +9,28 @@ of how large those of an unknown action are, and clipping would hide how good it
 
 from abc import abstractmethod
 from copy import copy
-from dataclasses import replace
-from math import sqrt
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch import play
+from capri.epoch.learner import State
 from capri.epoch.problem import Problem
+from capri.epoch.storage import below, named
 from capri.features import Basis, Span
 from capri.learners.active import DifferenceTest, Rehearsal, calibrated_test
-from capri.learners.belief import Belief, Posterior
-from capri.learners.changing import ChangingLearner
+from capri.learners.belief import Posterior
+from capri.learners.guards.fit import Fit
+from capri.learners.guards.pool import Comers
 from capri.learners.guards.watch import Watch, level_of
-from capri.learners.knowledge import Knowledge
+from capri.learners.kept import apart, prior_from, prior_state
+from capri.learners.law import ContextLaw
 from capri.learners.passage import across, between
 from capri.learners.priors import Prior, ToldPrior
-from capri.learners.response import Response
-from capri.learners.start import HeadStart, Observed, head_start, inferred
+from capri.learners.start import Observed, head_start
+from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage
 from capri.spaces import context_chunks
 
@@ -36,18 +40,14 @@ _UNKNOWN = 0.25
 _DRAWS_EACH, _SHARE = 2, 0.25
 
 
-class Catalogue(ChangingLearner):
+class Catalogue(StoredLearner):
     """Goes on with other actions; everything it touches is public."""
 
     _norm_bound: float
     _basis: Span
     _prior: Prior
     _posterior: Posterior
-    _response: Response
     _rehearsal: Rehearsal
-
-    # What was known before the first user; None for nothing.
-    _head: HeadStart[Posterior] | None = None
 
     def begin(self, observed: Observed, generator: np.random.Generator) -> None:
         """Take in what is known before the first user, and play by it."""
@@ -56,22 +56,6 @@ class Catalogue(ChangingLearner):
         self._posterior = self._infer(self._belief, None)
         self._conduct = self._conducted(self._next_law(self._posterior, generator))
         self._stage = replace(self._stage, law=None)
-
-    def _infer(self, belief: Belief, near: Posterior | None) -> Posterior:
-        """What releases make of the prior, and of what was known before them."""
-        return inferred(self._head, self._prior, belief, near)
-
-    def knowledge(self) -> Knowledge:
-        """What there is to explain."""
-        return Knowledge(
-            problem=self._problem,
-            basis=self._basis,
-            prior=self._prior,
-            belief=self._belief,
-            posterior=self._posterior,
-            crowds=self._crowds,
-            drift=self._drift,
-        )
 
     @abstractmethod
     def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:
@@ -146,6 +130,35 @@ class Catalogue(ChangingLearner):
         self._pass_over(generator)
         return self._conducted(law)
 
+    @property
+    def _learns_contexts(self) -> bool:
+        """Every message of products tells who comes."""
+        return self._problem.sends_products
+
+    def _own_state(self) -> State:
+        """Basis and prior, the rehearsal, and who comes."""
+        values, arrays = prior_state(self._basis, self._prior, self._posterior)
+        arrays |= apart("rehearsal", self._rehearsal)[1]
+        if self._problem.sends_products:
+            values["context_law"], law = self._context_law.state()
+            values["comers"] = asdict(self._comers)
+            arrays |= named("context_law", law)
+        return values, arrays
+
+    def _restore_own(
+        self, values: dict[str, Any], arrays: dict[str, FloatArray]
+    ) -> FloatArray | None:
+        """The inverse of :meth:`_own_state`; the weights of candidates."""
+        self._basis, self._prior, weights = prior_from(self._problem, self._prior, values, arrays)
+        self._rehearsal = Rehearsal(**below("rehearsal", arrays))
+        if "context_law" in values:
+            learnt = below("context_law", arrays)
+            self._context_law = ContextLaw.from_state(values["context_law"], learnt)
+            comers = values["comers"]
+            self._comers = Comers(**comers | {"fit": Fit(**comers["fit"])})
+        self._watch = self._watched()
+        return weights
+
     def _stakes(self, state: Posterior) -> float:
         """Over public pairs."""
         values = self._rehearsal.features @ state.mean
@@ -207,8 +220,3 @@ class Catalogue(ChangingLearner):
         share = after / np.maximum(before, np.finfo(np.float64).tiny)
         order = np.argsort(-share, kind="stable")
         return np.asarray(order[share[order] > _UNKNOWN])
-
-
-def typical_error(state: Posterior, spread: FloatArray) -> float:
-    """Root-mean-square deviation of the estimate over pairs with this ``E[v v^T]``."""
-    return sqrt(float(np.trace(state.factor.T @ spread @ state.factor)))

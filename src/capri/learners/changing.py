@@ -2,14 +2,19 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.epoch.learner import Lesson
 from capri.epoch.notice import Notice
 from capri.epoch.plan import Release
+from capri.epoch.play import ThompsonLaw
+from capri.errors import ConfigurationError
+from capri.features import Span
 from capri.learners.belief import Belief, Told
 from capri.learners.crowds import Crowds
 from capri.learners.drift import (
@@ -22,17 +27,44 @@ from capri.learners.drift import (
     noise_kept,
     renewed,
 )
+from capri.learners.ends import sized
 from capri.learners.guards import words
 from capri.learners.guards.fit import Fit
+from capri.learners.guards.pool import Comers
+from capri.learners.guards.wait import Rates
 from capri.learners.guards.watch import Watch
+from capri.learners.knowledge import Knowledge
+from capri.learners.law import ContextLaw, Moments
 from capri.learners.lengths import Prospect, enough
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.playing import PlayingLearner
+from capri.learners.priors import ToldPrior
 from capri.learners.reading import Read, cuts_off_too_much, measured_square
+from capri.learners.response import Response
 from capri.learners.squares import Squares
+from capri.learners.start import HeadStart, inferred
+from capri.learners.support import Stage
 from capri.learners.tails import noise_of, pooled, restored_square, too_heavy
 from capri.privacy.promise import PrivacyModel
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading:
+    """A release as the learner takes it in.
+
+    ``design``: what was expected of it; ``told``: what it says, block by block; ``spread``:
+    ``E[v v^T]`` of what was played. ``whole``: the basis can hold the function. ``response``: who
+    answers; ``law``: who comes, and what ``moments`` of it say so.
+    """
+
+    design: Read
+    told: Sequence[Told]
+    spread: FloatArray
+    response: Response
+    law: ContextLaw
+    moments: Moments | None = None
+    whole: bool = True
 
 
 class ChangingLearner(PlayingLearner):
@@ -42,6 +74,7 @@ class ChangingLearner(PlayingLearner):
     """
 
     _options: PracticalOptions
+    _basis: Span
     _prior: Any
     _posterior: Any
     _crowds: Crowds
@@ -49,6 +82,105 @@ class ChangingLearner(PlayingLearner):
     _drift: Drift
     _fit: Fit
     _watch: Watch
+    _response: Response
+    _rates: Rates
+    _context_law: ContextLaw
+    _comers: Comers
+
+    # What was known before the first user; None for nothing.
+    _head: HeadStart[Any] | None = None
+
+    def _infer(self, belief: Belief, near: Any) -> Any:
+        """What releases make of the prior, and of what was known before them."""
+        return inferred(self._head, self._prior, belief, near)
+
+    @property
+    def _learns_contexts(self) -> bool:
+        """Whether messages tell who comes."""
+        return False
+
+    def knowledge(self) -> Knowledge:
+        """What there is to explain."""
+        return Knowledge(
+            problem=self._problem,
+            basis=self._basis,
+            prior=self._prior,
+            belief=self._belief,
+            posterior=self._posterior,
+            crowds=self._crowds,
+            drift=self._drift,
+        )
+
+    @abstractmethod
+    def _read(self, release: Release, generator: np.random.Generator) -> Reading:
+        """What the release observed, who answered, and who came."""
+
+    @abstractmethod
+    def _learnt_law(
+        self,
+        release: Release,
+        belief: Belief,
+        drift: Drift,
+        state: Any,
+        generator: np.random.Generator,
+    ) -> ThompsonLaw:
+        """The law after a release."""
+
+    def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
+        """Update the belief and the law."""
+        plan, before, problem = release.plan, self._belief, self._problem
+        if plan.epoch not in self._flights:
+            raise ConfigurationError("a release needs the plan it was made with")
+        read = self._read(release, generator)
+        news = self._news(release, read)
+        belief, crowds, squares, drift = self._taken_in(news, release, read)
+        if not self._flights[plan.epoch][0].moved:
+            belief = replace(belief, curious=False)
+        # What was known before the first user is about the function of then, too.
+        head = None if news.kind is Kind.CHANGE else self._head
+        near, infer = self._posterior, partial(inferred, head, self._prior)
+        if isinstance(self._prior, ToldPrior):
+            state = infer(belief, near)
+        else:
+            crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
+        belief = belief.with_noise(self._noise_of(squares, state))
+        belief = sized(belief, squares, state.mean, problem.reward_bound)
+        if belief.ends and not before.ends:
+            state = infer(belief, state)
+        fit, notices = self._said(
+            news,
+            read.told,
+            before=before,
+            expected=near,
+            belief=belief,
+            state=state,
+            crowds=crowds,
+        )
+        rates = self._rates.after(release)
+        comers, strangers = self._comers.after(read.moments, *read.law.mismatch)
+        notices += tuple(each for each in (rates.notice(), strangers) if each is not None)
+        if news.kind is Kind.LEARNT:
+            drift = replace(drift, enough=self._enough(drift, read, state))
+        law = self._learnt_law(release, belief, drift, state, generator)
+        stage = Stage.draw(problem, generator)
+        # All or nothing: what failed half-way can be learnt again from the same release.
+        self._belief, self._posterior, self._head = belief, state, head
+        self._crowds, self._squares, self._fit, self._drift = crowds, squares, fit, drift
+        self._response, self._rates = read.response, rates
+        self._context_law, self._comers = read.law, comers
+        self._conduct, self._stage = self._conducted(law), stage
+        if release.last:
+            self.drop(plan.epoch)
+        error, played = state.error(read.spread), self._stage_law()
+        return Lesson(
+            width=error,
+            active_share=float(np.count_nonzero(played)) / played.size,
+            predicted_error=error,
+            noise_share=0.0 if problem.budget is None else read.design.noise_share,
+            response_rate=read.response.rate if problem.rewards.measured else None,
+            mismatch=comers.mismatch if self._learns_contexts else None,
+            notices=notices,
+        )
 
     @property
     def growth(self) -> float:
@@ -72,13 +204,9 @@ class ChangingLearner(PlayingLearner):
         """Whether it began to clip residuals around an estimate that was given up since."""
         return self._drift.obsolete(self._flights.get(epoch, ()))
 
-    def _news(
-        self, release: Release, design: Read, told: Sequence[Told], *, whole: bool = True
-    ) -> News:
-        """What a release is good for, by what was believed before it.
-
-        ``whole``: the basis can hold the function.
-        """
+    def _news(self, release: Release, read: Reading) -> News:
+        """What a release is good for, by what was believed before it."""
+        design = read.design
         state, before, drift = self._posterior, self._belief, self._drift
         if drift.stale(self._flights[release.plan.epoch], release.counts):
             return News(Kind.STALE)
@@ -90,19 +218,23 @@ class ChangingLearner(PlayingLearner):
         if self._options.memory == np.inf:
             return News(Kind.HEAVY if heavy else Kind.LEARNT)
         return drift.news(
-            [(block, self._crowds.seen(observation), part) for block, observation, part in told],
+            [
+                (block, self._crowds.seen(observation), part)
+                for block, observation, part in read.told
+            ],
             expected=state,
             fade=lambda keep: self._prior.again(faded(before, keep), state.weights),
             empty=Nothing(np.zeros_like(state.mean), self._prior.root(state)),
             heavy=heavy,
-            whole=whole,
+            whole=read.whole,
         )
 
     def _taken_in(
-        self, news: News, release: Release, design: Read, told: Sequence[Told]
+        self, news: News, release: Release, read: Reading
     ) -> tuple[Belief, Crowds, Squares, Drift]:
         """What is believed after a release, before anything is made of it."""
         before, bound, squares = self._belief, self._problem.reward_bound, self._squares
+        design, told = read.design, read.told
         if news.kind is Kind.STALE:
             return replace(before, epochs=before.epochs + 1), self._crowds, squares, self._drift
         size = before.vector.shape
@@ -144,9 +276,7 @@ class ChangingLearner(PlayingLearner):
     def _stakes(self, state: Any) -> float:
         """The spread of the estimate over actions, which is what there is to lose."""
 
-    def _enough(
-        self, drift: Drift, design: Read, told: Sequence[Told], spread: FloatArray, state: Any
-    ) -> float:
+    def _enough(self, drift: Drift, read: Reading, state: Any) -> float:
         """How long epochs must be to tell nearly as much as by the schedule.
 
         Where every decision has noise of its own, all lengths tell the same; where reports are
@@ -159,9 +289,12 @@ class ChangingLearner(PlayingLearner):
         if problem.budget is None or problem.model is PrivacyModel.LOCAL:
             return least
         return enough(
-            [Prospect(seen, state.factor[block], spread[block]) for block, seen, _ in told],
+            [
+                Prospect(seen, state.factor[block], read.spread[block])
+                for block, seen, _ in read.told
+            ],
             self._stakes(state),
-            noise=design.noise,
+            noise=read.design.noise,
             least=least,
             most=first + (self.growth - 1) * drift.begun,
         )

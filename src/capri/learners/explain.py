@@ -9,9 +9,9 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.learner import Learner
 from capri.errors import ConfigurationError
-from capri.learners.arms import ArmKnowledge, ArmsLearner
+from capri.family import ArmBasis
 from capri.learners.arms.evidence import ArmPrior
-from capri.learners.catalogue import Catalogue
+from capri.learners.changing import ChangingLearner
 from capri.learners.crowds import SIZES
 from capri.learners.effects import (
     EFFECTS,
@@ -38,14 +38,13 @@ def explain(learner: Learner) -> Explanation:
 
     The public pairs are the same in every call: nothing changes but by a release.
     """
-    if isinstance(learner, ArmsLearner):
-        return explained_arms(learner.knowledge())
-    if not isinstance(learner, Catalogue):
+    if not isinstance(learner, ChangingLearner):
         raise ConfigurationError(
             "the paper's algorithm keeps no belief that could be explained: only preset "
             "'practical' does"
         )
-    return explained(learner.knowledge())
+    known = learner.knowledge()
+    return explained_arms(known) if isinstance(known.basis, ArmBasis) else explained(known)
 
 
 def explained(known: Knowledge) -> Explanation:
@@ -85,20 +84,21 @@ def explained(known: Knowledge) -> Explanation:
     )
 
 
-def explained_arms(known: ArmKnowledge) -> Explanation:
+def explained_arms(known: Knowledge) -> Explanation:
     """The same for unrelated arms ``theta_a = s + d_a``.
 
     Features have mean square 1 and the constant comes first, so effects are squares of
     coefficients: of the mean of all arms, and of what is left of each.
     """
     generator = np.random.default_rng(EXPLANATION)
-    problem, state, prior = known.problem, known.posterior, known.prior
-    offered = known.basis.offered
+    problem, basis, state, prior = known.problem, known.basis, known.posterior, known.prior
+    assert isinstance(basis, ArmBasis)
+    offered = basis.offered
     mean, factor = state.mean[offered], state.factor[offered]
     pairs = PublicPairs.draw(problem.contexts, problem.actions, generator)
 
     def coordinates(rows: FloatArray) -> FloatArray:
-        return known.basis.split(rows)[0]
+        return basis.split(rows)[0]
 
     def size(rows: FloatArray, weights: FloatArray) -> Size:
         known_part = float(weights @ ((rows @ mean.T) ** 2).mean(axis=1))

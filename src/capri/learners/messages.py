@@ -95,6 +95,12 @@ class Design:
     answers: float | None = None
     moment_bound: float | None = None
 
+    @property
+    def noise_share(self) -> float:
+        """Privacy noise as a share of the variance of the released vector."""
+        covariance = self.observation.covariance
+        return self.noise**2 * len(covariance) / float(np.trace(covariance))
+
 
 def first_epoch_length(problem: Problem) -> int:
     """Long enough for the first release to rise above its noise: 40 times the noise multiplier.

@@ -7,13 +7,11 @@ what the last estimate missed, and plays by the law of the best action under the
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch import play
-from capri.epoch.learner import Lesson
 from capri.epoch.notice import Notice
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
@@ -23,10 +21,11 @@ from capri.features import NUMERICAL_RANK, Basis, Function, LowRankFeatures, Spa
 from capri.kernels import Auto
 from capri.learners.active import Rehearsal
 from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.catalogue import typical_error
+from capri.learners.catalogue import Catalogue
+from capri.learners.changing import Reading
 from capri.learners.crowds import Crowds
-from capri.learners.drift import Drift, Kind
-from capri.learners.ends import mean_of, noise_at, sized
+from capri.learners.drift import Drift
+from capri.learners.ends import mean_of, noise_at
 from capri.learners.evidence import EvidencePrior
 from capri.learners.gathered import Gathered
 from capri.learners.guards.fit import Fit
@@ -47,8 +46,6 @@ from capri.learners.priors import Prior, ToldPrior
 from capri.learners.reading import Expectations
 from capri.learners.response import Response
 from capri.learners.squares import Squares
-from capri.learners.start import inferred
-from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage, predicted
 from capri.learners.tally import message_for, moments_of, projection_for
 from capri.learners.whereabouts import Reach
@@ -62,7 +59,7 @@ _REHEARSAL_PAIRS = 2048
 _LEFT_OUT = 2.0
 
 
-class PracticalLearner(StoredLearner):
+class PracticalLearner(Catalogue):
     """Plans, learns and plays as described above; :class:`PracticalOptions` names the choices."""
 
     def __init__(
@@ -265,79 +262,40 @@ class PracticalLearner(StoredLearner):
         """The ``tau`` of kernel ridge regression that the prior amounts to: noise over prior."""
         return residual_variance / float(self._prior.variance(self._posterior).max())
 
-    def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
-        """Update the belief and the law."""
-        plan = release.plan
-        if plan.epoch not in self._flights:
-            raise ConfigurationError("a release needs the plan it was made with")
-        before = self._belief
-        design, released, response, context_law, moments = self._read(release, before, generator)
-        told = [(..., design.observation, released)]
-        whole = design.left_out <= _LEFT_OUT * self._options.rank_tolerance
-        news = self._news(release, design, told, whole=whole)
-        belief, crowds, squares, drift = self._taken_in(news, release, design, told)
-        if not self._flights[plan.epoch][0].moved:
-            belief = replace(belief, curious=False)
-        # What was known before the first user is about the function of then, too.
-        head = None if news.kind is Kind.CHANGE else self._head
-        near, infer = self._posterior, partial(inferred, head, self._prior)
-        if isinstance(self._prior, EvidencePrior):
-            crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
-        else:
-            state = infer(belief, near)
-        belief = belief.with_noise(self._noise_of(squares, state))
-        belief = sized(belief, squares, state.mean, self._problem.reward_bound)
-        if belief.ends and not before.ends:
-            state = infer(belief, state)
-        fit, notices = self._said(
-            news,
-            told,
-            before=before,
-            expected=self._posterior,
-            belief=belief,
-            state=state,
-            crowds=crowds,
-        )
-        rates = self._rates.after(release)
-        if (late := rates.notice()) is not None:
-            notices = (*notices, late)
-        comers, strangers = self._comers.after(moments, *context_law.mismatch)
-        expected = typical_error(state, design.spread)
-        if news.kind is Kind.LEARNT:
-            drift = replace(drift, enough=self._enough(drift, design, told, design.spread, state))
+    def _learnt_law(
+        self,
+        release: Release,
+        belief: Belief,
+        drift: Drift,
+        state: Posterior,
+        generator: np.random.Generator,
+    ) -> play.ThompsonLaw:
+        """Draws of what no epoch under way will tell."""
         self._pass_over(generator)
-        law = self._next_law(state, generator, read=plan.epoch)
-        stage = Stage.draw(self._problem, generator)
-        # All or nothing: what failed half-way can be learnt again from the same release.
-        self._belief, self._posterior, self._response = belief, state, response
-        self._crowds, self._squares, self._fit, self._drift = crowds, squares, fit, drift
-        self._rates, self._context_law, self._comers = rates, context_law, comers
-        self._head = head
-        self._conduct = self._conducted(law)
-        self._stage = stage
-        if release.last:
-            self.drop(plan.epoch)
-        covariance = design.observation.covariance
-        return Lesson(
-            width=expected,
-            active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
-            predicted_error=expected,
-            noise_share=0.0
-            if self._problem.budget is None
-            else design.noise**2 * len(covariance) / float(np.trace(covariance)),
-            response_rate=response.rate if self._problem.rewards.measured else None,
-            mismatch=comers.mismatch if self._problem.sends_products else None,
-            notices=notices if strangers is None else (*notices, strangers),
+        return self._next_law(state, generator, read=release.plan.epoch)
+
+    def _read(self, release: Release, generator: np.random.Generator) -> Reading:
+        """What the release observed, who answered, and who came."""
+        design, released, response, law, moments = self._observed(release, generator)
+        return Reading(
+            design=design,
+            told=[(..., design.observation, released)],
+            spread=design.spread,
+            response=response,
+            law=law,
+            moments=moments,
+            whole=design.left_out <= _LEFT_OUT * self._options.rank_tolerance,
         )
 
-    def _read(
-        self, release: Release, belief: Belief, generator: np.random.Generator
+    def _observed(
+        self, release: Release, generator: np.random.Generator
     ) -> tuple[Design, FloatArray, Response, ContextLaw, Moments | None]:
         """What the release observed, the vector it observed, who answered, and who came.
 
         As planned, where the epoch went as planned; else by its segments and real counts.
         """
         plan, response, law = release.plan, self._response, self._context_law
+        belief = self._belief
         legs = self._flights[plan.epoch]
         rank, planned, trusted = plan.features.rank, legs[0].design, law.kind
         vector = release.vector[:rank]

@@ -65,6 +65,9 @@ class Read(Protocol):
     @property
     def squares(self) -> Expected: ...  # noqa: D102
 
+    @property
+    def noise_share(self) -> float: ...  # noqa: D102
+
 
 @dataclass(frozen=True, eq=False)
 class Leg:

@@ -14,12 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.epoch.problem import Problem
 from capri.learners.arms.posterior import ArmPosterior, remaining
+from capri.learners.belief import Belief
+from capri.learners.messages import bound_of, coordinate_noise
+from capri.learners.options import PracticalOptions
 
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25
 # Factor on the spread of draws: at first, from epoch to epoch, and at last.
 _FIRST_BOLDNESS, _CALM, _LAST_BOLDNESS = 1.8, 0.93, 0.85
+# Coordinates that stand for all when the noise of a coming epoch is estimated.
+TYPICAL_DIMENSION = 64
 # Without privacy noise a few plays tell an arm from others: so many a draw, and at most so many
 # times as many draws.
 _ENOUGH, _MORE = 50, 8
@@ -32,6 +38,23 @@ class Outlook:
     length: float
     noise: float
     variance: float
+
+
+def outlook_of(
+    problem: Problem,
+    options: PracticalOptions,
+    belief: Belief,
+    state: ArmPosterior,
+    length: float,
+) -> Outlook:
+    """Of an epoch of about this length, by what is believed now."""
+    variance = belief.noise_variance(problem.reward_bound)
+    spread = float(np.trace(state.covariance.mean(axis=0)))
+    bound = bound_of(problem, options, belief, spread + variance).bound
+    noise = 0.0
+    if problem.budget is not None:
+        noise = coordinate_noise(problem, TYPICAL_DIMENSION, bound, max(1, int(length)))
+    return Outlook(length=length, noise=noise, variance=variance)
 
 
 def number_of_draws(epochs: int, most: int, outlook: Outlook) -> int:

@@ -6,50 +6,47 @@ Cost grows with arms times the cube of the coordinates of one arm, and no arm is
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from math import sqrt
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch import play
-from capri.epoch.learner import Lesson, State
+from capri.epoch.learner import State
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
-from capri.kernels import Auto
-from capri.learners.arms.draws import Outlook, boldness, number_of_draws, thompson_draws
+from capri.learners.arms.draws import (
+    TYPICAL_DIMENSION,
+    boldness,
+    number_of_draws,
+    outlook_of,
+    thompson_draws,
+)
 from capri.learners.arms.evidence import ArmPrior
 from capri.learners.arms.messages import (
     ArmDesign,
     ArmLeg,
     design_of,
+    main_share_of,
+    main_sum,
     shapes_of,
     sigma_max,
     silences,
 )
 from capri.learners.arms.posterior import ArmPosterior, remaining
 from capri.learners.belief import Belief
-from capri.learners.changing import ChangingLearner
+from capri.learners.changing import Reading
 from capri.learners.crowds import Crowds
-from capri.learners.drift import Drift, Kind
-from capri.learners.ends import sized
+from capri.learners.drift import Drift
 from capri.learners.guards.fit import Fit
+from capri.learners.guards.pool import Comers
 from capri.learners.guards.wait import Rates
 from capri.learners.guards.watch import Watch
-from capri.learners.kept import (
-    apart,
-    flights_from,
-    flights_state,
-    response_from,
-    response_state,
-    stage_arrays,
-    stage_from,
-)
+from capri.learners.law import ContextLaw
 from capri.learners.messages import bound_of, coordinate_noise
 from capri.learners.options import PracticalOptions
 from capri.learners.passage import Lengthened
@@ -57,53 +54,21 @@ from capri.learners.reading import Leg
 from capri.learners.response import Response
 from capri.learners.squares import Squares
 from capri.learners.start.blocks import arms_head
-from capri.learners.start.head import HeadStart, inferred
 from capri.learners.start.prior import Observed
+from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage
 from capri.learners.tally import message_for
+from capri.learners.whereabouts import Reach
 from capri.privacy.grid import make_grid
-from capri.privacy.promise import PrivacyModel
 from capri.spaces import FixedActions, context_chunks
 
-# Fewer unrelated arms fit into one dense basis.
-_LEAST_ARMS = 9
 # Coordinates of all arms together, of one arm at least and at most.
 _COORDINATES, _NARROWEST, _WIDEST = 2400, 12, 60
 # Epochs grow by no more.
 _GROWTH = 1.3
-# Coordinates that stand for all when the noise of a coming epoch is estimated.
-_TYPICAL_DIMENSION = 64
 
 
-def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
-    """Whether this learner takes the problem: many unrelated arms and nothing out of the ordinary.
-
-    Arms are counted by their indicators, those that are no longer offered among them.
-    """
-    actions = problem.actions
-    return (
-        isinstance(problem.kernel, Auto)
-        and isinstance(actions, FixedActions)
-        and actions.dimension >= _LEAST_ARMS
-        and actions.unrelated
-        and problem.model is PrivacyModel.JOINT
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ArmKnowledge:
-    """All that is known of arms, in one piece: what an explanation is made from."""
-
-    problem: Problem
-    basis: ArmBasis
-    prior: ArmPrior
-    belief: Belief
-    posterior: ArmPosterior
-    crowds: Crowds
-    drift: Drift
-
-
-class ArmsLearner(ChangingLearner):
+class ArmsLearner(StoredLearner):
     """Plans, learns and plays many unrelated arms; everything it holds is public."""
 
     def __init__(
@@ -124,44 +89,23 @@ class ArmsLearner(ChangingLearner):
         self._belief, self._squares = Belief.empty(*size), Squares.empty(*size)
         self._crowds, self._drift, self._fit = Crowds.empty(*size), Drift(), Fit()
         self._response, self._rates = Response.unknown(*size), Rates()
+        self._context_law, self._comers = ContextLaw.trusting(Reach.of(problem)), Comers()
         self._flights = {}
         self._watch = Watch(problem, options, self._prior.norm_bound, self._basis)
         self._posterior = self._prior.infer(self._belief)
-        self._conduct = self._next_conduct(
-            self._posterior, self._belief, self._first_epoch, generator
-        )
+        self._conduct = self._first_conduct(generator)
         self._stage = Stage.draw(problem, generator)
 
     _basis: ArmBasis
     _prior: ArmPrior
     _posterior: ArmPosterior
-    # What was known before the first user; None for nothing.
-    _head: HeadStart[ArmPosterior] | None = None
 
     def begin(self, observed: Observed, generator: np.random.Generator) -> None:
         """Take in what is known before the first user, and play by it."""
         self._head = arms_head(observed, self._basis, self._prior)
         self._posterior = self._infer(self._belief, None)
-        self._conduct = self._next_conduct(
-            self._posterior, self._belief, self._first_epoch, generator
-        )
+        self._conduct = self._first_conduct(generator)
         self._stage = replace(self._stage, law=None)
-
-    def _infer(self, belief: Belief, near: ArmPosterior | None) -> ArmPosterior:
-        """What releases make of the prior, and of what was known before them."""
-        return inferred(self._head, self._prior, belief, near)
-
-    def knowledge(self) -> ArmKnowledge:
-        """What there is to explain."""
-        return ArmKnowledge(
-            problem=self._problem,
-            basis=self._basis,
-            prior=self._prior,
-            belief=self._belief,
-            posterior=self._posterior,
-            crowds=self._crowds,
-            drift=self._drift,
-        )
 
     @staticmethod
     def _arms(problem: Problem) -> FixedActions:
@@ -191,9 +135,8 @@ class ArmsLearner(ChangingLearner):
         awaited = self._awaited(set(self._flights) - {epoch})
         if awaited is not None and self._tried(epoch):
             age = belief.epochs - self._drift.born + len(set(self._flights) - {epoch})
-            self._conduct = self._next_conduct(
-                state, belief, length, generator, age=age, awaited=awaited
-            )
+            law = self._next_law(state, belief, length, generator, age=age, awaited=awaited)
+            self._conduct = self._conducted(law)
             self._stage = replace(self._stage, law=None)
         measured = problem.rewards.measured
         answers = max(1, int(length * self._response.rate)) if measured else length
@@ -219,7 +162,7 @@ class ArmsLearner(ChangingLearner):
             for arm in leg.played
             for u, weights in (leg.where(arm),)
         )
-        noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, answers) / main_share
+        noise = coordinate_noise(problem, TYPICAL_DIMENSION, bound, answers) / main_share
         shapes, sizes = shapes_of(
             leg,
             remaining(state.factor, awaited),
@@ -350,81 +293,41 @@ class ArmsLearner(ChangingLearner):
             epoch: longer.legs(legs, actions.dimension) for epoch, legs in self._flights.items()
         }
         heir._watch = replace(self._watch, problem=problem, basis=heir._basis)
-        heir._conduct = heir._next_conduct(
-            heir._posterior, heir._belief, self._first_epoch, generator
-        )
+        heir._conduct = heir._first_conduct(generator)
         heir._stage = Stage.draw(problem, generator)
         vars(self).update(vars(heir))
 
-    def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
-        """Update the belief and the law."""
-        plan = release.plan
-        if plan.epoch not in self._flights:
-            raise ConfigurationError("a release needs the plan it was made with")
-        assert isinstance(plan.features, ArmFeatures)
-        design, response = self._read(release, plan.features)
-        told = design.told(plan.features, self._main(release), release.participants)
-        news = self._news(release, design, told)
-        belief, crowds, squares, drift = self._taken_in(news, release, design, told)
-        belief = replace(belief, curious=False)
-        # What was known before the first user is about the function of then, too.
-        head = None if news.kind is Kind.CHANGE else self._head
-        infer, near = partial(inferred, head, self._prior), self._posterior
-        crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
-        belief = belief.with_noise(self._noise_of(squares, state))
-        belief = sized(belief, squares, state.mean, self._problem.reward_bound)
-        if belief.ends and not self._belief.ends:
-            state = infer(belief, state)
-        fit, notices = self._said(
-            news,
-            told,
-            before=self._belief,
-            expected=self._posterior,
-            belief=belief,
-            state=state,
-            crowds=crowds,
-        )
-        rates = self._rates.after(release)
-        if (late := rates.notice()) is not None:
-            notices = (*notices, late)
-        if news.kind is Kind.LEARNT:
-            enough = self._enough(drift, design, told, design.spread, state)
-            drift = replace(drift, enough=enough)
+    def _learnt_law(
+        self,
+        release: Release,
+        belief: Belief,
+        drift: Drift,
+        state: ArmPosterior,
+        generator: np.random.Generator,
+    ) -> play.ThompsonLaw:
+        """Draws of what the next epoch can resolve and no epoch under way will tell."""
         longest = drift.longest(self._first_epoch, self.growth, self._options.memory)
         length = min(self.growth * release.participants, longest)
         # All but the one that was read just now and the one that has not taken its decisions yet.
-        full = sorted(set(self._flights) - {plan.epoch})[:-1]
+        full = sorted(set(self._flights) - {release.plan.epoch})[:-1]
         age = belief.epochs - drift.born + len(full)
         awaited = self._awaited(full)
-        conduct = self._next_conduct(state, belief, length, generator, age=age, awaited=awaited)
-        stage = Stage.draw(self._problem, generator)
-        # All or nothing: what failed half-way can be learnt again from the same release.
-        self._belief, self._posterior, self._head = belief, state, head
-        self._squares, self._crowds, self._drift = squares, crowds, drift
-        self._conduct, self._stage, self._fit = conduct, stage, fit
-        self._response, self._rates = response, rates
-        if release.last:
-            self.drop(plan.epoch)
-        error = sqrt(float(np.einsum("aij,aij->", design.spread, state.covariance)))
-        law = self._stage_law()
-        return Lesson(
-            notices=notices,
-            width=error,
-            active_share=float(np.count_nonzero(law)) / law.size,
-            predicted_error=error,
-            response_rate=response.rate if self._problem.rewards.measured else None,
-            noise_share=0.0 if self._problem.budget is None else design.noise_share,
+        return self._next_law(state, belief, length, generator, age=age, awaited=awaited)
+
+    def _read(self, release: Release, generator: np.random.Generator) -> Reading:
+        """What the release observed of every arm, and who answered."""
+        features = release.plan.features
+        assert isinstance(features, ArmFeatures)
+        design, response = self._observed(release, features)
+        return Reading(
+            design=design,
+            told=design.told(features, main_sum(release), release.participants),
+            spread=design.spread,
+            response=response,
+            law=self._context_law,
         )
 
-    @staticmethod
-    def _main(release: Release) -> FloatArray:
-        """The sum of ``t psi`` in units of rewards."""
-        plan, vector = release.plan, release.vector[: release.plan.features.rank]
-        if plan.message is not None:
-            return np.asarray(plan.value_bound * vector)
-        return np.asarray(vector / _main_share(plan))
-
-    def _read(self, release: Release, features: ArmFeatures) -> tuple[ArmDesign, Response]:
+    def _observed(self, release: Release, features: ArmFeatures) -> tuple[ArmDesign, Response]:
         """What the release observed, by its segments and the decisions really made in each."""
         plan, response, problem = release.plan, self._response, self._problem
         legs = zip(self._flights[plan.epoch], release.counts, strict=True)
@@ -438,7 +341,7 @@ class ArmsLearner(ChangingLearner):
         rank, bound = plan.features.rank, plan.value_bound
         if plan.message is None:
             noise = coordinate_noise(problem, rank, bound, release.participants)
-            share = _main_share(plan)
+            share = main_share_of(plan)
             return self._expectation(features, played, bound, noise / share, share), response
         noise = plan.noise_scale
         if problem.budget is None:
@@ -477,7 +380,12 @@ class ArmsLearner(ChangingLearner):
             response=response,
         )
 
-    def _next_conduct(
+    def _first_conduct(self, generator: np.random.Generator) -> play.Conduct:
+        """Draws of what a first epoch can resolve."""
+        state, belief = self._posterior, self._belief
+        return self._conducted(self._next_law(state, belief, self._first_epoch, generator))
+
+    def _next_law(
         self,
         state: ArmPosterior,
         belief: Belief,
@@ -486,31 +394,23 @@ class ArmsLearner(ChangingLearner):
         *,
         age: int | None = None,
         awaited: FloatArray | None = None,
-    ) -> play.Conduct:
+    ) -> play.ThompsonLaw:
         """Thompson draws of what an epoch of about this length can resolve.
 
         ``age``: releases since the last change, by default all of them. ``awaited``: information
         that epochs under way will give.
         """
-        if age is None:
-            age = belief.epochs - self._drift.born
-        problem, options = self._problem, self._options
-        variance = belief.noise_variance(problem.reward_bound)
-        spread = float(np.trace(state.covariance.mean(axis=0)))
-        bound = bound_of(problem, options, belief, spread + variance).bound
-        noise = 0.0
-        if problem.budget is not None:
-            noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, max(1, int(length)))
-        outlook = Outlook(length=length, noise=noise, variance=variance)
+        age = belief.epochs - self._drift.born if age is None else age
+        outlook = outlook_of(self._problem, self._options, belief, state, length)
         draws = thompson_draws(
             state,
             outlook,
-            number_of_draws(age, options.draws, outlook),
-            options.thompson_scale * boldness(age),
+            number_of_draws(age, self._options.draws, outlook),
+            self._options.thompson_scale * boldness(age),
             generator,
             awaited,
         )
-        return self._conducted(play.ThompsonLaw(self._basis, draws))
+        return play.ThompsonLaw(self._basis, draws)
 
     def _stakes(self, state: ArmPosterior) -> float:
         """Over arms."""
@@ -527,63 +427,23 @@ class ArmsLearner(ChangingLearner):
 
     # -- storage ----------------------------------------------------------------------------------
 
-    def state(self) -> State:
-        """Basis, candidates, belief, law, and the legs of epochs that are not read yet."""
-        values: dict[str, Any] = {"stage": {"is_pool": self._stage.is_pool}}
-        values["belief"], arrays = apart("belief", self._belief)
-        values["squares"], squares = apart("squares", self._squares)
-        arrays |= apart("crowds", self._crowds)[1]
-        values["basis"], basis = self._basis.state()
-        values["drift"], values["fit"] = asdict(self._drift), asdict(self._fit)
-        values["candidates"] = list(self._prior.candidates.names)
+    def _own_state(self) -> State:
+        """Basis and candidates."""
+        values, basis = self._basis.state()
+        candidates = self._prior.candidates
         basis |= {
-            "covariances": self._prior.candidates.covariances,
-            "shares": self._prior.candidates.shares,
+            "covariances": candidates.covariances,
+            "shares": candidates.shares,
             "weights": self._posterior.weights,
         }
-        values["flights"], flights = flights_state(self._flights)
-        if self._problem.rewards.measured:
-            values["rates"], answers = asdict(self._rates), response_state(self._response)
-            values |= answers[0]
-            arrays |= answers[1]
-        if self._head is not None:
-            values["doubt"], state = self._posterior.doubt, self._posterior
-            arrays |= named("head", vars(self._head))
-            mixed = {"mean": state.mean, "own": state.own, "carried": state.carried}
-            arrays |= named("mixed", mixed)
-        conduct, law = self._conduct.state()
-        arrays |= squares | named("basis", basis) | flights | law | stage_arrays(self._stage)
-        return values | conduct, arrays
+        return {"basis": values, "candidates": list(candidates.names)}, named("basis", basis)
 
-    def restore(self, state: State) -> None:
-        """Go on from :meth:`state`."""
-        values, arrays = state
-        problem, own = self._problem, below("basis", arrays)
+    def _restore_own(self, values: dict[str, Any], arrays: dict[str, FloatArray]) -> FloatArray:
+        """The inverse of :meth:`_own_state`; the weights of candidates."""
+        own = below("basis", arrays)
         self._basis = ArmBasis.from_state(values["basis"], own)
         names = tuple(values["candidates"])
         candidates = Candidates(own["covariances"], own["shares"], names)
-        self._prior = ArmPrior(candidates, self._prior.norm_bound)
-        self._belief = Belief(**below("belief", arrays), **values["belief"])
-        self._squares = Squares(**below("squares", arrays), **values["squares"])
-        self._crowds = Crowds(**below("crowds", arrays))
-        self._drift, self._fit = Drift(**values["drift"]), Fit(**values["fit"])
-        self._watch = Watch(problem, self._options, self._prior.norm_bound, self._basis)
-        self._posterior = self._prior.again(self._belief, own["weights"])
-        if "doubt" in values:  # something was known before the first user
-            self._head = HeadStart(**below("head", arrays))
-            mixed = below("mixed", arrays)
-            self._posterior = replace(self._posterior, doubt=values["doubt"], **mixed)
-        self._conduct = play.Conduct.from_state(
-            values, arrays, self._basis, problem.actions
-        ).within(problem.bounds)
-        self._stage = stage_from(problem, values["stage"], arrays)
-        self._flights = flights_from(values["flights"], arrays, problem, self._basis)
-        self._response, self._rates = Response.unknown(*self._belief.vector.shape), Rates()
-        if "response" in values:
-            self._response = response_from(values, arrays)
-            self._rates = Rates(**values["rates"])
-
-
-def _main_share(plan: EpochPlan) -> float:
-    """Share of a message's norm that carries ``t psi``, beside moment and tail."""
-    return sqrt(1 - plan.moment_share**2 - plan.tail_share**2)
+        self._prior = replace(self._prior, candidates=candidates)
+        self._watch = replace(self._watch, basis=self._basis)
+        return np.asarray(own["weights"])

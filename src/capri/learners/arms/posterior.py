@@ -12,6 +12,7 @@ over arms and nothing is larger than one block:
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import sqrt
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -41,6 +42,15 @@ class ArmPosterior:
         unknown = float(np.einsum("aij,aij->", spread, self.covariance))
         known = np.einsum("ai,aij,aj->", self.mean, spread, self.mean, optimize=True)
         return unknown, float(known) + (constant - 2 * float((image * self.mean).sum()))
+
+    def error(self, spread: FloatArray) -> float:
+        """As in Posterior, over all arms."""
+        return sqrt(float(np.einsum("aij,aij->", spread, self.covariance)))
+
+    @property
+    def parts(self) -> dict[str, FloatArray]:
+        """What a mixture is restored from."""
+        return {"mean": self.mean, "own": self.own, "carried": self.carried}
 
     def mixed(self, mean: FloatArray, apart: FloatArray) -> "ArmPosterior":
         """With another mean, and columns ``apart`` that all arms carry together."""
