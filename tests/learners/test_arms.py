@@ -15,12 +15,11 @@ from capri.epoch.storage import plan_from_state, plan_state
 from capri.family import ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
 from capri.learners.arms.draws import Outlook, number_of_draws, resolved, thompson_draws
-from capri.learners.arms.evidence import ArmPrior
 from capri.learners.arms.learner import ArmsLearner
-from capri.learners.arms.posterior import ArmPosterior, remaining, solve
+from capri.learners.arms.prior import ArmPosterior, ArmPrior, remaining, solve
 from capri.learners.belief import Observation
-from capri.learners.crowds import Crowds
-from capri.learners.guards.fit import Innovation
+from capri.learners.fit import Innovation
+from capri.learners.overdispersion import Crowds
 from capri.learners.practical import PracticalLearner
 from capri.spaces import ContextPool, FixedActions
 

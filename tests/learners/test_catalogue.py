@@ -15,8 +15,8 @@ from capri.errors import ConfigurationError, ShapeError
 from capri.features import spectral_basis
 from capri.kernels import Categories, ContextAction, Linear, Matern
 from capri.learners.belief import Belief, Observation
+from capri.learners.change_of_basis import Passage, between
 from capri.learners.options import PracticalOptions
-from capri.learners.passage import Passage, between
 
 CONTEXTS = np.linspace(0, 1, 12)[:, None]
 KERNEL = Matern(nu=2.5, lengthscale=0.4)

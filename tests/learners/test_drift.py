@@ -13,11 +13,19 @@ from capri.environments import DriftingEnvironment, drifting
 from capri.epoch.plan import EpochRecord
 from capri.epoch.play import Conduct, UniformLaw
 from capri.kernels import Matern
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.drift import ALARM, Drift, Kind, Nothing, faded, noise_kept, renewed
-from capri.learners.lengths import Prospect, enough
+from capri.learners.belief import Belief, Observation, Posterior, Squares
+from capri.learners.drift import (
+    ALARM,
+    Drift,
+    Kind,
+    Nothing,
+    Prospect,
+    enough,
+    faded,
+    noise_kept,
+    renewed,
+)
 from capri.learners.reading import Leg
-from capri.learners.squares import Squares
 from capri.learners.support import Stage
 from capri.spaces import FixedActions
 

@@ -9,10 +9,9 @@ import capri
 from capri.arrays import FloatArray
 from capri.choices import as_actions
 from capri.family import family_of
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.crowds import SIZES, Crowds
-from capri.learners.evidence import EvidencePrior, best_weights
-from capri.learners.squares import Expected, Squares
+from capri.learners.belief import Belief, Expected, Observation, Posterior, Squares
+from capri.learners.overdispersion import SIZES, Crowds
+from capri.learners.priors import EvidencePrior, best_weights
 
 CONTEXTS = np.linspace(0, 1, 12)[:, None]
 FAMILY = family_of(

@@ -8,10 +8,9 @@ import pytest
 from capri.features import spectral_basis
 from capri.kernels import RBF, Categories, Columns, Constant, ContextAction, Linear, Matern
 from capri.kernels.lengthscales import sharing_one_scale, stretched
+from capri.learners import words
 from capri.learners.belief import PRIOR_SCALES, Belief, Observation, posterior, prior_variance
-from capri.learners.guards import words
-from capri.learners.guards.fit import FALSE_ALARMS, Fit, Innovation
-from capri.learners.guards.other_kernels import FACTORS, candidates
+from capri.learners.fit import FACTORS, FALSE_ALARMS, Fit, Innovation, candidates
 
 MATERN = Matern(nu=2.5, lengthscale=0.3)
 

@@ -1,7 +1,7 @@
 """A catalogue that changes: the part of the practical learner that goes on with other actions.
 
-What was learnt passes to the new basis (:mod:`capri.learners.passage`). Of some new actions the
-kernel then tells little, and where known ones are good, Thompson play would hardly ever try them:
+What was learnt passes to the new basis (:mod:`capri.learners.change_of_basis`). Of some new actions
+the kernel then tells little, and where known ones are good, Thompson play would hardly try them:
 its draws start from a prior around 0. So in the first epoch after a change a few draws are made in
 which such an action is the best, and rewards are encoded whole: residuals of the others say nothing
 of how large those of an unknown action are, and clipping would hide how good it is.
@@ -22,16 +22,15 @@ from capri.epoch.storage import below, named
 from capri.features import Basis, Span
 from capri.learners.active import DifferenceTest, Rehearsal, calibrated_test
 from capri.learners.belief import Posterior
-from capri.learners.guards.fit import Fit
-from capri.learners.guards.pool import Comers
-from capri.learners.guards.watch import Watch, level_of
-from capri.learners.kept import apart, prior_from, prior_state
-from capri.learners.law import ContextLaw
-from capri.learners.passage import across, between
+from capri.learners.change_of_basis import across, between
+from capri.learners.codec import apart, prior_from, prior_state
+from capri.learners.context_law import ContextLaw
+from capri.learners.fit import Fit
 from capri.learners.priors import Prior, ToldPrior
 from capri.learners.start import Observed, head_start
 from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage
+from capri.learners.watch import Comers, Watch, level_of
 from capri.spaces import context_chunks
 
 # An action is unknown where its posterior variance is above this share of the prior one.

@@ -1,4 +1,7 @@
-"""The part of the practical learner that reckons with a function that changes."""
+"""What every practical learner does alike.
+
+It plays by a public law, takes a release for what it is, and reckons with a function that changes.
+"""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -8,45 +11,64 @@ from typing import Any
 
 import numpy as np
 
-from capri.arrays import FloatArray
-from capri.epoch.learner import Lesson
+from capri.arrays import BoolArray, FloatArray
+from capri.epoch import play
+from capri.epoch.learner import Learner, Lesson
 from capri.epoch.notice import Notice
 from capri.epoch.plan import Release
-from capri.epoch.play import ThompsonLaw
+from capri.epoch.prices import priced
+from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import Span
-from capri.learners.belief import Belief, Told
-from capri.learners.crowds import Crowds
+from capri.learners import words
+from capri.learners.belief import Belief, Squares, Told
+from capri.learners.boundary import sized
+from capri.learners.context_law import ContextLaw, Moments
 from capri.learners.drift import (
     ALARM,
     Drift,
     Kind,
     News,
     Nothing,
+    Prospect,
+    enough,
     faded,
     noise_kept,
     renewed,
 )
-from capri.learners.ends import sized
-from capri.learners.guards import words
-from capri.learners.guards.fit import Fit
-from capri.learners.guards.pool import Comers
-from capri.learners.guards.wait import Rates
-from capri.learners.guards.watch import Watch
-from capri.learners.knowledge import Knowledge
-from capri.learners.law import ContextLaw, Moments
-from capri.learners.lengths import Prospect, enough
+from capri.learners.fit import Fit
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
-from capri.learners.playing import PlayingLearner
+from capri.learners.overdispersion import Crowds
 from capri.learners.priors import ToldPrior
-from capri.learners.reading import Read, cuts_off_too_much, measured_square
+from capri.learners.reading import Leg, Read, cuts_off_too_much, measured_square
 from capri.learners.response import Response
-from capri.learners.squares import Squares
 from capri.learners.start import HeadStart, inferred
 from capri.learners.support import Stage
 from capri.learners.tails import noise_of, pooled, restored_square, too_heavy
+from capri.learners.watch import Comers, Rates, Watch
 from capri.privacy.promise import PrivacyModel
+
+# Laws of up to so many pairs are kept with their leg: 2 MB each.
+_KEPT_LAW = 1 << 18
+# Contexts of a sampler on which shares are priced.
+_PRICED_CONTEXTS = 512
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Knowledge:
+    """Public through and through: the problem, and what the releases made of it.
+
+    Prior and posterior are whole or in blocks, as the basis is.
+    """
+
+    problem: Problem
+    basis: Span
+    prior: Any
+    belief: Belief
+    posterior: Any
+    crowds: Crowds
+    drift: Drift
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,7 +89,7 @@ class Reading:
     whole: bool = True
 
 
-class ChangingLearner(PlayingLearner):
+class ChangingLearner(Learner):
     """Takes a release for what it is, and says how long epochs may be.
 
     Beliefs are whole or in blocks: a release is told block by block.
@@ -75,6 +97,11 @@ class ChangingLearner(PlayingLearner):
 
     _options: PracticalOptions
     _basis: Span
+    _conduct: play.Conduct
+    _stage: Stage
+    _belief: Belief
+    # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
+    _flights: dict[int, tuple[Leg, ...]]
     _prior: Any
     _posterior: Any
     _crowds: Crowds
@@ -123,7 +150,7 @@ class ChangingLearner(PlayingLearner):
         drift: Drift,
         state: Any,
         generator: np.random.Generator,
-    ) -> ThompsonLaw:
+    ) -> play.ThompsonLaw:
         """The law after a release."""
 
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
@@ -298,3 +325,62 @@ class ChangingLearner(PlayingLearner):
             least=least,
             most=first + (self.growth - 1) * drift.begun,
         )
+
+    # -- playing ---------------------------------------------------------------------------------
+
+    def conduct(self) -> play.Conduct:
+        """The law of the open epoch."""
+        return self._conduct
+
+    def active(self, contexts: FloatArray) -> BoolArray:
+        """Every action: nothing is ruled out for good."""
+        return np.ones((len(contexts), self._problem.actions.count), dtype=np.bool_)
+
+    def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
+        """The law of the open epoch."""
+        return self._conduct.probabilities(contexts, available)
+
+    def _conducted(self, law: play.Law) -> play.Conduct:
+        """A law within the limits of the problem."""
+        problem = self._problem
+        conduct = play.Conduct(problem.actions, law, problem.bounds)
+        if problem.bounds is None or problem.bounds.shares is None:
+            return conduct
+        public = np.random.default_rng(0)  # no draw of others moves
+        return priced(conduct, *problem.contexts.support(public, _PRICED_CONTEXTS))
+
+    def _stage_law(self) -> FloatArray:
+        """The law at the contexts the coming epoch is planned on, computed once."""
+        law = self._stage.law
+        if law is None:
+            law = self._conduct.expected(self._stage.contexts)
+            self._stage = replace(self._stage, law=law)
+        return law
+
+    def pool_law(self) -> FloatArray | None:
+        """The law for every context of a pool that fits in a table.
+
+        None where the plan expects sets of available actions: it is another law without them.
+        """
+        bounds = self._conduct.bounds
+        expects = bounds is not None and bounds.masks is not None
+        return self._stage_law() if self._stage.is_pool and not expects else None
+
+    # -- epochs that are not read yet -------------------------------------------------------------
+
+    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
+        """A segment that plays the law of now."""
+        law, stage = self._stage_law(), self._stage
+        if law.size > _KEPT_LAW:
+            stage = replace(stage, law=None)  # computed again when the release is read
+        return Leg(self._conduct, stage, baseline, value_bound, self._belief.epochs)
+
+    def keep(self, epoch: int | None) -> None:
+        """Await nothing of epochs that are lost, and of this one only what is still to come."""
+        legs = self._flights.get(epoch or 0, ())
+        lost = tuple(replace(leg, design=None, promised=None) for leg in legs)
+        self._flights = {epoch: lost} if epoch is not None and lost else {}
+
+    def drop(self, epoch: int) -> None:
+        """Forget the legs of an epoch that will never be released."""
+        self._flights = {number: legs for number, legs in self._flights.items() if number != epoch}

@@ -20,19 +20,14 @@ from capri.family import family_of
 from capri.features import NUMERICAL_RANK, Basis, Function, LowRankFeatures, Span, spectral_basis
 from capri.kernels import Auto
 from capri.learners.active import Rehearsal
-from capri.learners.belief import Belief, Observation, Posterior
+from capri.learners.belief import Belief, Observation, Posterior, Squares
+from capri.learners.boundary import mean_of, noise_at
 from capri.learners.catalogue import Catalogue
 from capri.learners.changing import Reading
-from capri.learners.crowds import Crowds
+from capri.learners.context_law import ContextLaw, Moments, left_out, too_many
+from capri.learners.context_support import Reach
 from capri.learners.drift import Drift
-from capri.learners.ends import mean_of, noise_at
-from capri.learners.evidence import EvidencePrior
-from capri.learners.gathered import Gathered
-from capri.learners.guards.fit import Fit
-from capri.learners.guards.pool import Comers
-from capri.learners.guards.wait import Rates
-from capri.learners.guards.watch import Watch, level_of
-from capri.learners.law import ContextLaw, Moments
+from capri.learners.fit import Fit
 from capri.learners.messages import (
     Design,
     awaited_factor,
@@ -40,15 +35,14 @@ from capri.learners.messages import (
     design_epoch,
     sigma_max,
 )
+from capri.learners.moment_design import message_for, moments_of, projection_for
 from capri.learners.options import PracticalOptions
-from capri.learners.outside import left_out, too_many
-from capri.learners.priors import Prior, ToldPrior
+from capri.learners.overdispersion import Crowds
+from capri.learners.priors import EvidencePrior, Prior, ToldPrior
 from capri.learners.reading import Expectations
 from capri.learners.response import Response
-from capri.learners.squares import Squares
-from capri.learners.support import Stage, predicted
-from capri.learners.tally import message_for, moments_of, projection_for
-from capri.learners.whereabouts import Reach
+from capri.learners.support import Gathered, Stage, predicted
+from capri.learners.watch import Comers, Rates, Watch, level_of
 from capri.privacy.grid import make_grid
 from capri.privacy.promise import PrivacyModel
 

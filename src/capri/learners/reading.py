@@ -23,14 +23,12 @@ from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
 from capri.epoch.scale import tail_bound
 from capri.features import LowRankFeatures, Span
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.ends import noise_at
-from capri.learners.gathered import Gathered
-from capri.learners.law import ContextLaw
+from capri.learners.belief import Belief, Expected, Observation, Posterior
+from capri.learners.boundary import noise_at
+from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Design, coordinate_noise
 from capri.learners.response import Response, Silence
-from capri.learners.squares import Expected
-from capri.learners.support import Stage
+from capri.learners.support import Gathered, Stage
 
 # Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
 _HEAVY_TAILS = 0.3

@@ -8,13 +8,9 @@ from capri.arrays import FloatArray
 from capri.epoch import play
 from capri.epoch.learner import State
 from capri.epoch.storage import below, named
-from capri.learners.belief import Belief
+from capri.learners.belief import Belief, Squares
 from capri.learners.changing import ChangingLearner
-from capri.learners.crowds import Crowds
-from capri.learners.drift import Drift
-from capri.learners.guards.fit import Fit
-from capri.learners.guards.wait import Rates
-from capri.learners.kept import (
+from capri.learners.codec import (
     apart,
     flights_from,
     flights_state,
@@ -23,9 +19,12 @@ from capri.learners.kept import (
     stage_arrays,
     stage_from,
 )
+from capri.learners.drift import Drift
+from capri.learners.fit import Fit
+from capri.learners.overdispersion import Crowds
 from capri.learners.response import Response
-from capri.learners.squares import Squares
 from capri.learners.start import HeadStart
+from capri.learners.watch import Rates
 
 
 class StoredLearner(ChangingLearner):

@@ -25,9 +25,8 @@ from math import erf, erfc, exp, pi, sqrt
 
 from capri.epoch.plan import Release
 from capri.epoch.scale import tail_bound
-from capri.learners.belief import Posterior
+from capri.learners.belief import Posterior, Squares
 from capri.learners.reading import Read, measured_excess, measured_moment
-from capri.learners.squares import Squares
 
 # What is cut off is too much beyond this share of the bound, by so many standard deviations: the
 # test is made after every reading.

@@ -15,7 +15,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
-from capri.learners.arms.posterior import ArmPosterior, remaining
+from capri.learners.arms.prior import ArmPosterior, remaining
 from capri.learners.belief import Belief
 from capri.learners.messages import bound_of, coordinate_noise
 from capri.learners.options import PracticalOptions

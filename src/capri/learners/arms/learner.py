@@ -26,7 +26,6 @@ from capri.learners.arms.draws import (
     outlook_of,
     thompson_draws,
 )
-from capri.learners.arms.evidence import ArmPrior
 from capri.learners.arms.messages import (
     ArmDesign,
     ArmLeg,
@@ -37,28 +36,25 @@ from capri.learners.arms.messages import (
     sigma_max,
     silences,
 )
-from capri.learners.arms.posterior import ArmPosterior, remaining
-from capri.learners.belief import Belief
+from capri.learners.arms.prior import ArmPosterior, ArmPrior, remaining
+from capri.learners.belief import Belief, Squares
+from capri.learners.change_of_basis import Lengthened
 from capri.learners.changing import Reading
-from capri.learners.crowds import Crowds
+from capri.learners.context_law import ContextLaw
+from capri.learners.context_support import Reach
 from capri.learners.drift import Drift
-from capri.learners.guards.fit import Fit
-from capri.learners.guards.pool import Comers
-from capri.learners.guards.wait import Rates
-from capri.learners.guards.watch import Watch
-from capri.learners.law import ContextLaw
+from capri.learners.fit import Fit
 from capri.learners.messages import bound_of, coordinate_noise
+from capri.learners.moment_design import message_for
 from capri.learners.options import PracticalOptions
-from capri.learners.passage import Lengthened
+from capri.learners.overdispersion import Crowds
 from capri.learners.reading import Leg
 from capri.learners.response import Response
-from capri.learners.squares import Squares
-from capri.learners.start.blocks import arms_head
+from capri.learners.start.head import arms_head
 from capri.learners.start.prior import Observed
 from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage
-from capri.learners.tally import message_for
-from capri.learners.whereabouts import Reach
+from capri.learners.watch import Comers, Rates, Watch
 from capri.privacy.grid import make_grid
 from capri.spaces import FixedActions, context_chunks
 

@@ -17,11 +17,10 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.plan import EpochPlan, Release
 from capri.family import ArmBasis, ArmFeatures
-from capri.learners.arms.posterior import ArmPosterior
-from capri.learners.belief import Observation, Posterior, Told
+from capri.learners.arms.prior import ArmPosterior
+from capri.learners.belief import Expected, Observation, Posterior, Told
 from capri.learners.messages import water_filling
 from capri.learners.response import Response, Silence
-from capri.learners.squares import Expected
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,12 +26,11 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.play import Conduct, UniformLaw
 from capri.features import Basis, Span, spectral_basis
-from capri.learners.belief import Belief, Posterior
-from capri.learners.crowds import Crowds
+from capri.learners.belief import Belief, Posterior, Squares
 from capri.learners.options import PracticalOptions
+from capri.learners.overdispersion import Crowds
 from capri.learners.reading import Leg
 from capri.learners.response import Response
-from capri.learners.squares import Squares
 from capri.learners.start import HeadStart
 from capri.spaces import Actions, FixedActions
 

@@ -14,16 +14,14 @@ from capri.errors import StorageError
 from capri.family import Candidates, Family, ProductBasis
 from capri.features import Basis, Span
 from capri.learners.active import Rehearsal
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.crowds import Crowds
-from capri.learners.evidence import EvidencePrior
-from capri.learners.guards.watch import level_of
+from capri.learners.belief import Belief, Expected, Observation, Posterior, Squares
 from capri.learners.messages import Design
-from capri.learners.priors import Prior, ToldPrior
+from capri.learners.overdispersion import Crowds
+from capri.learners.priors import EvidencePrior, Prior, ToldPrior
 from capri.learners.reading import Leg
 from capri.learners.response import Response
-from capri.learners.squares import Expected, Squares
 from capri.learners.support import Stage
+from capri.learners.watch import level_of
 from capri.spaces import ContextPool, FixedActions
 
 Flights = dict[int, tuple[Leg, ...]]
