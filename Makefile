@@ -21,10 +21,11 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ $(PYTHON) -m pip install virtualenv && $(PYTHON) -m virtualenv $(VENV); }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-e ".[dev]" -e "./lab[studies,real]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(DATA_ONLY)
 	touch $@
 
@@ -45,7 +46,7 @@ lint: $(READY)  ## style, types and import layers: ruff, mypy --strict, import-l
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Chromium for the page of `capri report`; where it cannot be had, its test is skipped, in CI failed.
+# Chromium for the page of `capri-lab report`; where it cannot be had, its test is skipped, in CI failed.
 $(BROWSER): tools/install_browser.sh | $(READY)
 	sh tools/install_browser.sh
 	touch $@
@@ -66,8 +67,7 @@ audit: $(READY)  ## attack the real pipeline, and broken ones that must be caugh
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m slow tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png
-	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer sphere
-	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device --randomizer gaussian
+	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device
 
 faults: $(READY)  ## 1,000 kills on each store, bad networks, clocks and disks: nothing is lost or counted twice
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/faults/run_faults.py --kills 1000
@@ -81,7 +81,7 @@ bench: $(READY)  ## regret, rivals, time and memory, under twenty minutes on two
 	$(BIN)/python benchmarks/rivals.py
 
 arena: $(READY)  ## CAPRI and every rival on three problems, with what each promises
-	$(BIN)/capri arena --seeds 3 --wide
+	$(BIN)/capri-lab arena --seeds 3 --wide
 
 bench-local: $(READY)  ## devices: regret of a million users, bytes and milliseconds
 	$(BIN)/python benchmarks/local.py --functions 10
@@ -112,21 +112,21 @@ ablation: $(READY)  ## what each option of the practical preset is worth
 vectors: $(READY)  ## clients/vectors: write the test vectors of the wire format anew
 	$(BIN)/python tests/local/vectors.py
 
-tree: $(READY)  ## draw the tree of src/capri in docs/design.md anew
+tree: $(READY)  ## draw the trees of product and laboratory in docs/design.md anew
 	$(BIN)/python tools/draw_tree.py
 
 example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a few minutes
-	$(BIN)/capri run docs/example-report/rivals-small.toml --output build/example
-	$(BIN)/capri report build/example/rivals-small -o docs/example-report/report.html
+	$(BIN)/capri-lab run docs/example-report/rivals-small.toml --output build/example
+	$(BIN)/capri-lab report build/example/rivals-small -o docs/example-report/report.html
 
 real: $(READY)  ## docs/real.md and its report: CAPRI that is told nothing, on real data; hours
-	$(BIN)/capri run real --output build
+	$(BIN)/capri-lab run real --output build
 	mkdir -p docs/real-report
-	$(BIN)/capri report build/real -o docs/real-report/report.html
+	$(BIN)/capri-lab report build/real -o docs/real-report/report.html
 	$(BIN)/python tools/real_table.py build/real
 
 screenshot: $(READY) $(BROWSER) $(NODE)  ## the pictures of the report, of the service's page and of the reading list
-	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/report/test_browser.py -k screenshot
+	CAPRI_SCREENSHOT=docs/figures/report.png $(BIN)/pytest -q tests/lab/report/test_browser.py -k screenshot
 	CAPRI_SCREENSHOT=docs/figures/service.png $(BIN)/pytest -q tests/service/test_page.py -k screenshot
 	CAPRI_SCREENSHOT=docs/figures/web.png $(BIN)/pytest -q tests/service/test_web.py -k screenshot
 

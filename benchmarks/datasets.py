@@ -16,7 +16,7 @@ from sklearn.svm import SVR
 
 import capri
 from capri.blas import one_blas_thread
-from capri.datasets import DATASET_NAMES, DataBandit, environment_by_name, suggested_kernel
+from capri_lab.datasets import DATASET_NAMES, DataBandit, environment_by_name, suggested_kernel
 
 # Model and epsilon; None is no noise.
 PLAYERS: list[tuple[str, float | None]] = [

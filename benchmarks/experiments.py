@@ -20,8 +20,8 @@ from typing import Any
 
 import common
 
-from capri.experiments import Pool, Study, Watcher, read_results, run_study, study_from_text
-from capri.experiments.backends import Backend, Event, Finished
+from capri_lab.experiments import Pool, Study, Watcher, read_results, run_study, study_from_text
+from capri_lab.experiments.backends import Backend, Event, Finished
 
 STUDY = """
 name = "measured"
@@ -78,7 +78,7 @@ _MEMORY = """
 import sys
 sys.path.insert(0, {here!r})
 from experiments import study
-from capri.experiments import Pool, run_study
+from capri_lab.experiments import Pool, run_study
 from capri.memory import PeakMemory
 with PeakMemory() as memory:
     run_study(study("uniform", 100, {cells}, 5), {folder!r}, backend=Pool(2))
@@ -102,7 +102,7 @@ def main() -> None:
     results: dict[str, Any] = dict(common.about())
     results["processes"] = overhead(arguments.cells, Pool(1))
     if arguments.cluster:
-        from capri.experiments.on_dask import OnDask
+        from capri_lab.experiments.on_dask import OnDask
 
         results["dask"] = overhead(arguments.cells, OnDask("local", workers=1))
     results["peak_bytes"] = {str(cells): memory(cells) for cells in (100, 1_000, 4_000)}

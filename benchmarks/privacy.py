@@ -12,8 +12,8 @@ from time import perf_counter
 import numpy as np
 
 import capri
+from capri.audit.scenarios import audit_policy as audit
 from capri.epoch.encode import encode
-from capri.joint.audit import audit_policy as audit
 from capri.privacy.grid import make_grid
 from capri.privacy.noise import SecureNoise
 

@@ -20,7 +20,7 @@ import pandas as pd
 from sklearn.datasets import load_diabetes
 from statsmodels import datasets
 
-from capri.datasets.real.packages import package_table
+from capri_lab.datasets.real.problem import package_table
 
 # Held-out rows: a quarter, at most this many.
 HELD_OUT = 5_000

@@ -1,8 +1,8 @@
 """The private rival: LinUCB of Shariff and Sheffet (2018, arXiv 1810.00068) on kernel features.
 
-The same algorithm as ``capri.rivals.ShariffSheffet`` (tree) and ``capri.rivals.BatchedLinear``
-(batches), made of the same parts: rounds are cut into blocks; after each, noisy sums of
-``(x x^T, y x)`` are released and actions maximise ``theta^T x + bonus |x|_{M^-1}``.
+The same algorithm as ``ShariffSheffet`` (tree) and ``BatchedLinear`` (batches) of
+:mod:`capri_lab.rivals`, made of the same parts: rounds are cut into blocks; after each, noisy sums
+of ``(x x^T, y x)`` are released and actions maximise ``theta^T x + bonus |x|_{M^-1}``.
 
 - tree: a binary tree over equal blocks, as published.
 - batches: blocks of growing length, each released once with the full budget (parallel composition,
@@ -20,10 +20,10 @@ from common import DELTA
 
 import capri
 from capri.kernels import Kernel
-from capri.rivals.features import feature_rows
-from capri.rivals.linear.least_squares import GaussianMoments, pack, packed_size, unpack
-from capri.rivals.linear.moments import block_lengths, growing_lengths
-from capri.rivals.linear.tree import TreeSums, tree_levels
+from capri_lab.rivals.features import feature_rows
+from capri_lab.rivals.linear.least_squares import GaussianMoments, pack, packed_size, unpack
+from capri_lab.rivals.linear.moments import block_lengths, growing_lengths
+from capri_lab.rivals.linear.tree import TreeSums, tree_levels
 
 BONUSES = (0.003, 0.01, 0.03, 0.1)
 SHIFTS = (0.5, 1.0, 2.0, 4.0)

@@ -19,7 +19,7 @@ from scipy.linalg.blas import dger
 import capri
 from capri.blas import one_blas_thread
 from capri.environments import random_rkhs
-from capri.rivals import rival
+from capri_lab.rivals import rival
 
 RESULTS = Path(__file__).parent / "results" / "rivals.json"
 RIDGE, WIDTH = 0.06**2, 1.0

@@ -3,8 +3,8 @@
     python benchmarks/service.py [--seconds 1] [--turns 9] [--only singles]
 
 Singles: decisions and rewards over HTTP, each durable before its answer, one worker, SQLite, 32
-keep-alive connections, contexts outside of the pool. Beside it a bare endpoint of the same
-framework and server that parses a JSON body and makes one insert durable, many of them in one
+keep-alive connections, contexts outside of the pool. Beside it a bare endpoint of Starlette on the
+same server that parses a JSON body and makes one insert durable, many of them in one
 commit: the least that any such service does. The two are interleaved and medians count.
 
 Batches: items a second in lists of 100. Postgres: processor time per decision, client's, server's
@@ -76,7 +76,8 @@ def bare(port: int, file: str) -> None:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from capri.service.lane import Lane
+    from capri.service.auth import ServiceLimits
+    from capri.service.batch import MicroBatcher
 
     sys.setswitchinterval(0.0005)
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
@@ -90,14 +91,14 @@ def bare(port: int, file: str) -> None:
         connection.execute("COMMIT")
         return bodies
 
-    lanes: list[Lane] = []
+    batchers: list[MicroBatcher] = []
 
     async def endpoint(request: Request) -> Response:
         body = await request.body()
         msgspec.json.decode(body)
-        if not lanes:
-            lanes.append(Lane("insert", insert, 100_000))
-        await lanes[0].do([body])
+        if not batchers:
+            batchers.append(MicroBatcher("insert", insert, ServiceLimits(waiting=100_000)))
+        await batchers[0].do([body])
         return Response(b'{"status":"stored"}', media_type="application/json")
 
     app = Starlette(routes=[Route("/insert", endpoint, methods=["POST"])])
@@ -245,7 +246,7 @@ def p99(latencies: list[float]) -> float:
 
 
 def key_beside(file: Path) -> str:
-    from capri.service.keys import add_key
+    from capri.service.auth import add_key
 
     return add_key(file.with_suffix(".keys"), "bench", ["admin"])
 

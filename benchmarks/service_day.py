@@ -34,7 +34,7 @@ import numpy as np  # noqa: E402
 from common import PROBLEMS, RESULTS, about, save_json, summary  # noqa: E402  (sets BLAS threads)
 
 from capri import Client  # noqa: E402
-from capri.service.keys import add_key  # noqa: E402
+from capri.service.auth import add_key  # noqa: E402
 from capri.service.settings import load_settings  # noqa: E402
 
 BATCH = 100

@@ -17,8 +17,8 @@ from common import BLUE, GREY, M52, ORANGE
 from matplotlib.figure import Figure
 
 import capri
-from capri.environments import drifting
 from capri.epoch.notice import unsaid
+from capri_lab.environments import drifting
 
 FIRST_SEED, ROUNDS = 5000, 10**5
 # Label, change, options of the policy, and the bar for the second half.

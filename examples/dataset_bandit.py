@@ -3,14 +3,14 @@
     python examples/dataset_bandit.py [--data wine] [--epsilon 1] [--rounds 5000]
 
 Rows of the data set are users: a public share tells policies who may come, the private rest comes.
-Runs offline; needs pandas and scikit-learn (pip install 'capri-bandits[data]').
+Runs offline; needs pandas and scikit-learn (pip install 'capri-lab[data]').
 """
 
 import argparse
 import warnings
 
 import capri
-from capri.datasets import (
+from capri_lab.datasets import (
     DATASET_NAMES,
     doubly_robust,
     environment_by_name,
@@ -20,7 +20,7 @@ from capri.datasets import (
     snips,
     suggested_kernel,
 )
-from capri.rivals import rival
+from capri_lab.rivals import rival
 
 
 def main() -> None:

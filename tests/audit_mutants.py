@@ -9,11 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
 
 import capri
+from capri.audit.scenarios import Scenario, scenarios
 from capri.epoch import accumulate, encode
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.decide import ACCEPTED, Chooser, RewardStatus
@@ -21,10 +23,8 @@ from capri.epoch.encode import Encoder
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
-from capri.joint.audit import scenarios
 from capri.joint.desk import Desk
 from capri.joint.policy import Capri
-from capri.joint.scenarios import Scenario
 from capri.joint.settle import SettledSum
 from capri.learners import paper, tally
 from capri.privacy import grid as grids
@@ -122,16 +122,17 @@ def pool_contexts_counted_ten_times(patch: Patch) -> None:
 @above("next")
 def sum_carried_into_the_next_epoch(patch: Patch) -> None:
     """The accumulator is not emptied when an epoch closes."""
-    honest, kept = OpenEpoch.release, {}
+    honest = OpenEpoch.release
+    kept: WeakKeyDictionary[Gate, Any] = WeakKeyDictionary()  # an id would serve the next run too
     begin = OpenEpoch.__init__
 
     def release(self: OpenEpoch) -> Any:
-        kept[id(self._gate)] = self._accumulator
+        kept[self._gate] = self._accumulator
         return honest(self)
 
     def create(self: OpenEpoch, plan: Any, first: int, problem: Any, gate: Gate) -> None:
         begin(self, plan, first, problem, gate)
-        past = kept.get(id(gate), self._accumulator)
+        past = kept.get(gate, self._accumulator)
         size = min(len(past), len(self._accumulator))
         self._accumulator[:size] += past[:size]
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from capri.service.app import application
-from capri.service.desk import Desk
-from capri.service.limits import Limits
+from capri.service.app import Application
+from capri.service.auth import ServiceLimits
+from capri.service.handlers import JointHandlers
 
 
 @dataclass
@@ -29,8 +29,9 @@ class Reply:
 class Inside:
     """The application of a policy, from its start to its end."""
 
-    def __init__(self, app: Any, desk: Desk) -> None:
-        self._app, self.desk = app, desk
+    def __init__(self, app: Application) -> None:
+        assert isinstance(app.handlers, JointHandlers)
+        self._app, self.handlers = app, app.handlers
 
     async def ask(
         self, path: str, body: Any = None, *, hangs_up: asyncio.Event | None = None
@@ -63,27 +64,16 @@ class Inside:
 
 
 @asynccontextmanager
-async def inside(policy: Any, limits: Limits | None = None) -> AsyncIterator[Inside]:
+async def inside(policy: Any, limits: ServiceLimits | None = None) -> AsyncIterator[Inside]:
     """A service that has started; it and the policy are closed afterwards."""
-    desks: list[Desk] = []
-    honest = Desk.__init__
-
-    def kept(desk: Desk, *arguments: Any) -> None:
-        desks.append(desk)
-        honest(desk, *arguments)
-
-    Desk.__init__ = kept  # type: ignore[method-assign]
-    app = application(policy, keys=None, limits=limits)
+    app = Application(policy, keys=None, limits=limits)
     told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     heard: asyncio.Queue[Any] = asyncio.Queue()
     task = asyncio.create_task(app({"type": "lifespan"}, told.get, heard.put))
+    await told.put({"type": "lifespan.startup"})
+    assert (await heard.get())["type"] == "lifespan.startup.complete"
     try:
-        await told.put({"type": "lifespan.startup"})
-        assert (await heard.get())["type"] == "lifespan.startup.complete"
-    finally:
-        Desk.__init__ = honest  # type: ignore[method-assign]
-    try:
-        yield Inside(app, desks[0])
+        yield Inside(app)
     finally:
         await told.put({"type": "lifespan.shutdown"})
         assert (await heard.get())["type"] == "lifespan.shutdown.complete"

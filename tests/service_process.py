@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from capri.service.keys import add_key
+from capri.service.auth import add_key
 from waiting import PATIENCE, eventually
 
 POLICY = """
@@ -44,6 +44,9 @@ first_epoch = {first}
 {more}
 """
 SOMEBODY = {"age": 41, "plan": "pro"}
+# For the end of a policy file: an epoch may be planned for long on a busy machine, and whoever
+# decides meanwhile is not to be refused.
+PATIENT = f"\n[service]\nanswer_seconds = {PATIENCE:g}\n"
 
 
 @dataclass
@@ -58,7 +61,12 @@ class Running:
     said: list[str] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start, or start again at the same port."""
+        """Start, or start again at the same port, once a stranger has given it back."""
+        eventually(self._listens)
+        eventually(self._ready)
+
+    def _listens(self) -> bool:
+        """Start a process; whether its port was free."""
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -86,10 +94,15 @@ class Running:
         else:
             self.process.wait()
             out.close()
-            raise AssertionError("".join(self.said))
+            assert "cannot be listened at" in self.said[-1], "".join(self.said)
+            return False
         self._reader = Thread(target=lambda: self.said.extend(out), daemon=True)
         self._reader.start()
-        eventually(lambda: self.ask("GET", "/readyz")[0] == 200)
+        return True
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, "".join(self.said)
+        return self.ask("GET", "/readyz")[0] == 200
 
     def kill(self) -> None:
         """As a crash does it: the service and whatever it has started."""
@@ -161,7 +174,10 @@ class Running:
         return said
 
     def decided(self) -> int:
-        """Slots that were handed out; the service looks at most twice a second."""
+        """Slots that were handed out.
+
+        The service looks at most twice a second: after this pause, however long it gets, it does.
+        """
         time.sleep(0.55)
         return int(self.get("/v1/policy")["progress"]["decided"])
 
@@ -189,9 +205,12 @@ def service(
     first: int = 100_000,
     environment: dict[str, str] | None = None,
 ) -> Iterator[Running]:
-    """A service on a fresh policy file in a folder, ended afterwards."""
+    """A service on a fresh policy file in a folder, ended afterwards.
+
+    ``more``: for the end of the file; limits of its own where it has a table [service].
+    """
     text = POLICY.format(top=top, reward=reward, more=more, first=first)
-    (folder / "policy.toml").write_text(text)
+    (folder / "policy.toml").write_text(text + ("" if "[service]" in more else PATIENT))
     key = None
     if "--insecure-local" not in arguments:
         key = add_key(folder / "policy.keys", "tests", ["admin"])

@@ -35,17 +35,21 @@ from scipy.stats import binomtest, norm
 import capri
 from audit_mutants import ABOVE, BELOW, PAPER, STEEP, noise_for_the_square, originals
 from builders import play_epoch, small_policy, snapshot
+from capri.audit.proof import (
+    AuditResult,
+    Sightings,
+    clopper_pearson_upper,
+    learnt_mu,
+    prove,
+    proven_mu,
+)
+from capri.audit.scenarios import SCENARIOS, Scenario, scenarios
+from capri.audit.scenarios import audit_policy as audit
 from capri.errors import BudgetError, ConfigurationError
-from capri.joint.audit import SCENARIOS, clopper_pearson_upper, proven_mu, scenarios
-from capri.joint.audit import audit_policy as audit
-from capri.joint.live import go_live
-from capri.joint.scenarios import Scenario
 from capri.learners import tally
-from capri.privacy.attack import AuditResult, prove
 from capri.privacy.message import MessageGrid
 from capri.privacy.noise import SecureNoise
 from capri.privacy.randomness import Streams
-from capri.privacy.witness import Sightings, learnt_mu
 
 CLAIM = 0.92493
 SURE = 0.99999
@@ -159,10 +163,17 @@ def test_users_of_other_limits(monkeypatch: Patch, limit: tuple[int, int]) -> No
     assert 0.6 * CLAIM <= mu <= CLAIM * (1 + 1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "fork"])
-def test_what_others_notice_is_never_random(name: str) -> None:
-    """With real noise: else one run that differs from another would prove nothing."""
-    scenario = scenarios(target(), [name])[name]
+NOTICED = [("known", name) for name in SCENARIOS if name != "fork"]
+NOTICED += [("auto", "next"), ("auto", "overlap")]
+
+
+@pytest.mark.parametrize(("kind", "name"), NOTICED)
+def test_what_others_notice_is_never_random(kind: str, name: str) -> None:
+    """With real noise: else one run that differs from another would prove nothing.
+
+    With kernel="auto" a policy soon believes in a change of the world and ends epochs early.
+    """
+    scenario = scenarios(target(**({"kernel": "auto"} if kind == "auto" else {})), [name])[name]
     noticed = [scenario.once(sign)[1] for sign in (-1.0, -1.0, 1.0, 1.0)]
     assert all(each == noticed[0] for each in noticed)
 
@@ -187,8 +198,8 @@ def test_honest_pipeline_passes_and_wastes_little() -> None:
     runs = 500
     result = audit(target(), trials=runs, attacks=("reward",), confidence=SURE)
     assert result.passed
-    assert result.claimed_mu == pytest.approx(CLAIM, abs=1e-5)
-    assert 0.2 * CLAIM <= result.proven_mu <= CLAIM
+    assert result.claimed == pytest.approx(CLAIM, abs=1e-5)
+    assert 0.2 * CLAIM <= result.proven <= CLAIM
     assert 0 < result.proven_epsilon < result.epsilon == 4.0
     # The statistics are in units of the noise: each world a unit normal, the worlds mu apart.
     (attack,) = result.attacks
@@ -212,7 +223,7 @@ def test_mutant_below_the_gate_is_caught(monkeypatch: Patch, name: str) -> None:
     mutant(monkeypatch)
     result = audit(target(), trials=runs, attacks=(scenario,), confidence=0.999)
     assert not result.passed
-    assert result.proven_mu > result.claimed_mu
+    assert result.proven > result.claimed
     assert result.proven_epsilon > result.epsilon
 
 
@@ -229,9 +240,9 @@ def test_most_of_the_claim_is_proven_in_a_late_epoch() -> None:
     assert plan.value_bound < 0.5
     result = audit(policy, trials=20_000, attacks=("reward",), confidence=SURE)
     assert result.passed
-    assert result.proven_mu >= 0.87 * CLAIM
+    assert result.proven >= 0.87 * CLAIM
     # The estimator that knows no plan agrees, with half of the runs to go by.
-    assert 0.75 * CLAIM <= result.attacks[0].learnt_mu <= CLAIM
+    assert 0.75 * CLAIM <= result.attacks[0].learnt <= CLAIM
 
 
 @pytest.mark.slow
@@ -241,7 +252,7 @@ def test_a_quarter_is_proven_with_four_actions() -> None:
     2.2 %, and less than 25 % with probability below 1e-6."""
     result = audit(target(**FOUR), trials=8_000, attacks=("reward",), confidence=SURE)
     assert result.passed
-    assert result.proven_mu >= 0.25 * CLAIM
+    assert result.proven >= 0.25 * CLAIM
 
 
 @pytest.mark.slow
@@ -261,7 +272,7 @@ def test_other_policies_in_full(kind: str) -> None:
     changes = {"local": {"model": "local"}, "paper": PAPER, "auto": {"kernel": "auto"}}[kind]
     result = audit(target(**changes), trials=5_000, confidence=SURE)
     assert result.passed
-    assert result.proven_mu >= 0.75 * CLAIM
+    assert result.proven >= 0.75 * CLAIM
 
 
 @pytest.mark.slow
@@ -275,11 +286,10 @@ def test_mutant_above_the_gate_is_caught_by_real_runs(monkeypatch: Patch, name: 
     runs = 1_000 if ABOVE[name].scenario == "store" else 3_000
     result = prove(
         {name: ABOVE[name].prepared(monkeypatch, target)},
+        {name: runs},
         model="joint",
         budget=target().ledger.budget,
-        trials=runs,
         confidence=0.999,
-        counts={name: runs},
     )
     assert not result.passed
 
@@ -408,7 +418,7 @@ def test_result_without_proof_has_epsilon_zero() -> None:
     result = audit(policy, trials=100, attacks=("reward",), confidence=SURE)
     assert isinstance(result, AuditResult)
     assert result.passed
-    assert (result.proven_epsilon == 0.0) == (result.proven_mu == 0.0)
+    assert (result.proven_epsilon == 0.0) == (result.proven == 0.0)
 
 
 # -- going live -----------------------------------------------------------------------------------
@@ -422,7 +432,7 @@ def test_live_run_starts_where_the_simulation_stands(tmp_path: Any, changes: Any
     simulation.close_epoch()
     plan = simulation.plan()
     before = snapshot(simulation, tmp_path)
-    run = go_live(simulation)
+    run = simulation.go_live()
     assert run.private
     assert run.plan() is plan
     assert run.ledger.events == ()
@@ -440,11 +450,11 @@ def test_live_run_starts_where_the_simulation_stands(tmp_path: Any, changes: Any
 def test_only_simulations_between_epochs_go_live() -> None:
     for changes in ({"simulation_seed": None}, {"budget": None}):
         with pytest.raises(ConfigurationError, match="only a simulation with a budget"):
-            go_live(small_policy(**changes))
+            small_policy(**changes).go_live()
     simulation = small_policy()
     simulation.act([0.3])
     with pytest.raises(ConfigurationError, match="fill it with 7 more decisions"):
-        go_live(simulation)
+        simulation.go_live()
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from capri.cells import as_number_rows, as_numbers
 from capri.local.fleet import Fleet
 from capri.memory import PeakMemory
 from capri.schema import Boolean, Categorical, Numeric, Schema
+from capri_lab.datasets import BanditLog
 from memory import MEMORY
 from odd_cells import HELD, HUGE, Held, odd_cells
 
@@ -270,7 +271,7 @@ def test_long_doubles_and_masks_are_silent(wide: str) -> None:
 def test_logs_are_read_cell_by_cell(tmp_path: Path) -> None:
     """A log is refused for what it holds, and says nothing of types that NumPy would make."""
     with pytest.raises(capri.DataError, match="finite numbers"):
-        capri.datasets.BanditLog(
+        BanditLog(
             contexts=[[0.0], [1.0]], action_index=[0, 1], rewards=[1.0, "0.5"],
             propensities=[0.5, 0.5], actions=2,
         )  # fmt: skip

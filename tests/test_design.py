@@ -12,7 +12,7 @@ import pytest
 
 import draw_tree
 from builders import CONTEXTS, small_policy
-from draw_tree import PACKAGE, PAGE, ROOT
+from draw_tree import LABORATORY, PACKAGE, PAGE, ROOT
 
 
 def test_tree_and_layers_are_drawn_as_they_are() -> None:
@@ -39,8 +39,9 @@ def test_tool_sees_what_is_missing_and_what_is_too_much(
 
 
 def test_every_module_and_room_says_what_lives_there() -> None:
-    for module in PACKAGE.rglob("*.py"):
-        assert draw_tree.described(module), module
+    for package in (PACKAGE, LABORATORY):
+        for module in package.rglob("*.py"):
+            assert draw_tree.described(module), module
 
 
 def test_table_of_rooms_names_every_room_once() -> None:
@@ -80,15 +81,16 @@ def test_way_of_a_datum_is_short() -> None:
     assert len({path for path, _ in way}) <= 5
 
 
-def test_noise_source_is_out_of_reach(tmp_path: Path) -> None:
-    """The contract bites: a planted import of the noise source breaks it."""
+def test_noise_source_and_laboratory_are_out_of_reach(tmp_path: Path) -> None:
+    """The contracts bite: planted imports of the noise source and of the laboratory break them."""
     copy = tmp_path / "src"
     shutil.copytree(
         PACKAGE.parent, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
     )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     planted = copy / "capri" / "joint" / "policy.py"
-    planted.write_text(planted.read_text() + "\nfrom capri.privacy.noise import SecureNoise\n")
+    imports = "\nfrom capri.privacy.noise import SecureNoise\nimport capri_lab\n"
+    planted.write_text(planted.read_text() + imports)
     found = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=tmp_path,
@@ -98,3 +100,4 @@ def test_noise_source_is_out_of_reach(tmp_path: Path) -> None:
     )
     assert found.returncode == 1
     assert "may import the noise source BROKEN" in found.stdout
+    assert "The product never imports its laboratory BROKEN" in found.stdout

@@ -142,7 +142,7 @@ def test_regret_of_devices_is_what_was_measured() -> None:
 
 
 def test_table_of_promises_is_that_of_the_classes() -> None:
-    from capri.rivals.catalogue import BY_NAME
+    from capri_lab.rivals.catalogue import BY_NAME
 
     page = (ROOT / "docs/rivals.md").read_text()
     for name, kind in BY_NAME.items():

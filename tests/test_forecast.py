@@ -18,6 +18,7 @@ from capri.forecast.kinds import FAMILY
 from capri.forecast.result import ExpectedRegret
 from capri.forecast.worlds import RandomFunctions
 from capri.local.fleet import Fleet
+from capri_lab.datasets import environment_by_name
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 SPACES = np.random.default_rng(5).random((20, 1))
@@ -518,7 +519,7 @@ def test_verdicts_rank_kernels_as_real_play_does() -> None:
     functions, or of the five that costs are told of, chance is larger than what is between them.
     """
     pytest.importorskip("sklearn")
-    world = capri.datasets.environment_by_name("diabetes", raw=True)
+    world = environment_by_name("diabetes", raw=True)
     ranges = np.concatenate([np.ptp(world.pool.rows, axis=0), np.ptp(world.actions, axis=0)])
     quickstart = capri.kernels.Matern(nu=2.5, lengthscale=0.5 * ranges)
     kinds = ("rough", "mostly actions", "linear", "smooth", "context-free")

@@ -11,7 +11,6 @@ import pytest
 import capri
 from builders import BUDGET, CONTEXTS, draw_contexts, play_epoch, records, small_policy
 from capri.errors import ConfigurationError
-from capri.joint.live import go_live
 
 
 def test_every_release_is_told_once_in_order() -> None:
@@ -104,7 +103,7 @@ def test_functions_are_of_this_process_and_policy(tmp_path: Path) -> None:
         capri.Capri.load(tmp_path / "policy.capri"),
         copy.deepcopy(policy),
         pickle.loads(pickle.dumps(policy)),
-        go_live(policy),
+        policy.go_live(),
     ]
     for other in others:
         own: list[capri.EpochRecord] = []

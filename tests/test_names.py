@@ -300,7 +300,7 @@ def test_names_too_long_for_a_device_are_refused_at_once() -> None:
 
 
 def test_rivals_and_uniform_play_know_names_too() -> None:
-    from capri.rivals import UniformPlay
+    from capri.simulation import UniformPlay
 
     play = UniformPlay(actions=NAMES, horizon=100, simulation_seed=1)
     names = play.act_many(SCHEMA.rows(RECORDS)).action_name

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from capri import EpochRecord, SimulationResult
+from capri.audit.figure import audit_figure
+from capri.audit.proof import AttackResult, AuditResult
 from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast
-from capri.joint.audit import AttackResult, AuditResult
 from capri.plots import (
     Contest,
-    audit_figure,
     contest_figure,
     spread,
     to_bytes,
@@ -212,16 +212,15 @@ def test_forecast_shows_its_numbers() -> None:
     labels_stay_inside_and_apart(figure)
 
 
-def an_audit(proven_mu: float) -> AuditResult:
+def an_audit(proven: float) -> AuditResult:
     generator = np.random.default_rng(0)
     low, high = generator.normal(-0.5, 1.0, 5000), generator.normal(0.5, 1.0, 5000)
-    attack = AttackResult(name="release", trials=5000, low=low, high=high, proven_mu=proven_mu)
+    attack = AttackResult(name="release", trials=5000, low=low, high=high, proven=proven)
     return AuditResult(
         model="local",
         epsilon=4.0,
         delta=1e-5,
         confidence=0.999,
-        claimed_mu=1.0,
         attacks=(attack,),
     )
 
@@ -230,7 +229,7 @@ def test_audit_shows_both_worlds_and_the_claim() -> None:
     figure = audit_figure(an_audit(0.9), footnote="A note")
     axes = figure.axes[0]
     low, high, threshold = axes.lines
-    for curve, centre in ((low, -0.5), (high, 0.5)):
+    for curve, centre in ((low, -0.925 / 2), (high, 0.925 / 2)):
         x, y = curve.get_xdata(), curve.get_ydata()
         assert abs(x[np.argmax(y)] - centre) < 0.05
         assert max(y) == pytest.approx((2 * np.pi) ** -0.5, rel=1e-2)
@@ -243,7 +242,7 @@ def test_audit_shows_both_worlds_and_the_claim() -> None:
         assert min(abs(bar.get_x()) for bar in container) < 1e-9
     headline = figure.texts[0].get_text()
     assert headline.startswith("Passed. Local model, 99.9 % confidence")
-    assert "mu 1.000" in headline
+    assert "mu 0.925" in headline
     assert "mu 0.900" in headline
 
 

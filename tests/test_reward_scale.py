@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import capri
 from builders import draw_contexts, small_policy
-from capri.environments import rare_clicks
 from capri.epoch.scale import RewardScale, checked_scale, rescaled, tail_bound
 from capri.errors import ConfigurationError
 from capri.local.bundle import open_bundle
+from capri_lab.environments import rare_clicks
 
 RANGE: dict[str, Any] = {"reward_bound": None, "reward_range": (0.0, 1.0)}
 numbers = st.floats(allow_nan=True, allow_infinity=True)

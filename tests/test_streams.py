@@ -6,13 +6,20 @@ from pathlib import Path
 import numpy as np
 
 import capri
+import capri_lab
 from capri import streams
+from capri_lab import streams as laboratory
 
-SALTS = {name: value for name, value in vars(streams).items() if name.isupper()}
+SALTS = {
+    name: value
+    for module in (streams, laboratory)
+    for name, value in vars(module).items()
+    if name.isupper()
+}
 
 
 def test_salts_are_distinct() -> None:
-    assert len(SALTS) > 10
+    assert len(SALTS) == 17
     assert len(set(SALTS.values())) == len(SALTS)
 
 
@@ -22,10 +29,10 @@ def test_streams_of_one_seed_differ() -> None:
 
 
 def test_no_salt_is_written_down_elsewhere() -> None:
-    """A number beside a seed comes from the one list, so that two cannot be equal by chance."""
-    package = Path(capri.__file__).parent
+    """A number beside a seed comes from a list, so that two cannot be equal by chance."""
+    packages = Path(capri.__file__).parent, Path(capri_lab.__file__).parent
     found = []
-    for path in package.rglob("*.py"):
+    for path in (path for package in packages for path in package.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if "default_rng" not in text and "SeedSequence" not in text:
             continue

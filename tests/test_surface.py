@@ -29,7 +29,6 @@ PUBLIC = {
     "Decision",
     "Decisions",
     "Declaration",
-    "DeviceAudit",
     "EpochPlan",
     "EpochRecord",
     "Epochs",
@@ -79,12 +78,8 @@ PUBLIC = {
     "StorageError",
     "VaryingActions",
     "VisitStatus",
-    "datasets",
     "environments",
-    "experiments",
     "kernels",
-    "load_results",
-    "rivals",
     "simulate",
 }
 
@@ -156,15 +151,21 @@ def test_names_of_the_issue_work_as_written() -> None:
 
 
 def test_type_marker_is_shipped() -> None:
-    assert resources.files("capri").joinpath("py.typed").is_file()
+    for package in ("capri", "capri_lab"):
+        assert resources.files(package).joinpath("py.typed").is_file()
 
 
 def test_version_is_the_distributions() -> None:
     import tomllib
     from pathlib import Path
 
-    project = Path(__file__).parent.parent / "pyproject.toml"
-    assert tomllib.loads(project.read_text())["project"]["version"] == capri.__version__
+    root = Path(__file__).parent.parent
+    product, laboratory = (
+        tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        for folder in (root, root / "lab")
+    )
+    assert product["version"] == laboratory["version"] == capri.__version__
+    assert f"{product['name']}=={capri.__version__}" in laboratory["dependencies"]
 
 
 def test_import_is_light() -> None:

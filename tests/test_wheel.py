@@ -1,4 +1,4 @@
-"""The wheel, installed in a fresh environment beside the core dependencies and nothing else."""
+"""The wheel of the product alone, in a fresh environment with its core dependencies."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from test_docs import ROOT, blocks
 from waiting import PATIENCE
 
 EXTRAS = (
-    "sklearn", "pandas", "pyarrow", "dask", "distributed", "hypothesis", "pytest", "psycopg",
-    "cryptography",
+    "capri_lab", "sklearn", "pandas", "pyarrow", "dask", "distributed", "hypothesis", "pytest",
+    "psycopg", "cryptography",
 )  # fmt: skip
 
 
@@ -33,16 +33,16 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def build(folder: Path) -> Path:
+def build(project: Path, folder: Path) -> Path:
     """Built by this environment's setuptools, from a copy that may be littered."""
     if Version(version("setuptools")) < Version("77"):
         (pytest.fail if os.environ.get("CI") else pytest.skip)("building needs setuptools 77")
-    source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+    source = folder / f"source-{project.name}"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
+    shutil.copytree(project / "src", source / "src", ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        if (project / name).exists():
+            shutil.copy(project / name, source)
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "dist"]
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet"]
     subprocess.run([*pip, *options, "."], cwd=source, check=True, timeout=PATIENCE)
@@ -77,18 +77,17 @@ def install(wheel: Path, home: Path) -> Path:
     return python.parent
 
 
-def check_files(wheel: Path) -> None:
-    """Studies, the page of a report, the type marker: every file of the package, and no other."""
-    package = ROOT / "src" / "capri"
+def check_files(wheel: Path, package: Path, *some: str) -> None:
+    """Pages, studies, the type marker: every file of the package, and no other."""
     here = {
-        str(path.relative_to(ROOT / "src"))
+        str(path.relative_to(package.parent))
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     there = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert there == here
     assert not [name for name in there if "fault" in name]  # points of failure are for tests alone
-    assert {"capri/py.typed", "capri/report/report.html", "capri/service/page/page.js"} < there
+    assert {f"{package.name}/{name}" for name in ("py.typed", *some)} < there
 
 
 def check_quickstart(programs: Path, folder: Path) -> None:
@@ -116,12 +115,19 @@ def check_commands(programs: Path, folder: Path) -> None:
     size = ["--contexts", "5", "--actions", "4", "--rounds", "100", "--seeds", "1"]
     run(programs / "capri", "simulate", *size, "--json", "out.json", cwd=folder)
     assert json.loads((folder / "out.json").read_text())
+    run(programs / "capri", "demo", "--rounds", "200", "--output", "demo.png", cwd=folder)
+    assert (folder / "demo.png").exists()
 
 
 def test_wheel_is_whole_and_works_without_extras(tmp_path: Path) -> None:
     """One test, so that one process builds and installs once for all that is asked."""
-    wheel = build(tmp_path)
-    check_files(wheel)
+    wheel = build(ROOT, tmp_path)
+    check_files(wheel, ROOT / "src" / "capri", "service/page/page.js")
     programs = install(wheel, tmp_path / "environment")
     check_quickstart(programs, tmp_path)
     check_commands(programs, tmp_path)
+
+
+def test_wheel_of_the_laboratory_is_whole(tmp_path: Path) -> None:
+    wheel = build(ROOT / "lab", tmp_path)
+    check_files(wheel, ROOT / "lab/src/capri_lab", "report/report.html", "studies/rivals.toml")

@@ -1,4 +1,4 @@
-"""Draw the tree of src/capri and its import layers in docs/design.md, from the code itself.
+"""Draw the trees of product and laboratory and the import layers in docs/design.md, from the code.
 
     python tools/draw_tree.py
 
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGE, PAGE = ROOT / "src" / "capri", ROOT / "docs" / "design.md"
+PACKAGE, LABORATORY = ROOT / "src" / "capri", ROOT / "lab" / "src" / "capri_lab"
+PAGE = ROOT / "docs" / "design.md"
 COLUMN = 28  # where descriptions start
 
 
@@ -53,8 +54,8 @@ def layers() -> Iterator[str]:
 
 
 def drawn(page: str) -> str:
-    """The page with both drawings as they should be."""
-    for mark, lines in (("tree", tree()), ("layers", layers())):
+    """The page with its drawings as they should be."""
+    for mark, lines in (("tree", (*tree(), *tree(LABORATORY))), ("layers", layers())):
         before, found, rest = page.partition(f"<!-- {mark} -->\n")
         _, closed, after = rest.partition(f"<!-- /{mark} -->")
         if not (found and closed):

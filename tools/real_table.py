@@ -17,9 +17,9 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from capri.datasets import environment_by_name
-from capri.datasets.real import CHECK_NAMES, LISTED_NAMES, PROBLEMS
-from capri.experiments import read_results
+from capri_lab.datasets import environment_by_name
+from capri_lab.datasets.real import CHECK_NAMES, LISTED_NAMES, PROBLEMS
+from capri_lab.experiments import read_results
 
 PAGE = Path(__file__).parents[1] / "docs" / "real.md"
 OURS, TOLD, FIXED = "capri-joint", "capri, suggested kernel", "best-fixed"
@@ -83,7 +83,7 @@ def gathered(records: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], Rati
         if record["status"] != "done":
             raise SystemExit(
                 f"{record['policy']} on {record['environment']} failed: {record['error']}; "
-                "play it again with capri run real --retry"
+                "play it again with capri-lab run real --retry"
             )
         player = record["policy"], record["epsilon"]
         found[record["environment"], record["rounds"]][player][record["seed"]] = record["ratio"]

@@ -16,14 +16,13 @@
 import importlib
 import typing
 
-from capri import moved, version
+from capri import version
 
 if typing.TYPE_CHECKING:
-    from capri import datasets as datasets
     from capri import environments as environments
-    from capri import experiments as experiments
     from capri import kernels as kernels
-    from capri import rivals as rivals
+    from capri.audit.proof import AttackResult as AttackResult
+    from capri.audit.proof import AuditResult as AuditResult
     from capri.client import Client as Client
     from capri.client import ServiceError as ServiceError
     from capri.epoch.decide import Decision as Decision
@@ -52,7 +51,6 @@ if typing.TYPE_CHECKING:
     from capri.errors import RewardIgnoredWarning as RewardIgnoredWarning
     from capri.errors import ShapeError as ShapeError
     from capri.errors import StorageError as StorageError
-    from capri.experiments.frames import load_results as load_results
     from capri.forecast.result import ExpectedEpoch as ExpectedEpoch
     from capri.forecast.result import ExpectedKind as ExpectedKind
     from capri.forecast.result import ExpectedRegret as ExpectedRegret
@@ -64,12 +62,9 @@ if typing.TYPE_CHECKING:
     from capri.learners.paper import PaperOptions as PaperOptions
     from capri.learners.start.prior import Prior as Prior
     from capri.local.aggregator import LocalCapri as LocalCapri
-    from capri.local.audit import DeviceAudit as DeviceAudit
     from capri.local.client import LocalClient as LocalClient
     from capri.local.gathering import ReportStatus as ReportStatus
     from capri.local.shuffler import Shuffler as Shuffler
-    from capri.privacy.attack import AttackResult as AttackResult
-    from capri.privacy.attack import AuditResult as AuditResult
     from capri.privacy.budget import Budget as Budget
     from capri.privacy.certificate import Certificate as Certificate
     from capri.privacy.certificate import Declaration as Declaration
@@ -97,12 +92,12 @@ if typing.TYPE_CHECKING:
     from capri.spaces import VaryingActions as VaryingActions
 
 __version__ = version.VERSION
-moved.install()
 
 # Where each public name lives. Loaded when it is asked for: a device that only needs LocalClient
 # loads NumPy and a few small files.
 _NAMES = {
-    "capri": ("datasets", "environments", "experiments", "kernels", "rivals"),
+    "capri": ("environments", "kernels"),
+    "capri.audit.proof": ("AttackResult", "AuditResult"),
     "capri.client": ("Client", "ServiceError"),
     "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
     "capri.epoch.limits": ("Limits",),
@@ -126,7 +121,6 @@ _NAMES = {
         "ShapeError",
         "StorageError",
     ),
-    "capri.experiments.frames": ("load_results",),
     "capri.forecast.result": (
         "ExpectedEpoch",
         "ExpectedKind",
@@ -140,11 +134,9 @@ _NAMES = {
     "capri.learners.paper": ("PaperOptions",),
     "capri.learners.start.prior": ("Prior",),
     "capri.local.aggregator": ("LocalCapri",),
-    "capri.local.audit": ("DeviceAudit",),
     "capri.local.client": ("LocalClient",),
     "capri.local.gathering": ("ReportStatus",),
     "capri.local.shuffler": ("Shuffler",),
-    "capri.privacy.attack": ("AttackResult", "AuditResult"),
     "capri.privacy.budget": ("Budget",),
     "capri.privacy.certificate": ("Certificate", "Declaration"),
     "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),

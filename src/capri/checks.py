@@ -79,12 +79,10 @@ def truth(name: str, value: object) -> bool:
     raise ConfigurationError(f"{name} must be True or False, got {value!r}")
 
 
-def need(what: str, *libraries: str, extra: str = "experiments") -> None:
-    """Say what to install where an optional library is missing."""
+def need(what: str, *libraries: str, extra: str) -> None:
+    """Say what to install where an optional library is missing: a distribution with an extra."""
     for library in libraries:
         try:
             import_module(library)
         except ImportError:
-            raise MissingExtraError(
-                f"{what} needs {library}: pip install 'capri-bandits[{extra}]'"
-            ) from None
+            raise MissingExtraError(f"{what} needs {library}: pip install '{extra}'") from None

@@ -1,6 +1,7 @@
 """Files that are whole or not there, and values that JSON can hold."""
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -51,6 +52,36 @@ def json_values(value: Any) -> Any:
         case float() if not math.isfinite(value):
             return None
     return value
+
+
+def canonical(content: Any) -> str:
+    """JSON in one form only: sorted keys, no blanks, ASCII, shortest digits of every number.
+
+    >>> canonical({"b": (1, 2.50), "a": "é"})
+    '{"a":"\\\\u00e9","b":[1,2.5]}'
+    """
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), default=plain)
+
+
+def digest_of(content: Any, arrays: Mapping[str, Any] | None = None) -> str:
+    """SHA-256 of canonical JSON, in hexadecimals; an array enters by type, shape and digest.
+
+    The same content has the same digest, on any machine.
+    """
+    whole = content
+    if arrays is not None:
+        named = {name: _array(np.asarray(array)) for name, array in arrays.items()}
+        whole = {"values": content, "arrays": named}
+    return hashlib.sha256(canonical(whole).encode("ascii")).hexdigest()
+
+
+def _array(array: Any) -> dict[str, Any]:
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return {
+        "dtype": little.dtype.str,
+        "shape": list(array.shape),
+        "sha256": hashlib.sha256(little.tobytes()).hexdigest(),
+    }
 
 
 def check_writable(path: Path) -> None:

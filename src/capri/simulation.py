@@ -1,20 +1,26 @@
-"""Play a policy against an environment and count the regret."""
+"""Play a policy against an environment and count the regret beside that of uniform play."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.cells import as_number_rows
 from capri.checks import whole
-from capri.environments import DriftingEnvironment, Environment, stage_of
+from capri.choices import as_actions
+from capri.environments import Environment
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
-from capri.errors import ConfigurationError
+from capri.errors import ConfigurationError, HorizonError
 from capri.memory import PeakMemory
 from capri.notebook import html_table, in_short
+from capri.privacy.promise import PERFECT, Promise
+from capri.privacy.randomness import Streams
+from capri.spaces import as_contexts, as_wanted
 from capri.streams import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -46,6 +52,26 @@ class ClosesEpochs(Protocol):
     def close_full_epoch(self) -> None:
         """Close the open epoch if its decisions are all taken."""
         ...
+
+
+@runtime_checkable
+class ChangingEnvironment(Protocol):
+    """An environment whose mean rewards change while a policy plays in it."""
+
+    def stage(self, played: int) -> Environment:
+        """The environment after so many rounds."""
+        ...
+
+    def until(self, played: int) -> int | None:
+        """The round with which the next stage begins; None in the last."""
+        ...
+
+
+def _stage_of(environment: Environment, played: int) -> tuple[Environment, int | None]:
+    """The environment after so many rounds, and until which round it stays so."""
+    if isinstance(environment, ChangingEnvironment):
+        return environment.stage(played), environment.until(played)
+    return environment, None
 
 
 # Called with the number of rounds played and the mean regret per round so far.
@@ -154,7 +180,7 @@ def play(
     )
     played = 0
     while played < rounds:
-        world, until = stage_of(environment, played)
+        world, until = _stage_of(environment, played)
         count = min(policy.remaining, (until or rounds) - played, rounds - played, _BATCH)
         if count == 0:
             raise ConfigurationError(
@@ -187,7 +213,7 @@ def simulate(
     started = perf_counter()
     with PeakMemory() as memory:
         for context, decisions, _ in play(policy, environment, rounds, seed=seed, salt=ENVIRONMENT):
-            world, _ = stage_of(environment, played)
+            world, _ = _stage_of(environment, played)
             lost = world.best(context) - world.mean(context, decisions.action_index)
             regret[played : played + len(lost)] = lost
             uniform[played : played + len(lost)] = world.uniform_regret()
@@ -197,7 +223,7 @@ def simulate(
                 progress(played, total / played)
         if isinstance(policy, ClosesEpochs):
             policy.close_full_epoch()  # else it would wait for a decision that never comes
-    changes = isinstance(environment, DriftingEnvironment)
+    changes = isinstance(environment, ChangingEnvironment)
     return SimulationResult(
         rounds=rounds,
         regret=np.cumsum(regret),
@@ -207,3 +233,96 @@ def simulate(
         epochs=policy.epochs,
         uniform_regret=np.cumsum(uniform) if changes else None,
     )
+
+
+class Blind(ABC):
+    """Plays by a law that neither contexts nor rewards change.
+
+    Policies that look at nothing and learn nothing have this in common.
+    """
+
+    promise: ClassVar[Promise]
+    guarantee: ClassVar[str]
+
+    def __init__(
+        self, *, actions: object, horizon: int, simulation_seed: int | None = None
+    ) -> None:
+        self.horizon = whole("horizon", horizon)
+        self._actions = as_actions(actions)
+        self._decided = 0
+        self._streams = Streams(simulation_seed)
+
+    @property
+    def remaining(self) -> int:
+        """Decisions left."""
+        return self.horizon - self._decided
+
+    @property
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """Nothing is planned and nothing released: there are no epochs."""
+        return ()
+
+    def act_many(self, contexts: object) -> Decisions:
+        """Draw one action per context row."""
+        rows = self._rows(contexts)
+        return self._note(rows, self._draw(len(rows)))
+
+    def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
+        """Decide, and keep only the decisions for these actions: the others were never made."""
+        rows = self._rows(contexts)
+        wanted = as_wanted(action_index, len(rows), self._actions.count)
+        chosen = self._draw(len(rows))
+        kept = chosen == wanted
+        return self._note(rows[kept], chosen[kept]), kept
+
+    def update_many(self, decisions: Decisions, rewards: object) -> None:
+        """Forget the rewards."""
+        del decisions, rewards
+
+    def _rows(self, contexts: object) -> FloatArray:
+        rows = as_number_rows(contexts)
+        # Any dimension will do: the context is not looked at.
+        rows = as_contexts(rows, rows.shape[-1] if rows.ndim == 2 else 1)
+        if len(rows) > self.remaining:
+            raise HorizonError(
+                f"{len(rows)} decisions were asked for, {self.remaining} of {self.horizon} "
+                "are left: build the policy with a longer horizon"
+            )
+        return rows
+
+    @abstractmethod
+    def _draw(self, count: int) -> IntArray:
+        """So many actions."""
+
+    @abstractmethod
+    def _chance(self) -> float:
+        """With which probability an action that was drawn is drawn."""
+
+    def _note(self, rows: FloatArray, chosen: IntArray) -> Decisions:
+        ids = np.arange(self._decided, self._decided + len(rows))
+        self._decided += len(rows)
+        features = self._actions.features_of(rows, chosen)
+        propensity = np.full(len(rows), self._chance())
+        return Decisions.simulated(ids, 1, chosen, features, propensity, self._actions.names)
+
+
+@final
+class UniformPlay(Blind):
+    """Plays every action with equal probability: the yardstick that every regret is divided by.
+
+    >>> policy = UniformPlay(actions=[[0.0], [1.0]], horizon=3, simulation_seed=0)
+    >>> policy.act_many([[0.5], [0.7]]).propensity
+    array([0.5, 0.5])
+    >>> policy.remaining
+    1
+    """
+
+    name: ClassVar[str] = "uniform"
+    promise: ClassVar[Promise] = PERFECT
+    guarantee: ClassVar[str] = "perfect privacy: contexts and rewards are never used"
+
+    def _draw(self, count: int) -> IntArray:
+        return self._streams.actions.integers(self._actions.count, size=count)
+
+    def _chance(self) -> float:
+        return 1.0 / self._actions.count

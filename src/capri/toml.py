@@ -1,6 +1,5 @@
 """Files in TOML: each value is checked where it is taken, and errors name its line."""
 
-import json
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -189,34 +188,3 @@ def _depth(table: Any, path: Path) -> int:
         except (LookupError, TypeError):
             return number
     return len(path)
-
-
-def to_toml(table: dict[str, Any]) -> str:
-    """The TOML of a table whose arrays of tables are one level deep, to keep beside results.
-
-    >>> print(to_toml({"name": "a", "policies": [{"name": "capri", "options": {"draws": 8}}]}))
-    name = "a"
-    <BLANKLINE>
-    [[policies]]
-    name = "capri"
-    options = { draws = 8 }
-    <BLANKLINE>
-    """
-    lines, after = [], []
-    for key, value in table.items():
-        if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
-            for each in value:
-                after += ["", f"[[{key}]]", *(f"{name} = {_value(v)}" for name, v in each.items())]
-        else:
-            lines.append(f"{key} = {_value(value)}")
-    return "\n".join([*lines, *after, ""])
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool | str):
-        return json.dumps(value, ensure_ascii=False)  # as TOML writes them
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in value.items()) + " }"
-    if isinstance(value, list | tuple | range):
-        return "[" + ", ".join(_value(each) for each in value) + "]"
-    return repr(value)

@@ -7,7 +7,7 @@ from capri.errors import BudgetError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import analytic_multiplier
 from capri.privacy.certificate import certify_policy
-from capri.privacy.certificate.account import independent_account
+from capri.privacy.certificate.evidence import independent_account
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 

@@ -160,9 +160,7 @@ def test_audit_is_quoted_or_said_to_be_absent() -> None:
     policy = small_policy(simulation_seed=None)
     assert policy.certificate().audit is None
     assert "no audit was attached" in policy.certificate().to_html()
-    result = SimpleNamespace(
-        model="joint", epsilon=1.0, delta=1e-5, confidence=0.999, proven_epsilon=0.91, passed=True
-    )
+    result = SimpleNamespace(to_dict=lambda: AUDIT)
     for audit in (AUDIT, result):
         told = policy.certificate(audit=audit)
         assert told.audit is not None
@@ -171,8 +169,8 @@ def test_audit_is_quoted_or_said_to_be_absent() -> None:
 
 
 def test_audit_that_the_package_makes_fits() -> None:
-    from capri.joint.audit import audit_policy
-    from capri.local.audit import audit_device
+    from capri.audit.device import audit_device
+    from capri.audit.scenarios import audit_policy
 
     budget = capri.Budget(4.0, 1e-5)
     policy = small_policy(simulation_seed=None, budget=budget, calibration="analytic")

@@ -13,10 +13,9 @@ import capri
 from builders import play_epoch, small_policy
 from capri.cli import app
 from capri.errors import StorageError
+from capri.files import canonical, digest_of
 from capri.privacy.certificate import Certificate
-from capri.privacy.certificate.digests import canonical, digest_of
-from capri.privacy.certificate.schema import certificate_schema, check_schema
-from capri.privacy.certificate.verify import verified
+from capri.privacy.certificate.verify import certificate_schema, check_schema, verified
 
 MUTATIONS = 1_000
 

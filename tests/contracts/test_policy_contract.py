@@ -17,8 +17,7 @@ from capri import (
     VisitStatus,
 )
 from capri.environments import random_rkhs
-from capri.rivals import UniformPlay
-from capri.simulation import ClosesEpochs, Policy
+from capri.simulation import ClosesEpochs, Policy, UniformPlay
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 ENVIRONMENT = random_rkhs(KERNEL, contexts=8, actions=6, seed=3)

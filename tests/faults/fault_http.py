@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import capri
-from capri.service.keys import add_key
+from capri.service.auth import add_key
 from fault_driver import Answer, Driver
 from fault_worker import ACTIONS, CHANGES, CHOSEN, CHOSEN_PROPENSITY, LIMIT, POOL, Setting, by_epoch
 from service_process import workers_of

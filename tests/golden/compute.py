@@ -56,9 +56,9 @@ def unexported(name: str) -> Any:
     """What `capri simulate` builds players from, and seeded randomness of devices."""
     homes = {
         "Fleet": "capri.local.fleet",
-        "RIVAL_NAMES": "capri.rivals",
+        "RIVAL_NAMES": "capri_lab.rivals",
         "SimulatedRandomness": "capri.local.randomness",
-        "rival": "capri.rivals",
+        "rival": "capri_lab.rivals",
     }
     return getattr(import_module(homes[name]), name)
 

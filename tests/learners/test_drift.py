@@ -9,7 +9,6 @@ import pytest
 
 import capri
 from capri.arrays import FloatArray
-from capri.environments import DriftingEnvironment, drifting
 from capri.epoch.plan import EpochRecord
 from capri.epoch.play import Conduct, UniformLaw
 from capri.kernels import Matern
@@ -28,6 +27,7 @@ from capri.learners.drift import (
 from capri.learners.reading import Leg
 from capri.learners.support import Stage
 from capri.spaces import FixedActions
+from capri_lab.environments import DriftingEnvironment, drifting
 
 KERNEL = Matern(nu=2.5, lengthscale=0.3)
 RANK = 6

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import capri
-from capri.environments import random_rkhs, rare_clicks
+from capri.environments import random_rkhs
 from capri.learners.belief import Belief, Expected, Posterior, Squares
 from capri.learners.boundary import (
     Encoding,
@@ -15,6 +15,7 @@ from capri.learners.boundary import (
     size_reach,
     sized,
 )
+from capri_lab.environments import rare_clicks
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 

@@ -11,6 +11,7 @@ from builders import BUDGET, CONTEXTS, small_policy
 from capri.errors import ConfigurationError, ShapeError
 from capri.learners.start.head import DOUBTS, discounted
 from capri.privacy.certificate.verify import verified
+from capri_lab.environments import unrelated_arms
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 
@@ -78,7 +79,7 @@ def test_public_rows_halve_the_regret(kernel: Any) -> None:
 
 
 def test_unrelated_arms_take_rows() -> None:
-    world = capri.environments.unrelated_arms(30, seed=3101)
+    world = unrelated_arms(30, seed=3101)
     told = policy_of(world, kernel="auto", actions=30, prior=rows_of(world))
     warm = capri.simulate(told, world, 2000, seed=1).ratio
     cold = policy_of(world, kernel="auto", actions=30)

@@ -12,7 +12,7 @@ from capri.errors import BundleError, ConfigurationError, HorizonError
 from capri.local.bundle import Mixing, open_bundle
 from capri.local.fleet import Fleet
 from capri.local.summing import aggregate
-from capri.privacy.certificate.mixed import mixed_beliefs
+from capri.privacy.certificate.beliefs import belief_table
 from capri.privacy.certificate.verify import read_certificate
 from capri.privacy.mixing import _PER_UNIT
 from capri.privacy.shuffle import blanket_delta
@@ -280,7 +280,7 @@ def test_the_certificate_states_both_promises(tmp_path: Path) -> None:
 
 def test_beliefs_of_a_mixed_batch() -> None:
     """Against the hockey-stick definition: the pair that loses delta at once, and e^epsilon."""
-    rows = mixed_beliefs(capri.Budget(1.0, 1e-6))
+    rows = belief_table(capri.Budget(1.0, 1e-6), gaussian=False)
     at_half = {row["exceeded_with_chance_at_most"]: row["after_at_most"] for row in rows
                if row["before"] == 0.5}  # fmt: skip
     assert at_half[0.01] == pytest.approx(np.e / (np.e + 1 - 1e-4), rel=1e-6)

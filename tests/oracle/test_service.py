@@ -19,11 +19,10 @@ import pytest
 
 import capri
 from capri.errors import DataError
-from capri.service import clerk, desk, door, envelope
-from capri.service.clerk import Clerk
-from capri.service.limits import Limits
+from capri.service import decisions, endpoint, handlers, messages
+from capri.service.auth import RewardQuota, ServiceLimits
+from capri.service.decisions import BulkPolicy
 from capri.service.settings import load_settings
-from capri.service.tally import Tally
 from inside import Inside, Reply, inside
 from oracle.blind import blind
 from oracle.test_store import unwatched
@@ -48,7 +47,7 @@ QUIET_WORLD: World = [(QUIET, (b"1",)) for _ in ODD]
 WILD_WORLD: World = list(zip(ODD, NO_REWARDS, strict=True))
 PAGES = ("policy", "epochs", "estimate", "explanation", "ledger", "certificate", "operations")
 # As many items as the world needs: the clock stands, so a rate is a number in all.
-LIMITS = Limits(rewards_each=4, rate=600.0)
+LIMITS = ServiceLimits(rewards_each=4, rate=600.0)
 
 
 def item(context: bytes, key: str = "") -> bytes:
@@ -126,7 +125,7 @@ class Scene:
         """Requests that share a transaction: another one holds the store until all are there."""
         assert self._policy._backing is not None
         group = self._policy._backing.shelf.database._group  # type: ignore[attr-defined]
-        lane, ask = self._shop.desk._plain, self._shop.ask
+        plain, ask = self._shop.handlers.plain, self._shop.ask
         group._leading.acquire()
         try:
             tasks = [asyncio.create_task(ask("/v1/decisions", item(OTHER)))]
@@ -134,7 +133,7 @@ class Scene:
                 await asyncio.sleep(0)
             for each in (OTHER, context, OTHER, OTHER):
                 tasks.append(asyncio.create_task(ask("/v1/decisions", item(each))))
-            while lane._waiting < len(tasks):
+            while plain.waiting < len(tasks):
                 await asyncio.sleep(0)
         finally:
             group._leading.release()
@@ -161,8 +160,8 @@ def public(world: World, folder: Path, plant: Callable[[pytest.MonkeyPatch], Non
         blind(patch)
         unwatched(patch)
         patch.setattr("capri.joint.stored.time", SimpleNamespace(time=lambda: now[0]))
-        patch.setattr("capri.service.door.time", SimpleNamespace(monotonic=lambda: 0.0))
-        patch.setattr("capri.service.facts._BRIEF", 1e-9)
+        patch.setattr("capri.service.auth.time", SimpleNamespace(monotonic=lambda: 0.0))
+        patch.setattr("capri.service.figures._BRIEF", 1e-9)
         plant(patch)
         asyncio.run(played())
     return transcript
@@ -193,29 +192,29 @@ Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
 
 
-def _read(of: Clerk, visits: list[Any]) -> None:
+def _read(of: BulkPolicy, visits: list[Any]) -> None:
     """Have a row and marks in the place of every context."""
     of.read_visits([visit for visit in visits if type(visit.context) is not tuple])
 
 
 def unreadable_last(patch: Patch) -> None:
     """Contexts that nobody can read are decided after the others."""
-    honest = Clerk.decide
+    honest = BulkPolicy.decide
 
-    def decide(self: Clerk, visits: list[Any]) -> list[Any]:
+    def decide(self: BulkPolicy, visits: list[Any]) -> list[Any]:
         _read(self, visits)
         order = sorted(range(len(visits)), key=lambda place: bool(visits[place].context[1]))
         made = honest(self, [visits[place] for place in order])
         return [made[order.index(place)] for place in range(len(visits))]
 
-    patch.setattr(Clerk, "decide", decide)
+    patch.setattr(BulkPolicy, "decide", decide)
 
 
 def unreadable_take_no_slot(patch: Patch) -> None:
     """A context that is no record is answered without a decision of its own."""
-    honest = Clerk.decide
+    honest = BulkPolicy.decide
 
-    def decide(self: Clerk, visits: list[Any]) -> list[Any]:
+    def decide(self: BulkPolicy, visits: list[Any]) -> list[Any]:
         _read(self, visits)
         kept = [visit for visit in visits if not visit.context[1]] or visits[:1]
         made = iter(honest(self, kept))
@@ -223,76 +222,76 @@ def unreadable_take_no_slot(patch: Patch) -> None:
         answers = [first if visit is kept[0] or visit.context[1] else None for visit in visits]
         return [next(made) if answer is None else answer for answer in answers]
 
-    patch.setattr(Clerk, "decide", decide)
+    patch.setattr(BulkPolicy, "decide", decide)
 
 
 def answers_by_status(patch: Patch) -> None:
     """Marked answers of a list come last."""
-    honest = desk._told
+    honest = handlers._told
 
     def told(outcomes: list[Any], places: list[int], kind: type) -> Any:
         marked = sorted(outcomes, key=lambda each: len(getattr(each, "marks", ())))
         return honest(marked, places, kind)
 
-    patch.setattr(desk, "_told", told)
+    patch.setattr(handlers, "_told", told)
 
 
 def one_reward_refuses_its_batch(patch: Patch) -> None:
     """A reward that is no number refuses whoever shares its transaction."""
-    honest = Clerk.reward
+    honest = BulkPolicy.reward
 
-    def rewarded(self: Clerk, items: list[Any]) -> list[Any]:
+    def rewarded(self: BulkPolicy, items: list[Any]) -> list[Any]:
         if any(each.reward != each.reward for each in items):
             raise DataError("a reward must be a number")
         return honest(self, items)
 
-    patch.setattr(Clerk, "reward", rewarded)
+    patch.setattr(BulkPolicy, "reward", rewarded)
 
 
 def lengths_tell(patch: Patch) -> None:
     """Every answer says how many values could not be read so far."""
     counted = threading.local()
-    honest, reply = Clerk.read_visits, door.reply
+    honest, respond = BulkPolicy.read_visits, endpoint.respond
 
-    def read(self: Clerk, visits: Any) -> None:
+    def read(self: BulkPolicy, visits: Any) -> None:
         honest(self, visits)
         counted.marks = getattr(counted, "marks", 0) + sum(len(each.context[1]) for each in visits)
 
-    def replied(answer: Any, send: Any, *, close: bool = False) -> Awaitable[None]:
-        more = (*answer.more, (b"x-unread", str(getattr(counted, "marks", 0)).encode()))
-        return reply(msgspec.structs.replace(answer, more=more), send, close=close)
+    def responded(response: Any, send: Any, *, close: bool = False) -> Awaitable[None]:
+        told = (*response.headers, (b"x-unread", str(getattr(counted, "marks", 0)).encode()))
+        return respond(msgspec.structs.replace(response, headers=told), send, close=close)
 
-    patch.setattr(Clerk, "read_visits", read)
-    patch.setattr(door, "reply", replied)
+    patch.setattr(BulkPolicy, "read_visits", read)
+    patch.setattr(endpoint, "respond", responded)
 
 
 def bytes_refuse_a_list(patch: Patch) -> None:
     """Bytes that are no UTF-8 refuse the whole request, as they used to."""
-    honest = envelope._parsed
+    honest = messages._parsed
 
     def parsed(body: bytes) -> Any:
         try:
             body.decode()
         except UnicodeDecodeError:
-            raise envelope.RefusalError(400, "must be JSON in UTF-8", "body") from None
+            raise messages.RefusalError(400, "must be JSON in UTF-8", "body") from None
         return honest(body)
 
-    patch.setattr(envelope, "_parsed", parsed)
+    patch.setattr(messages, "_parsed", parsed)
 
 
 def every_reward_counts_for_the_rate(patch: Patch) -> None:
     """However often a reward comes, it goes on to what others share: first the rate of a key."""
-    patch.setattr(Tally, "takes", lambda tally, decisions: [True for _ in decisions])
+    patch.setattr(RewardQuota, "takes", lambda quota, decisions: [True for _ in decisions])
 
 
 def marks_of_a_list_are_shared(patch: Patch) -> None:
     """One context that cannot be read has the whole list read another way, and marked."""
-    honest = clerk._answers
+    honest = decisions._answers
 
     def answers(made: Any, visits: Any, marks: Any) -> Any:
         return honest(made, visits, [max(marks, key=len)] * len(marks))
 
-    patch.setattr(clerk, "_answers", answers)
+    patch.setattr(decisions, "_answers", answers)
 
 
 # The defect, and the answer that gives it away.

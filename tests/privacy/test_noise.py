@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 import capri
+import capri_lab
 from builders import BUDGET, play_epoch, small_policy
 from capri.errors import ConfigurationError
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.privacy.randomness import Streams
 
-SOURCE = Path(capri.__file__).parent
+SOURCE, LABORATORY = Path(capri.__file__).parent, Path(capri_lab.__file__).parent
 
 
 def in_child(compute: Callable[[], Any]) -> Any:
@@ -203,10 +204,11 @@ def test_private_policy_stays_in_its_process() -> None:
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """Every module of the package, read once for all tests."""
+    """Every module of the product and of its laboratory, read once for all tests."""
     return {
-        str(path.relative_to(SOURCE)): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(SOURCE.rglob("*.py"))
+        str(path.relative_to(start)): ast.parse(path.read_text(encoding="utf-8"))
+        for package, start in ((SOURCE, SOURCE), (LABORATORY, LABORATORY.parent))
+        for path in sorted(package.rglob("*.py"))
     }
 
 
@@ -314,8 +316,8 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
         (os.path.join("regression", "law.py"), "Law"): "public rows that stand for the box",
         (os.path.join("regression", "support.py"), "Support"): "public rows of a law",
         (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
-        (os.path.join("report", "comparison.py"), ""): "sign flips of a permutation test",
-        (os.path.join("rivals", "features.py"), ""): "random features of a simulated rival",
+        (os.path.join("capri_lab", "report", "summary.py"), ""): "flips of a permutation test",
+        (os.path.join("capri_lab", "rivals", "features.py"), ""): "features of a simulated rival",
     }
     found = set()
     for name, tree in trees().items():
@@ -337,11 +339,11 @@ def test_streams_are_made_only_by_policies_and_the_estimator() -> None:
         os.path.join("joint", "policy.py"),
         os.path.join("joint", "live.py"),
         os.path.join("joint", "workshop.py"),
-        os.path.join("rivals", "uniform.py"),
+        "simulation.py",
         os.path.join("regression", "options.py"),
         os.path.join("regression", "audit.py"),
     }
-    assert makers <= owners | {name for name in makers if name.startswith("rivals")}
+    assert makers <= owners
     assert os.path.join("joint", "policy.py") in makers
 
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from capri import PrivateKernelRidge
+from capri.audit.fit import audit_fit
+from capri.audit.proof import AuditResult
 from capri.errors import ConfigurationError
-from capri.joint.audit import AuditResult
 from capri.kernels import Linear
 from capri.privacy import moments
 from capri.privacy.gate import MomentMechanism
 from capri.privacy.ledger import Ledger
 from capri.privacy.moments import MomentGrid
 from capri.privacy.noise import SecureNoise, SimulatedNoise
-from capri.regression.audit import audit_fit
 from capri.regression.stage import StagePlan
 
 SURE = 0.99999
@@ -39,8 +39,8 @@ def audited(trials: int, *attacks: str, **changes: Any) -> AuditResult:
 def test_honest_fit_passes_and_wastes_little() -> None:
     result = audited(1000)
     assert result.passed
-    assert result.claimed_mu == pytest.approx(0.92493, abs=1e-5)
-    assert result.proven_mu >= 0.45 * result.claimed_mu
+    assert result.claimed == pytest.approx(0.92493, abs=1e-5)
+    assert result.proven >= 0.45 * result.claimed
     (release,) = result.attacks
     assert abs(release.low.std() - 1) < 5 / sqrt(2000)
     assert abs(release.high.mean() - release.low.mean() - 0.925) < 5 * sqrt(2 / 1000)
@@ -52,7 +52,7 @@ def test_honest_fit_in_full() -> None:
     """20,000 trials prove 93 % on average; below 85 % with probability 2e-9."""
     result = audited(20_000, "release", "leverage", "difference", "fork")
     assert result.passed
-    assert result.proven_mu >= 0.85 * result.claimed_mu
+    assert result.proven >= 0.85 * result.claimed
 
 
 def test_unclipped_targets_are_caught(patch: Patch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import capri
 from capri.local.gathering import ReportStatus
-from capri.service.collector import Collector
+from capri.service.aggregator import DurableAggregator
 from capri.service.settings import load_settings
 
 
@@ -17,7 +17,8 @@ def main() -> None:
     """Make reports and hand them in, some of them twice, in lists of any size."""
     folder, seed = Path(sys.argv[1]), int(sys.argv[2])
     draw = random.Random(seed)
-    collector = Collector(load_settings(folder / "policy.toml").arguments, folder / "kept.db")
+    arguments = load_settings(folder / "policy.toml").arguments
+    collector = DurableAggregator(arguments, folder / "kept.db")
     user, before = seed * 100_000, []
     print("ready", collector.aggregator.reports, flush=True)
     while True:

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 import capri
 from capri.cli import app
 from capri.epoch.rewards import RewardTerms
-from capri.service.alarms import Columns, live_alarms, released_alarms
-from capri.service.keys import add_key
+from capri.service.auth import add_key
+from capri.service.monitoring import ColumnCounts, live_alarms, released_alarms
 from capri.service.settings import load_settings
-from service_process import Running
+from service_process import PATIENT, Running
 from waiting import PATIENCE
 
 ROWS = "age,plan\n20,free\n40,pro\n60,free\n80,pro\n"
@@ -35,7 +35,7 @@ def made_by_init(folder: Path, *flags: str, first: int = 60) -> Iterator[Running
     made = CliRunner().invoke(app, [*command, *flags])
     assert made.exit_code == 0, made.output
     with output.open("a") as file:
-        file.write(f"\n[options]\nfirst_epoch = {first}\n")
+        file.write(f"\n[options]\nfirst_epoch = {first}\n{PATIENT}")
     running = Running(folder, key=add_key(folder / "policy.keys", "tests", ["admin"]))
     running.start()
     try:
@@ -174,7 +174,7 @@ def test_releases_that_miss_their_moment_are_told_to_everybody() -> None:
 
 def test_what_is_in_doubt_was_not_judged() -> None:
     """Neither a late reward nor one that came, and no visit that was looked at."""
-    columns = Columns(("age",))
+    columns = ColumnCounts(("age",))
     for _ in range(3):
         columns.note({"plan": "pro"})
     doubtful = {"in doubt": 100, "refused": 100}
@@ -183,7 +183,7 @@ def test_what_is_in_doubt_was_not_judged() -> None:
         columns, 1.0,
     )  # fmt: skip
     assert [alarm.kind for alarm in told] == ["late rewards", "columns"]
-    told = live_alarms(RewardTerms(wait=10), {"served": 210}, doubtful, Columns(("age",)), 1.0)
+    told = live_alarms(RewardTerms(wait=10), {"served": 210}, doubtful, ColumnCounts(("age",)), 1.0)
     assert [alarm.kind for alarm in told] == ["no rewards"]
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capri import Boolean, Categorical, Numeric, Schema
-from capri.service.contexts import ContextReader
+from capri.service.decisions import ContextReader
 
 SCHEMA = Schema([Numeric("age", 0, 100), Categorical("plan", ["free", "pro"]), Boolean("member")])
 CELLS = st.one_of(

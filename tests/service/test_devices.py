@@ -20,11 +20,10 @@ import capri
 from capri.cli import app
 from capri.errors import ConfigurationError, HorizonError, StorageError
 from capri.local.gathering import ReportStatus
-from capri.service.collector import Collector
-from capri.service.journal import Journal
-from capri.service.keys import add_key
+from capri.service.aggregator import DurableAggregator, ReportLog
+from capri.service.auth import add_key
 from capri.service.settings import load_settings
-from service_process import Running
+from service_process import PATIENT, Running
 from waiting import PATIENCE
 
 POLICY = """
@@ -53,7 +52,8 @@ OK = "accepted"
 
 def write(folder: Path, **parts: str) -> Path:
     path = folder / "policy.toml"
-    path.write_text(POLICY.format(**({"top": "", "reward": "", "more": ""} | parts)))
+    text = POLICY.format(**({"top": "", "reward": "", "more": ""} | parts))
+    path.write_text(text + PATIENT)
     return path
 
 
@@ -255,8 +255,9 @@ def test_an_epoch_takes_its_number_and_survives_a_kill(devices: Running) -> None
 # -- what is kept ---------------------------------------------------------------------------------
 
 
-def collector(folder: Path, **parts: str) -> Collector:
-    return Collector(load_settings(write(folder, **parts)).arguments, folder / "kept.db")
+def collector(folder: Path, **parts: str) -> DurableAggregator:
+    arguments = load_settings(write(folder, **parts)).arguments
+    return DurableAggregator(arguments, folder / "kept.db")
 
 
 def test_a_file_that_fails_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +271,7 @@ def test_a_file_that_fails_takes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
     for method, batch in (("append", made[10:20]), ("replace", made[10:45])):
         with monkeypatch.context() as patch:
-            patch.setattr(Journal, method, full)
+            patch.setattr(ReportLog, method, full)
             with pytest.raises(StorageError):
                 kept.receive(batch)
     bundle = kept.bundle()
@@ -290,7 +291,7 @@ def test_a_restart_goes_on_to_the_bit(tmp_path: Path) -> None:
     made = reports(kept.bundle(), length + 20)
     for start in range(0, length - 1, 13):
         kept.receive(made[start : min(start + 13, length - 1)])
-    kept._journal.append(made[length - 1], None)  # as if killed within the reading
+    kept._log.append(made[length - 1], None)  # as if killed within the reading
     kept.close()
     again = collector(tmp_path, reward="wait = 30")
     assert (len(again.aggregator.epochs), again.aggregator.reports) == (1, length)
@@ -311,19 +312,19 @@ def test_a_restart_goes_on_to_the_bit(tmp_path: Path) -> None:
 
 def test_epochs_that_end_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new bundle without a report, and the times that a restart needs; else no time is kept."""
+    now = 1.8e9
+    monkeypatch.setattr("capri.service.aggregator.time.time", lambda: now)
     kept = collector(tmp_path, more='[epoch]\ntime = "1 hour"')
-    now = kept._clock().timestamp()
-    monkeypatch.setattr("capri.service.collector.time.time", lambda: now)
     first = kept.bundle()
     made = reports(first, 8)
     kept.receive(made[:5])
-    monkeypatch.setattr("capri.service.collector.time.time", lambda: now + 3599)
+    monkeypatch.setattr("capri.service.aggregator.time.time", lambda: now + 3599)
     kept.receive(made[5:])
     kept._looked = -1e9
     assert kept.bundle() == first
     kept.close()
     kept = collector(tmp_path, more='[epoch]\ntime = "1 hour"')
-    monkeypatch.setattr("capri.service.collector.time.time", lambda: now + 3601)
+    monkeypatch.setattr("capri.service.aggregator.time.time", lambda: now + 3601)
     kept._looked = -1e9
     assert kept.bundle() != first
     assert [record.length for record in kept.aggregator.epochs] == [8]
@@ -355,7 +356,7 @@ def test_the_horizon_ends_bundles(tmp_path: Path) -> None:
 
 def test_one_file_one_policy_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = collector(tmp_path)
-    monkeypatch.setattr("capri.service.journal._PATIENCE", 0.05)
+    monkeypatch.setattr("capri.service.aggregator._PATIENCE", 0.05)
     with pytest.raises(StorageError, match="another process serves it"):
         collector(tmp_path)
     kept.close()
@@ -365,7 +366,7 @@ def test_one_file_one_policy_one_process(tmp_path: Path, monkeypatch: pytest.Mon
         file.execute("CREATE TABLE something (id INTEGER)")
     settings = load_settings(tmp_path / "policy.toml")
     with pytest.raises(ConfigurationError, match="another model"):
-        Collector(settings.arguments, tmp_path / "other.db")
+        DurableAggregator(settings.arguments, tmp_path / "other.db")
 
 
 @pytest.mark.parametrize(
@@ -426,9 +427,10 @@ def test_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
         assert word == "ready"
         assert len(answered) <= int(known) <= len(answered) + last
         last = int(known) - len(answered)  # counted by calls that were never answered
-        timer = Timer(draw.random() * 1.5, process.kill)
-        timer.start()
-        for line in process.stdout:
+        answers = draw.randrange(60)  # and a moment more, so that any step may be the last
+        for number, line in enumerate(process.stdout):
+            if number == answers:
+                Timer(draw.random() * 0.05, process.kill).start()
             if line.endswith("\n"):
                 tokens = line.split()[1:]
                 assert answered.isdisjoint(tokens)
@@ -436,7 +438,8 @@ def test_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
         process.wait()
         process.stdout.close()
         last += 10  # at most so many in a call
-    kept = Collector(load_settings(tmp_path / "policy.toml").arguments, tmp_path / "kept.db")
+    arguments = load_settings(tmp_path / "policy.toml").arguments
+    kept = DurableAggregator(arguments, tmp_path / "kept.db")
     assert len(answered) <= kept.aggregator.reports <= len(answered) + last
     assert len(kept.aggregator.epochs) > 5
     kept.close()

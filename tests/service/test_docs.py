@@ -15,7 +15,7 @@ import pytest
 
 from memory import MEMORY
 from node import find_node
-from service_process import Running
+from service_process import PATIENT, Running
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "service.md").read_text()
@@ -30,6 +30,8 @@ def example() -> Iterator[Running]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as name:
         for file in ("policy.toml", "public.csv"):
             shutil.copy(ROOT / "examples" / "service" / file, name)
+        with (Path(name) / "policy.toml").open("a") as file:
+            file.write(PATIENT)
         running = Running(Path(name), ("--insecure-local",))
         running.start()
         yield running
@@ -108,14 +110,15 @@ def test_web_shop(example: Running) -> None:
 
 
 def test_every_field_status_and_limit_is_on_the_page() -> None:
-    from capri.service import contexts, messages
-    from capri.service.clerk import REWARD_STATUSES, VISIT_STATUSES
-    from capri.service.limits import Limits
-    from capri.service.openapi import document
+    from capri.service.auth import ServiceLimits
+    from capri.service.decisions import MARKS, REWARD_STATUSES, VISIT_STATUSES
+    from capri.service.messages import DecisionRequest
+    from capri.service.openapi import ROUTES
 
-    for word in (*contexts.MARKS, *REWARD_STATUSES, *VISIT_STATUSES, *Limits.defaults()):
+    limits = ServiceLimits.__dataclass_fields__
+    for word in (*MARKS, *REWARD_STATUSES, *VISIT_STATUSES, *limits):
         assert f"`{word}`" in PAGE or f"`{word}" in PAGE, word
-    for path in document(Limits())["paths"]:
-        assert path in PAGE, path
-    for field in messages.Visit.__struct_fields__:
+    for route in ROUTES:
+        assert route.path in PAGE, route.path
+    for field in DecisionRequest.__struct_fields__:
         assert re.search(rf"\b{field}\b", PAGE), field

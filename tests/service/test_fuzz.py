@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from capri.service.keys import add_key
-from capri.service.limits import Limits
+from capri.service.auth import ServiceLimits, add_key
 from capri.service.openapi import document
-from service_process import Running, service
+from service_process import PATIENT, Running, service
 from waiting import PATIENCE
 
 WORD = "Zq7canary"
@@ -52,6 +51,8 @@ class Wire:
         else:
             return 0
         assert response.status in ALLOWED, (response.status, method, path, body, said)
+        if response.status == 200 and path == "/v1/live":
+            said = without_columns(said)
         self._check(response.status, said, method)
         if response.status == 200 and path.startswith("/v1/rewards"):
             text = body.decode("utf-8-sig", "surrogateescape")  # a private text may hold anything
@@ -88,6 +89,13 @@ class Wire:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def without_columns(said: bytes) -> bytes:
+    """Live counts but for the alarm whose purpose is to name columns, to operators."""
+    live = json.loads(said)
+    live["alarms"] = [alarm for alarm in live["alarms"] if alarm["kind"] != "columns"]
+    return json.dumps(live).encode()
 
 
 def mutated(draw: random.Random, value: Any, depth: int = 0) -> Any:
@@ -196,7 +204,7 @@ def draw_from_schema(wire: Wire, examples: int, method: str = "") -> None:
     """Requests that our own document allows, and some that it does not."""
     import schemathesis
 
-    described = document(Limits())
+    described = document(ServiceLimits())
     described["paths"] = {
         path: item for path, item in described["paths"].items() if "/admin/" not in path
     }
@@ -233,9 +241,10 @@ def test_requests_drawn_from_our_own_document(shop: Running) -> None:
         draw_from_schema(wire, 8, "post")
 
 
-STRICT = """
-[service]
-rate = 1e9
+FAST = PATIENT + "rate = 1e9\n"
+STRICT = (
+    FAST
+    + """
 [users]
 contributions = 3
 [limits]
@@ -244,11 +253,12 @@ ceiling = { mail = 0.3 }
 [limits.allowed]
 call = { plan = ["pro"] }
 """
+)
 
 
 @pytest.mark.slow
 def test_ten_thousand_strange_requests(folder: Any) -> None:
-    with service(folder, more="[service]\nrate = 1e9") as shop, closing(Wire(shop)) as wire:
+    with service(folder, more=FAST) as shop, closing(Wire(shop)) as wire:
         mutate(wire, 3002, 8500)
         draw_from_schema(wire, 150)
         for mode in ({"mode": "shadow"}, {"mode": "default", "action": "wait"}):

@@ -127,3 +127,12 @@ def test_without_an_anchor_the_certificate_says_so(shop: Running) -> None:
     certificate = shop.get("/v1/certificate")
     assert certificate["digests"]["store"]["anchored"] is False
     assert "There is no anchor outside of it" in str(certificate)
+
+
+@pytest.mark.slow
+def test_a_forecast_is_computed_beside_the_service(folder: Path) -> None:
+    with service(folder, "--forecast", first=100) as shop:
+        eventually(lambda: shop.get("/v1/forecast")["epochs"])
+        told = shop.get("/v1/forecast")
+        assert told["functions"] > 0
+        assert told["epochs"][0]["length"] == 100

@@ -11,22 +11,24 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import capri
-from capri.service import lane as lanes
-from capri.service.lane import Lane
-from capri.service.limits import Limits
+from capri.service import batch
+from capri.service.auth import ServiceLimits
+from capri.service.batch import MicroBatcher
 from capri.service.settings import load_settings
 from capri.store.postgres import PostgresDatabase
 from inside import Inside, Reply, inside
 from postgres_server import PostgresServer
 from service_process import POLICY, SOMEBODY
+from waiting import PATIENCE
 
-SOON = Limits(answer_seconds=0.2)
+PATIENT = ServiceLimits(answer_seconds=1e9)
 HOLD = """
 import sqlite3, sys
 file = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -61,6 +63,26 @@ def held(folder: Path) -> Iterator[None]:
         process.communicate(b"\n")
 
 
+@contextmanager
+def impatient(shop: Inside) -> Iterator[None]:
+    """Whatever waits is soon refused; before and afterwards it may take as long as it takes."""
+    batchers = shop.handlers.batchers
+    before = batchers[0].limits
+    for each in batchers:
+        each.limits = replace(before, answer_seconds=0.2)
+    try:
+        yield
+    finally:
+        for each in batchers:
+            each.limits = before
+
+
+@pytest.fixture(autouse=True)
+def any_time_for_readiness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is not a store that does not serve."""
+    monkeypatch.setattr("capri.service.handlers._READY", PATIENCE)
+
+
 def rows(folder: Path, table: str) -> int:
     connection = sqlite3.connect(folder / "policy.db")
     try:
@@ -70,9 +92,9 @@ def rows(folder: Path, table: str) -> int:
     return int(count)
 
 
-async def begun(lane: Lane) -> None:
-    """Wait until the work of everybody in a lane has begun."""
-    while not lane._asked or any(each.state != lanes._BEGUN for each in lane._asked):
+async def begun(batcher: MicroBatcher) -> None:
+    """Wait until the work of all that waits has begun."""
+    while not batcher._asked or any(each.state != batch._BEGUN for each in batcher._asked):
         await asyncio.sleep(0.001)
 
 
@@ -86,9 +108,9 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def test_what_waits_for_a_file_and_is_refused_is_never_done(folder: Path) -> None:
     async def test() -> None:
-        async with inside(policy_at(folder), SOON) as shop:
+        async with inside(policy_at(folder), PATIENT) as shop:
             first = (await shop.ask("/v1/decisions", visit("first"))).said
-            with held(folder):
+            with held(folder), impatient(shop):
                 asked = [shop.ask("/v1/decisions", visit(f"one {n}")) for n in range(40)]
                 asked += [shop.ask("/v1/decisions", {"context": SOMEBODY}) for _ in range(40)]
                 many = [visit(f"many {n}") for n in range(60)]
@@ -99,7 +121,7 @@ def test_what_waits_for_a_file_and_is_refused_is_never_done(folder: Path) -> Non
             assert {reply.status for reply in refused} == {503}
             assert all((b"retry-after", b"1") in reply.headers for reply in refused)
             assert "not done" in refused[0].said["error"]["problem"]
-            # Every lane has come back to what it was at when it answers again.
+            # Every micro-batcher has come back to what it was at when it answers again.
             made = [(await shop.ask("/v1/decisions", visit("last"))).status]
             made.append((await shop.ask("/v1/decisions", {"context": SOMEBODY})).status)
             made.append(
@@ -125,16 +147,16 @@ def test_a_file_that_is_held_is_told_to_operators(
     """Reading goes on, so readiness asks what became of requests."""
 
     async def test() -> None:
-        async with inside(policy_at(folder), SOON) as shop:
+        async with inside(policy_at(folder), PATIENT) as shop:
             assert (await shop.ask("/readyz")).status == 200
-            with held(folder):
+            with held(folder), impatient(shop):
                 for number in range(3):
                     told = await shop.ask("/v1/decisions", visit(f"{number}"))
                     assert told.status == 503
                     assert (await shop.ask("/readyz")).status == 503
             assert 1 <= caplog.text.count("the store takes too long") <= 3
             assert (await shop.ask("/readyz")).status == 503  # nothing has shown it to be back
-            # Of another lane: the store is one.
+            # By another micro-batcher: the store is one.
             assert (await shop.ask("/v1/decisions", {"context": SOMEBODY})).status == 200
             assert (await shop.ask("/readyz")).status == 200
 
@@ -147,27 +169,27 @@ def test_a_service_that_nobody_asks_any_more_is_tried_again(
     """A proxy that asks nothing of a service that is not ready would wait for ever."""
 
     async def test() -> None:
-        async with inside(policy_at(folder), SOON) as shop:
-            with held(folder):
+        async with inside(policy_at(folder), PATIENT) as shop:
+            with held(folder), impatient(shop):
                 assert (await shop.ask("/v1/decisions", visit("a"))).status == 503
             assert (await shop.ask("/readyz")).status == 503
-            monkeypatch.setattr("capri.service.desk._UNREADY", 0.0)
+            monkeypatch.setattr("capri.service.handlers._UNREADY", 0.0)
             assert (await shop.ask("/readyz")).status == 200
 
     run(test)
 
 
 def test_a_list_with_and_without_keys_waits_once(folder: Path) -> None:
-    """Both lanes have their part of it at the same time."""
+    """Both micro-batchers have their part of it at the same time."""
 
     async def test() -> None:
-        async with inside(policy_at(folder), Limits(answer_seconds=1e9)) as shop:
+        async with inside(policy_at(folder), PATIENT) as shop:
             with held(folder):
                 mixed = [{"context": SOMEBODY}, visit("a")]
                 asked = asyncio.create_task(shop.ask("/v1/decisions:batch", mixed))
                 for _ in range(100):
                     await asyncio.sleep(0)
-                waiting = shop.desk._plain._waiting, shop.desk._keyed._waiting
+                waiting = shop.handlers.plain.waiting, shop.handlers.keyed.waiting
             assert waiting == (1, 1)
             assert [each["status"] for each in (await asked).said] == ["served"] * 2
 
@@ -176,7 +198,7 @@ def test_a_list_with_and_without_keys_waits_once(folder: Path) -> None:
 
 def test_who_hangs_up_before_the_work_begins_is_skipped(folder: Path) -> None:
     async def test() -> None:
-        async with inside(policy_at(folder), Limits(answer_seconds=1e9)) as shop:
+        async with inside(policy_at(folder), PATIENT) as shop:
             with held(folder):
                 gone = asyncio.Event()
                 asked = asyncio.create_task(shop.ask("/v1/decisions", visit("gone"), hangs_up=gone))
@@ -200,7 +222,7 @@ def server(postgres_server: PostgresServer) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def url(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setitem(PostgresDatabase.__init__.__kwdefaults__, "patience", 1.0)
+    monkeypatch.setitem(PostgresDatabase.__init__.__kwdefaults__, "patience", 2.0)
     with server.database() as address:
         yield address
 
@@ -242,12 +264,12 @@ def test_a_server_that_hangs_refuses_what_has_not_begun(
 ) -> None:
     async def test() -> None:
         policy = policy_at(folder, url)
-        async with inside(policy, SOON) as shop:
+        async with inside(policy, PATIENT) as shop:
             made = await shop.ask("/v1/decisions:batch", [{"context": SOMEBODY}] * 9)
             first, *others = ({"id": each["id"], "reward": 1} for each in made.said)
-            with frozen(server):
+            with frozen(server), impatient(shop):
                 doubtful = asyncio.create_task(shop.ask("/v1/rewards", first))
-                await begun(shop.desk._rewards)
+                await begun(shop.handlers.rewards)
                 waiting = [shop.ask("/v1/rewards", other) for other in others]
                 waiting += [shop.ask("/v1/decisions", visit(f"one {n}")) for n in range(30)]
                 waiting.append(shop.ask("/v1/decisions:batch", [visit("a"), visit("b")]))
@@ -273,7 +295,7 @@ def test_a_commit_in_doubt_is_told_and_settled_by_its_key(
 
     async def test() -> None:
         policy = policy_at(folder, url)
-        async with inside(policy, Limits(answer_seconds=1e9)) as shop:
+        async with inside(policy, PATIENT) as shop:
             assert (await shop.ask("/v1/decisions", visit("first"))).status == 200
             assert policy._backing is not None
             database = policy._backing.shelf.database
@@ -310,7 +332,7 @@ def test_a_lock_of_another_session_ends_in_a_refusal(folder: Path, url: str) -> 
 
     async def test() -> None:
         policy = policy_at(folder, url)
-        async with inside(policy, Limits(answer_seconds=1e9)) as shop:
+        async with inside(policy, PATIENT) as shop:
             assert (await shop.ask("/v1/decisions", visit("first"))).status == 200
             with psycopg.connect(url) as other:
                 other.execute(f"SELECT pg_advisory_xact_lock({_LOCKS}, 1)")
@@ -325,16 +347,16 @@ def test_a_lock_of_another_session_ends_in_a_refusal(folder: Path, url: str) -> 
 
 def test_what_waits_is_bounded_whatever_is_in_it(folder: Path) -> None:
     """A request takes as many bytes as any other: refusals depend on how many came alone."""
-    size = lanes.REQUEST_BYTES + 4096
+    size = batch.REQUEST_BYTES + 4096
     huge = {"context": {"age": 41, "plan": ["x" * 300_000]}, "actions": ["y" * 300_000]}
 
     async def test() -> None:
-        limits = Limits(answer_seconds=0.2, waiting_bytes=10 * size)
+        limits = ServiceLimits(answer_seconds=1e9, waiting_bytes=10 * size)
         async with inside(policy_at(folder), limits) as shop:
-            assert shop.desk._clerk.item_bytes <= 4096
+            assert shop.handlers.item_bytes <= 4096
             small, room = {"context": SOMEBODY}, []
             for body in (small, huge):
-                with held(folder):
+                with held(folder), impatient(shop):
                     first = asyncio.create_task(shop.ask("/v1/decisions", body | {"key": "0"}))
                     await asyncio.sleep(0)
                     tracemalloc.start()
@@ -343,7 +365,7 @@ def test_what_waits_is_bounded_whatever_is_in_it(folder: Path) -> None:
                         for n in range(40)
                     ]
                     await asyncio.sleep(0)
-                    room.append((shop.desk._keyed._waiting, shop.desk._keyed._bytes))
+                    room.append((shop.handlers.keyed.waiting, shop.handlers.keyed.waiting_bytes))
                     kept, _ = tracemalloc.get_traced_memory()
                     tracemalloc.stop()
                     waits = [task for task in asked if not task.done()]
@@ -355,7 +377,7 @@ def test_what_waits_is_bounded_whatever_is_in_it(folder: Path) -> None:
                 assert (await shop.ask("/v1/decisions", small | {"key": "barrier"})).status == 200
             assert room[0] == room[1]
             assert 8 <= room[0][0] <= 12
-            assert shop.desk._keyed._bytes == shop.desk._keyed._waiting == 0
+            assert shop.handlers.keyed.waiting_bytes == shop.handlers.keyed.waiting == 0
             assert rows(folder, "keys") == 1
 
     run(test)
@@ -363,7 +385,7 @@ def test_what_waits_is_bounded_whatever_is_in_it(folder: Path) -> None:
 
 def test_rewards_of_one_decision_pass_nothing_that_others_share(folder: Path) -> None:
     async def test() -> None:
-        limits = Limits(answer_seconds=1e9, rewards_each=3, rate=40)
+        limits = ServiceLimits(answer_seconds=1e9, rewards_each=3, rate=40)
         async with inside(policy_at(folder), limits) as shop:
             made = (await shop.ask("/v1/decisions", {"context": SOMEBODY})).said
             other = (await shop.ask("/v1/decisions", {"context": SOMEBODY})).said
@@ -376,8 +398,8 @@ def test_rewards_of_one_decision_pass_nothing_that_others_share(folder: Path) ->
                     assert (await shop.ask("/v1/rewards", reward)).said == {"status": "uncounted"}
                 listed = (await shop.ask("/v1/rewards", [reward] * 500)).said
                 assert listed == [{"status": "uncounted"}] * 500
-                assert shop.desk._rewards._waiting == 3
-                assert shop.desk._reward_lists._waiting == 0
+                assert shop.handlers.rewards.waiting == 3
+                assert shop.handlers.reward_lists.waiting == 0
             told = [(await each).said["status"] for each in first]
             assert told == ["accepted", "duplicate", "duplicate"]
             mixed = [reward, {"id": other["id"], "reward": 0}, reward]
@@ -389,11 +411,11 @@ def test_rewards_of_one_decision_pass_nothing_that_others_share(folder: Path) ->
 
 def test_a_refused_reward_may_be_sent_again(folder: Path) -> None:
     async def test() -> None:
-        limits = Limits(answer_seconds=0.2, rewards_each=1)
+        limits = ServiceLimits(answer_seconds=1e9, rewards_each=1)
         async with inside(policy_at(folder, rule='rule = "sum"'), limits) as shop:
             made = (await shop.ask("/v1/decisions", {"context": SOMEBODY})).said
             reward = {"id": made["id"], "reward": 1, "key": "a"}
-            with held(folder):
+            with held(folder), impatient(shop):
                 assert (await shop.ask("/v1/rewards", reward)).status == 503
             assert (await shop.ask("/v1/rewards", reward)).said == {"status": "accepted"}
             beyond = await shop.ask("/v1/rewards", reward | {"key": "b"})
@@ -406,8 +428,8 @@ def test_a_list_of_which_a_part_was_done_is_not_refused(folder: Path) -> None:
     """Visits with keys go their own way: where that is full, the others were decided."""
 
     async def test() -> None:
-        async with inside(policy_at(folder), Limits(waiting=3)) as shop:
-            shop.desk._keyed._waiting = 3  # as many as may
+        async with inside(policy_at(folder), ServiceLimits(waiting=3)) as shop:
+            shop.handlers.keyed.waiting = 3  # as many as may
             mixed = [{"context": SOMEBODY}, visit("refused"), {"context": SOMEBODY}]
             reply = await shop.ask("/v1/decisions:batch", mixed)
             assert reply.status == 200

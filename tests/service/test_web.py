@@ -14,7 +14,7 @@ import pytest
 from browser import Browser, find_browser
 from memory import MEMORY
 from node import find_node, run_node
-from service_process import Running
+from service_process import PATIENT, Running
 from waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "web"
@@ -37,7 +37,7 @@ def shelf() -> Iterator[Running]:
         text = (EXAMPLE / "policy.toml").read_text()
         assert "epsilon = 2.0" in text
         text = text.replace("epsilon = 2.0", f"epsilon = {EPSILON}")
-        (folder / "policy.toml").write_text(text.replace("= 400", f"= {FIRST}"))
+        (folder / "policy.toml").write_text(text.replace("= 400", f"= {FIRST}") + PATIENT)
         running = Running(folder, ("--insecure-local", "--site", str(folder / "site")))
         running.start()
         yield running

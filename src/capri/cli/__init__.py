@@ -5,14 +5,11 @@ from typing import Annotated
 import typer
 
 from capri.cli.aggregate import aggregate
-from capri.cli.arena import arena
 from capri.cli.audit import audit
 from capri.cli.certificate import certificate
 from capri.cli.demo import demo
 from capri.cli.forecast import forecast
 from capri.cli.noise import noise
-from capri.cli.report import report
-from capri.cli.run import run
 from capri.cli.serve import init, key, serve
 from capri.cli.shell import Shell
 from capri.cli.simulate import simulate
@@ -25,9 +22,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-_LABORATORY = (demo, simulate, arena, run, report, forecast, audit, noise)
+_BEFORE_SERVICE = (demo, simulate, forecast, audit, noise)
 _IN_SERVICE = (init, key, serve, aggregate, backup, restore, doctor)
-for command in (*_LABORATORY, *_IN_SERVICE):
+for command in (*_BEFORE_SERVICE, *_IN_SERVICE):
     app.command()(command)
 app.add_typer(certificate, name="certificate")
 app.add_typer(store, name="store")

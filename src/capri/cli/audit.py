@@ -1,7 +1,7 @@
 """``capri audit``: attack the code that serves users, or the bytes that their devices upload."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,12 +18,10 @@ from capri.cli.options import (
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
 
-    from capri.joint.audit import AuditResult
+    from capri.audit.proof import AttackResult, AuditResult
     from capri.joint.policy import Capri
-    from capri.local.audit import DeviceAudit
 
 FAILED = 1
 DEVICE = "device"
@@ -34,12 +32,10 @@ _READS = {
     "report": "the payload, knowing both worlds",
     "bits": "the most telling single bit",
     "tokens": "a seed that comes twice",
+    "law": "how often each number comes",
+    "bias": "the mean of reports",
 }
-_PASSED = "[bold green]Passed[/bold green]"
-_PROVED_TOO_MUCH = (
-    "[bold red]FAILED[/bold red]: an attack proves more loss than is claimed. "
-    "Users are not protected as promised."
-)
+_CHECKED = {"law": "{:.2g} by chance", "bias": "{:.1f} std. errors"}
 
 
 def audit(
@@ -50,7 +46,6 @@ def audit(
             f"joint|local|{DEVICE}",
         ),
     ] = "joint",
-    randomizer: Annotated[str, of_policy("Of the device.", "sphere|gaussian")] = "sphere",
     epsilon: Epsilon = 4.0,
     delta: Delta = 1e-5,
     preset: Preset = PRESETS[0],
@@ -76,65 +71,30 @@ def audit(
     """
     from capri.cli.outcome import Output, versions
 
-    setting = _setting(epsilon, delta)
+    setting, figure = _setting(epsilon, delta), None
     if model == DEVICE:
         if output is not None:
             raise ConfigurationError("there is no picture of a device: leave --output out")
         if preset != PRESETS[0]:
             raise ConfigurationError(f"devices run preset {PRESETS[0]!r}, got {preset!r}")
         files = Output(json)
-        found = _audit_device(setting, randomizer, trials, confidence)
+        described, result = _audit_device(setting, trials, confidence)
     else:
         files = Output(json, output or _PICTURE)
-        found = _audit_policy(model, preset, setting, trials, confidence)
+        described, result = _audit_policy(model, preset, setting, trials, confidence)
+        from capri.audit.figure import audit_figure
+
+        figure = audit_figure(result, footnote=f"Audit of {described}.")
     files.put(
-        f"[bold]CAPRI audit[/bold]: {found.described}.",
-        *found.parts,
-        document=found.document | {"versions": versions()},
-        figure=found.figure,
+        f"[bold]CAPRI audit[/bold]: {described}.",
+        _summary(result),
+        _attacks(result),
+        _verdict(result),
+        document=result.to_dict() | {"preset": preset, "versions": versions()},
+        figure=figure,
     )
-    if not found.document["passed"]:
+    if not result.passed:
         raise typer.Exit(FAILED)
-
-
-class _Found(NamedTuple):
-    """What an audit shows: what was attacked, as JSON, as tables and a verdict, as a picture."""
-
-    described: str
-    document: dict[str, Any]
-    parts: "list[Table | str]"
-    figure: "Figure | None" = None
-
-
-def _audit_policy(
-    model: str, preset: str, setting: dict[str, Any], trials: int, confidence: float
-) -> _Found:
-    """Audit the code of one process: a small private policy with real noise, no seed."""
-    from capri.cli.progress import Meter
-    from capri.joint.audit import audit_policy
-    from capri.plots import audit_figure
-
-    policy, wider = (_policy(model, preset, setting, count) for count in (1, _ACTIONS))
-    with Meter("audit", "runs") as meter:
-        result = audit_policy(
-            policy,
-            trials=trials,
-            confidence=confidence,
-            also={f"{_ACTIONS} actions": wider},
-            progress=meter,
-        )
-    described = (
-        f"{policy.guarantee}, preset {preset}, {_SIDE} contexts, one action, Matern-5/2, "
-        f"up to {trials:,} runs in each world"
-    )
-    share = max(result.proven_mu, 0.0) / result.claimed_mu
-    verdict = f"{_PASSED}: {share:.0%} of the claimed mu is proven, no more."
-    return _Found(
-        described,
-        _document(result, preset, trials),
-        [_summary(result), _attacks(result), verdict if result.passed else _PROVED_TOO_MUCH],
-        audit_figure(result, footnote=f"Audit of {described}."),
-    )
 
 
 def _setting(epsilon: float, delta: float) -> dict[str, Any]:
@@ -155,8 +115,30 @@ def _setting(epsilon: float, delta: float) -> dict[str, Any]:
     }
 
 
+def _audit_policy(
+    model: str, preset: str, setting: dict[str, Any], trials: int, confidence: float
+) -> "tuple[str, AuditResult]":
+    """Audit the code of one process: a small private policy with real noise, no seed."""
+    from capri.audit.scenarios import audit_policy
+    from capri.cli.progress import Meter
+
+    policy, wider = (_policy(model, preset, setting, count) for count in (1, _ACTIONS))
+    with Meter("audit", "runs") as meter:
+        result = audit_policy(
+            policy,
+            trials=trials,
+            confidence=confidence,
+            also={f"{_ACTIONS} actions": wider},
+            progress=meter,
+        )
+    described = (
+        f"{policy.guarantee}, preset {preset}, {_SIDE} contexts, one action, Matern-5/2, "
+        f"up to {trials:,} runs in each world"
+    )
+    return described, result
+
+
 def _policy(model: str, preset: str, setting: dict[str, Any], actions: int) -> "Capri":
-    """A small private policy: real noise, no seed."""
     from capri.joint.policy import Capri
 
     # The printed noise of the paper wastes most of the budget: nothing could be proved of it.
@@ -169,125 +151,84 @@ def _policy(model: str, preset: str, setting: dict[str, Any], actions: int) -> "
     return Capri(model=model, preset=preset, **setting | {"actions": rows[:actions]}, **options)
 
 
+def _audit_device(
+    setting: dict[str, Any], trials: int, confidence: float
+) -> "tuple[str, AuditResult]":
+    """Audit real devices of a fresh bundle."""
+    from dataclasses import replace
+
+    from capri.audit.device import audit_device
+    from capri.cli.progress import Meter
+    from capri.local.aggregator import LocalCapri
+
+    budget = replace(setting["budget"], delta=0.0)  # what devices promise is pure
+    aggregator = LocalCapri(**setting | {"budget": budget})
+    with Meter("audit", "reports") as meter:
+        result = audit_device(
+            aggregator.bundle(),
+            budget,
+            setting["contexts"].rows,
+            trials=trials,
+            confidence=confidence,
+            progress=meter,
+        )
+    return f"bytes of devices, {aggregator.guarantee}, {trials:,} reports in each world", result
+
+
 def _summary(result: "AuditResult") -> "Table":
     from capri.cli.outcome import a_table
 
-    columns = ("privacy loss", f"epsilon at delta {result.delta:g}", "mu")
-    proven = f"proven at {100 * result.confidence:g} %: at least"
+    columns = ["privacy loss", f"epsilon at delta {result.delta:g}"]
+    claimed = ["claimed: at most", f"{result.epsilon:.3f}"]
+    proven = [f"proven at {100 * result.confidence:g} %: at least", f"{result.proven_epsilon:.3f}"]
+    if result.unit == "mu":
+        columns.append("mu")
+        claimed.append(f"{result.claimed:.3f}")
+        proven.append(f"{result.proven:.3f}")
     table = a_table(columns, left=columns[:1], **_TABLE)
-    table.add_row("claimed: at most", f"{result.epsilon:.3f}", f"{result.claimed_mu:.3f}")
-    table.add_row(proven, f"{result.proven_epsilon:.3f}", f"{max(result.proven_mu, 0.0):.3f}")
+    table.add_row(*claimed)
+    table.add_row(*proven)
     return table
 
 
 def _attacks(result: "AuditResult") -> "Table":
-    """Each scenario: how often the attacker errs, and what two estimators prove of the claim."""
+    """Each attack: how often it errs where it has a threshold, and what is proven of the claim."""
     from capri.cli.outcome import a_table
 
-    columns = ("scenario", "runs", "false alarms", "misses", "proven mu", "learnt mu", "of claim")
+    if result.model == DEVICE:
+        columns = ["attack", "reads", "proven epsilon"]
+        table = a_table(columns, left=columns[:2], **_TABLE)
+        for attack in result.attacks:
+            proven = f"{attack.proven:.3f}" if attack.proven > 0 else "nothing"
+            table.add_row(attack.name, _READS[attack.name], proven)
+        table.add_section()
+        for name, (value, _) in result.checks.items():
+            table.add_row(name, _READS[name], _CHECKED[name].format(value))
+        return table
+    columns = ["scenario", "runs", "false alarms", "misses", "proven mu", "learnt mu", "of claim"]
     table = a_table(columns, left=columns[:1], **_TABLE)
     for attack in result.attacks:
-        table.add_row(
-            attack.name,
-            f"{attack.trials:,}",
-            f"{(attack.low > 0).mean():.1%}",
-            f"{(attack.high <= 0).mean():.1%}",
-            f"{max(attack.proven_mu, 0.0):.3f}",
-            f"{attack.learnt_mu:.3f}",
-            f"{attack.largest_mu / result.claimed_mu:.0%}",
-        )
+        table.add_row(*_figures(attack), f"{attack.largest / result.claimed:.0%}")
     return table
 
 
-def _document(result: "AuditResult", preset: str, trials: int) -> dict[str, Any]:
-    return {
-        "model": result.model,
-        "preset": preset,
-        "delta": result.delta,
-        "confidence": result.confidence,
-        "trials": trials,
-        "claimed": {"epsilon": result.epsilon, "mu": result.claimed_mu},
-        "proven": {"epsilon": result.proven_epsilon, "mu": result.proven_mu},
-        "passed": result.passed,
-        "attacks": [
-            {
-                "name": attack.name,
-                "trials": attack.trials,
-                "false_alarms": float((attack.low > 0).mean()),
-                "misses": float((attack.high <= 0).mean()),
-                "proven_mu": attack.proven_mu,
-                "learnt_mu": attack.learnt_mu,
-            }
-            for attack in result.attacks
-        ],
-    }
+def _figures(attack: "AttackResult") -> list[str]:
+    errors = (f"{rate:.1%}" for rate in attack.errors)
+    proven = f"{max(attack.proven, 0.0):.3f}", f"{attack.learnt:.3f}"
+    return [attack.name, f"{attack.trials:,}", *errors, *proven]
 
 
-def _audit_device(
-    setting: dict[str, Any], randomizer: str, trials: int, confidence: float
-) -> _Found:
-    """Audit real devices of a fresh bundle."""
-    from dataclasses import replace
-
-    from capri.cli.progress import Meter
-    from capri.local.aggregator import LocalCapri
-    from capri.local.audit import audit_device
-
-    budget, rows = setting["budget"], setting["contexts"].rows
-    if randomizer == "sphere":
-        budget = replace(budget, delta=0.0)  # what it promises is pure
-    aggregator = LocalCapri(**setting | {"budget": budget}, randomizer=randomizer)
-    with Meter("audit", "reports") as meter:
-        result = audit_device(
-            aggregator.bundle(), budget, rows, trials=trials, confidence=confidence, progress=meter
-        )
-    return _Found(
-        f"bytes of devices, {randomizer} randomizer, {aggregator.guarantee}, "
-        f"{trials:,} reports in each world",
-        _device_document(result),
-        [_device_attacks(result), _device_verdict(result)],
-    )
-
-
-def _device_attacks(result: "DeviceAudit") -> "Table":
-    from capri.cli.outcome import a_table
-
-    columns = ("attack", "reads", f"epsilon at delta {result.delta:g}")
-    table = a_table(columns, left=columns[:2], **_TABLE)
-    table.add_row("", "claimed: at most", f"{result.claimed_epsilon:.3f}", end_section=True)
-    for name, proven in result.proven.items():
-        table.add_row(name, _READS[name], f"{proven:.3f}" if proven > 0 else "nothing")
-    table.add_section()
-    table.add_row("law", "how often each number comes", f"{result.law:.2g} by chance")
-    table.add_row("bias", "the mean of reports", f"{result.bias:.1f} std. errors")
-    return table
-
-
-def _device_verdict(result: "DeviceAudit") -> str:
+def _verdict(result: "AuditResult") -> str:
     if result.passed:
-        share = result.proven_epsilon / result.claimed_epsilon
+        share = f"{result.proven / result.claimed:.0%} of the claimed {result.unit} is proven"
+        lawful = ", and reports follow their law" if result.checks else ""
+        return f"[bold green]Passed[/bold green]: {share}, no more{lawful}."
+    if result.proven > result.claimed:
         return (
-            f"{_PASSED}: {share:.0%} of the claimed epsilon is proven at "
-            f"{100 * result.confidence:g} %, no more, and reports follow their law."
+            "[bold red]FAILED[/bold red]: an attack proves more loss than is claimed. "
+            "Users are not protected as promised."
         )
-    if result.proven_epsilon > result.claimed_epsilon:
-        return _PROVED_TOO_MUCH
     return (
         "[bold red]FAILED[/bold red]: reports do not follow the law that the proof and the "
         "aggregator assume."
     )
-
-
-def _device_document(result: "DeviceAudit") -> dict[str, Any]:
-    return {
-        "model": "device",
-        "randomizer": result.randomizer,
-        "delta": result.delta,
-        "confidence": result.confidence,
-        "trials": result.trials,
-        "claimed": {"epsilon": result.claimed_epsilon},
-        "proven": {"epsilon": result.proven_epsilon, **result.proven},
-        "law": result.law,
-        "bias": result.bias,
-        "passed": result.passed,
-    }

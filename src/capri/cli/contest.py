@@ -13,14 +13,13 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.environments import TabularEnvironment
-from capri.experiments.players import make_player
-from capri.experiments.worlds import Told
 from capri.joint.policy import Capri
 from capri.kernels import Kernel
 from capri.local.fleet import Fleet
+from capri.players import CAPRI, UNIFORM, make_player
 from capri.plots import Contest
 from capri.privacy.budget import Budget
-from capri.simulation import Policy, Progress, SimulationResult, simulate
+from capri.simulation import Policy, Progress, simulate
 
 # A ratio counts as better than uniform play from this far below 1, and not by chance: chance moves
 # it by so many standard errors less than once in 10,000 runs.
@@ -46,7 +45,6 @@ class Run(Contest):
     """A contestant's result."""
 
     promise: str
-    result: SimulationResult
     seconds: float
     epsilon: float | None = None
 
@@ -79,21 +77,23 @@ def contestants(
         local = replace(local, delta=0.0)
         noise = f"pure epsilon {local_epsilon:g},\non each device"
 
-    def contestant(label: str, promise: str, own: Budget | None, **player: str) -> Contestant:
+    def contestant(
+        label: str, promise: str, own: Budget | None, name: str = CAPRI, **player: str
+    ) -> Contestant:
         policy = make_player(
-            player, Told(kernel=kernel), environment, budget=own, rounds=rounds, seed=seed
+            name, environment, kernel=kernel, budget=own, rounds=rounds, seed=seed, **player
         )
         epsilon = None if own is None else own.epsilon
         return Contestant(label=label, promise=promise, policy=policy, epsilon=epsilon)
 
-    capri = {"name": "capri", "preset": preset, "model": "joint"}
-    devices = capri | {"model": "local", "randomizer": "sphere"}
+    capri = {"preset": preset, "model": "joint"}
+    devices = capri | {"model": "local"}
     curated = f"{_pair(budget)}, noise\nby the curator"
     return [
         contestant("CAPRI joint", curated, budget, **capri),
         contestant("CAPRI local", noise, local, **devices),
         contestant("CAPRI non-private", "none: no noise", None, **capri),
-        contestant("uniform play", "perfect: no data", None, name="uniform"),
+        contestant("uniform play", "perfect: no data", None, UNIFORM),
     ]
 
 

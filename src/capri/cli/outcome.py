@@ -42,10 +42,10 @@ def mean(results: "Sequence[SimulationResult]") -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str | None]:
+def versions(*others: str) -> dict[str, str | None]:
     """Of Python and of the libraries behind the numbers."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
-    for name in _LIBRARIES:
+    for name in (*_LIBRARIES, *others):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:  # running from a source tree

@@ -94,7 +94,7 @@ def init(
     for as long as 2,000 decisions take, and those that never come count as 0.
     """
     from capri.errors import ConfigurationError
-    from capri.service.example import USUAL_WAIT, example_file, missing_of, wait_of
+    from capri.service.template import USUAL_WAIT, example_file, missing_of, wait_of
 
     path = Path(output)
     if path.exists():
@@ -139,6 +139,6 @@ def key(
     A service that runs knows it within a second. To change a key, make another
     of the same name, give it out, and delete the line of the old one.
     """
-    from capri.service.keys import add_key
+    from capri.service.auth import add_key
 
     typer.echo(add_key(Path(file), name, [role.strip() for role in roles.split(",")]))

@@ -23,7 +23,10 @@ from capri.cli.options import (
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from capri.simulation import SimulationResult
+    from capri.environments import TabularEnvironment
+    from capri.joint.policy import Capri
+    from capri.local.fleet import Fleet
+    from capri.simulation import SimulationResult, UniformPlay
 
 # Spelled out: asking the catalogues would make --help load everything. A test compares.
 ENVIRONMENTS = "rkhs, branin, hartmann4, hartmann6, camel, styblinski-tang, michalewicz"
@@ -49,7 +52,7 @@ def simulate(
         int | None, _count("Default: the rest of the function's, or 1.")
     ] = None,
     noise: Annotated[float, _of_world("Rewards are f plus uniform noise up to this.")] = 0.1,
-    policy: Annotated[str, of_policy("Who plays: capri, uniform or any rival.", "NAME")] = "capri",
+    policy: Annotated[str, of_policy("Who plays.", "capri|uniform")] = "capri",
     model: Model = "joint",
     randomizer: Annotated[
         str, of_policy("Of devices in the local model.", "sphere|gaussian")
@@ -62,9 +65,6 @@ def simulate(
     ] = False,
     features: Annotated[str | None, of_policy("Default: the preset's.", "low-rank|dense")] = None,
     tau: Annotated[float | None, of_policy("Ridge of preset paper.")] = None,
-    linear_features: Annotated[
-        str, of_policy("Of linear rivals.", "kernel|raw|polynomial|fourier")
-    ] = "kernel",
     rounds: Rounds = 10_000,
     seeds: Seeds = 1,
     seed: FirstSeed = 0,
@@ -78,28 +78,24 @@ def simulate(
     from capri.cli.outcome import PRIVACY_CLAIM, Output, mean, versions
     from capri.cli.progress import Bars
     from capri.environments import environment_by_name
-    from capri.experiments.players import make_player
-    from capri.experiments.worlds import Told
     from capri.kernels import kernel_by_name
+    from capri.players import CAPRI, make_player
     from capri.privacy.budget import Budget
-    from capri.rivals import promise_of
     from capri.simulation import simulate as play
 
     files = Output(json)
     given = {"features": features, "tau": tau}
-    player: dict[str, Any] = {"name": policy}
-    if policy == "capri":
-        options = {name: value for name, value in given.items() if value is not None}
-        player |= {"model": model, "preset": preset, "randomizer": randomizer, "options": options}
+    player: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if policy == CAPRI:
+        player |= {"model": model, "preset": preset, "randomizer": randomizer}
     else:
-        own = {"model": model != "joint", "preset": preset != PRESETS[0], "tau": tau is not None,
-               "randomizer": randomizer != "sphere", "features": features is not None}  # fmt: skip
-        _check_rival(policy, [name for name, wanted in own.items() if wanted])
-        player["features"] = linear_features
+        own = {"model": model != "joint", "preset": preset != PRESETS[0],
+               "randomizer": randomizer != "sphere"}  # fmt: skip
+        _refuse(policy, [*(name for name, wanted in own.items() if wanted), *player])
     budget = None
     if not no_privacy and epsilon != inf:
         budget = Budget(epsilon=epsilon, delta=delta)
-    told = Told(kernel=kernel_by_name(kernel, lengthscale))
+    told = kernel_by_name(kernel, lengthscale)
 
     space: dict[str, Any] = {
         "contexts": contexts,
@@ -108,8 +104,13 @@ def simulate(
         "action_dimension": action_dimension,
         "noise": noise,
     }
-    world = partial(environment_by_name, env, kernel=told.kernel, **space)
-    contender = partial(make_player, player, told, budget=budget, rounds=rounds)
+    world = partial(environment_by_name, env, kernel=told, **space)
+
+    def contender(environment: "TabularEnvironment", seed: int) -> "Capri | Fleet | UniformPlay":
+        return make_player(
+            policy, environment, kernel=told, budget=budget, rounds=rounds, seed=seed, **player
+        )
+
     first = world(seed=seed)
     if first.uniform_regret() == 0.0:
         raise ConfigurationError(
@@ -117,7 +118,7 @@ def simulate(
             "ask for 2 or more actions"
         )
     # Bad options are refused here, before any bar is shown.
-    promised = promise_of(contender(first, seed=seed))
+    promised = contender(first, seed).promise
     promise, spends = str(promised), promised.model not in ("none", "perfect")
 
     results: list[SimulationResult] = []
@@ -126,7 +127,7 @@ def simulate(
             environment = world(seed=number)
             bar = bars.add(f"seed {number}", rounds, environment.uniform_regret())
             bar(0, 0.0)
-            playing = contender(environment, seed=number)
+            playing = contender(environment, number)
             results.append(play(playing, environment, rounds, seed=number, progress=bar))
 
     parameters = {
@@ -139,9 +140,9 @@ def simulate(
         "reward_bound": first.reward_bound,
         "policy": policy,
         "promise": promise,
-        "model": model if policy == "capri" else None,
-        "randomizer": randomizer if (policy, model) == ("capri", "local") else None,
-        "preset": preset if policy == "capri" else None,
+        "model": model if policy == CAPRI else None,
+        "randomizer": randomizer if (policy, model) == (CAPRI, "local") else None,
+        "preset": preset if policy == CAPRI else None,
         "epsilon": None if budget is None or not spends else budget.epsilon,
         "delta": None if budget is None or not spends else budget.delta,
         **given,
@@ -159,20 +160,12 @@ def simulate(
     files.put(_table(results, seed, promise), document=document)
 
 
-def _check_rival(policy: str, options: list[str]) -> None:
-    """Refuse a name nobody bears, and options of CAPRI for somebody else."""
-    from capri.rivals import BY_NAME, RIVAL_NAMES
-
-    if policy not in RIVAL_NAMES:
-        raise ConfigurationError(
-            f"policy must be one of capri, {', '.join(RIVAL_NAMES)}, got {policy!r}"
-        )
+def _refuse(policy: str, options: list[str]) -> None:
+    """Refuse options of CAPRI for a policy that takes none."""
     if options:
         wrong = " and ".join(f"--{name}" for name in options)
-        local = [name for name, kind in BY_NAME.items() if kind.promise.model == "local"]
         raise ConfigurationError(
             f"leave out {wrong}, of capri alone: {policy} has a promise of its own"
-            + (f"; rivals in the local model are {', '.join(local)}" if "model" in options else "")
         )
 
 

@@ -5,6 +5,7 @@ its business.
 """
 
 from abc import ABC, abstractmethod
+from copy import copy
 from threading import RLock
 from time import perf_counter
 from typing import Any, Protocol
@@ -156,6 +157,20 @@ class Course:
         self._records.append(record)
         self._unlearnt = None
         self.hooks.tell(self._records)
+
+    def branch(self, draws: PublicDraws) -> "Course":
+        """The same epochs and beliefs, which go their own way from here on with other draws.
+
+        Learners replace what they know, piece by piece, and never write into it: a shallow copy
+        is enough. Nobody is told of the records so far again, and nothing is timed.
+        """
+        branch = copy(self)
+        branch.learner = copy(self.learner)
+        branch.hooks = Hooks(len(self._records))
+        branch._records = list(self._records)
+        branch._draws = draws
+        branch._timed = False
+        return branch
 
     @property
     def plan_seconds(self) -> float:

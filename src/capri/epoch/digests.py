@@ -5,7 +5,7 @@ from typing import Any
 
 from capri.epoch.plan import EpochPlan
 from capri.epoch.storage import plan_state
-from capri.privacy.certificate.digests import digest_of
+from capri.files import digest_of
 
 _VALUES = ("problem", "horizon", "preset", "options", "terms", "prior")
 _ARRAYS = ("actions", "contexts", "weights")

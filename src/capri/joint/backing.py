@@ -19,6 +19,7 @@ from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import ConfigurationError, HorizonError, PrivacyLeakWarning, StorageError
+from capri.files import digest_of
 from capri.joint.changes import Changes
 from capri.joint.desk import Desk, Visits
 from capri.joint.planner import Planner
@@ -27,7 +28,6 @@ from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rewards import Rewards
 from capri.joint.rounds import Rounds
 from capri.learners.presets import checked_options
-from capri.privacy.certificate.digests import digest_of
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams

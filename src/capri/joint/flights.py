@@ -14,7 +14,7 @@ from capri.arrays import FloatArray, IntArray
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.available import Sets, given_sets
 from capri.epoch.decide import Chooser, RewardStatus
-from capri.epoch.plan import EpochPlan
+from capri.epoch.plan import EpochPlan, Segment
 from capri.errors import ConfigurationError, HorizonError
 from capri.joint.operated import Operated
 from capri.joint.progress import Progress, UnderWay, end_by_clock
@@ -93,6 +93,15 @@ class Flights(Operated):
             return self._backing.plan()
         with self._lock:
             return (self._epoch_with_room() if self._open is None else self._open).plan
+
+    @property
+    def playing(self) -> tuple[EpochPlan, Segment] | None:
+        """Plan and segment that new decisions are made by, as anybody may know them.
+
+        None where no epoch is open, and on a store, whose processes keep none. Opens nothing.
+        """
+        epoch = self._open
+        return None if epoch is None else (epoch.plan, epoch.segments[-1])
 
     @property
     def remaining(self) -> int:

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Callable, Sequence
+from copy import copy
 from datetime import datetime, timedelta
 from threading import RLock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,10 +41,10 @@ from capri.learners.presets import build, checked_horizon, checked_options, sett
 from capri.learners.start import Prior, checked_prior
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate
-from capri.privacy.gate import Gate, noise_source
+from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
-from capri.privacy.users import UserId, UserLimit
+from capri.privacy.users import Participation, UserId, UserLimit
 from capri.spaces import Contexts, as_visits, as_wanted
 
 
@@ -208,17 +209,7 @@ class Capri(Flights):
             )
         self._course = Course(schedule, learner, self._streams, timed=self._streams.simulated)
         self._participation = None if limit is None else participation_of(limit, store)
-        self._ledger: Ledger | None = None
-        if budget is not None:
-            self._ledger = Ledger(
-                budget,
-                composition=self._problem.composition,
-                participation=self._participation,
-                prior=None if self._observed is None else self._observed.event,
-            )
-        self._gate = Gate(noise_source(self._streams.noise), self._ledger)
-        self._ids = SIMULATED if self._streams.simulated else DecisionIds()
-        self._history = History.new() if self.private else None
+        self._begin_run()
         self._keyed = self._problem.rewards.rule.keyed
         self._timed = self._problem.rewards.timed
         self._decided = 0
@@ -240,6 +231,58 @@ class Capri(Flights):
             self._attach(store, store_key, after, anchor, new_anchor)
         elif store_key is not None or after is not None or anchor is not None or new_anchor:
             raise ConfigurationError("store_key, after and anchor are of use with a store only")
+
+    def _begin_run(self) -> None:
+        """What belongs to one run alone: its account, its noise and its ids."""
+        self._ledger: Ledger | None = None
+        if self._problem.budget is not None:
+            self._ledger = Ledger(
+                self._problem.budget,
+                composition=self._problem.composition,
+                participation=self._participation,
+                prior=None if self._observed is None else self._observed.event,
+            )
+        self._gate = Gate(noise_source(self._streams.noise), self._ledger)
+        self._ids = SIMULATED if self._streams.simulated else DecisionIds()
+        self._history = History.new() if self.private else None
+
+    def go_live(self) -> Self:
+        """A private run that starts where this simulation stands, as often as one likes.
+
+        It takes over what the simulation learnt, its epochs and the plan of an epoch that nobody
+        has come to yet. Noise, draws, ids, keys, ledger and users are its own, and the simulation
+        stays as it is. What a simulation learnt is taken for public here: it must have served
+        made-up users, not recorded ones.
+        """
+        if self.private or self._problem.budget is None:
+            raise ConfigurationError(
+                "only a simulation with a budget can go live: give the policy both a budget and a "
+                "simulation_seed"
+            )
+        if self.pending:
+            raise ConfigurationError(
+                f"an epoch of this simulation is under way: fill it with {self.remaining} more "
+                "decisions and call close_epoch() before it goes live"
+            )
+        run, limit = copy(self), self._problem.limit
+        run._streams = Streams(None)
+        run._course = self._course.branch(run._streams)
+        run._participation = None if limit is None else Participation(limit)
+        run._begin_run()
+        run._keys = KeyBook(self._retention)
+        run._process = os.getpid()
+        if run._open is not None:
+            run._enter(run._open.plan, run._decided)
+        return run
+
+    def observe(self, observer: Observer) -> None:
+        """Show this function every vector that leaves the gate in this process from now on.
+
+        It is given what the theorem calls public, once it is: for audits, and for whoever wants to
+        check a release by other means. What it raises ends the call that released, and leaves a
+        policy that must not be used any more. Not kept in files and copies.
+        """
+        self._gate.observe(observer)
 
     def __repr__(self) -> str:
         return f"Capri({self.guarantee}; epoch {len(self._course.records) + 1})"

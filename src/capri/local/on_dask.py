@@ -28,7 +28,7 @@ _MEMORY = {
 @contextmanager
 def dask_cluster(workers: int, address: str | None = None) -> Iterator[Run]:
     """Runs tasks on so many processes here, or on the cluster of a scheduler."""
-    need("capri aggregate", "distributed", extra="aggregate")
+    need("capri aggregate", "distributed", extra="capri-bandits[aggregate]")
     import dask
     from distributed import Client, LocalCluster
 

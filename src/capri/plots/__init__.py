@@ -1,6 +1,8 @@
-"""Pictures. Figures are built as objects: no global state, no screen needed."""
+"""Pictures. Figures are built as objects: no global state, no screen needed.
 
-from capri.plots.audit import audit_figure
+``result.plot()`` imports pictures, so pictures import the classes of results for their types alone.
+"""
+
 from capri.plots.explanation import explanation_figure
 from capri.plots.forecast import forecast_figure
 from capri.plots.run import Contest, contest_figure, run_figure
@@ -8,7 +10,6 @@ from capri.plots.style import spread, to_bytes
 
 __all__ = [
     "Contest",
-    "audit_figure",
     "contest_figure",
     "explanation_figure",
     "forecast_figure",

@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from textwrap import fill
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capri.plots.results import ColumnEffect, Explanation
 from capri.plots.style import COLOURS, QUIET, REFERENCE, new_figure, prepare
+
+if TYPE_CHECKING:
+    from capri.learners.explanation import ColumnEffect, Explanation
 
 _COLUMNS = 12
 _QUIET_BAR = "#C9CED6"
 
 
-def explanation_figure(explanation: Explanation) -> Figure:
+def explanation_figure(explanation: "Explanation") -> Figure:
     """Left: shares of the effects. Middle: of the shapes. Right: how much each column matters."""
     footnote = f"{' '.join(explanation.facts)} From public things alone."
     figure = new_figure(16, 6.2, explanation.headline, fill(footnote, 220))
@@ -72,7 +75,7 @@ def _draw_shares(
     axes.legend(loc="best", fontsize=9, framealpha=0.9, edgecolor="#CCCCCC")
 
 
-def _draw_columns(axes: Axes, columns: Sequence[ColumnEffect], *, known: bool) -> None:
+def _draw_columns(axes: Axes, columns: "Sequence[ColumnEffect]", *, known: bool) -> None:
     places = np.arange(len(columns))
     errors = [each.standard_error for each in columns]
     if known:

@@ -4,18 +4,21 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from math import inf
 from textwrap import fill
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from capri.plots.results import ExpectedEpoch, Forecast
 from capri.plots.style import COLOURS, REFERENCE, draw_epochs, label_right, new_figure, prepare
+
+if TYPE_CHECKING:
+    from capri.forecast.result import ExpectedEpoch, Forecast
 
 _BANDS = ("#D3EBDC", "#EAF5E4", "#FBF3DC", "#F8E1DB")
 
 
-def forecast_figure(forecast: Forecast, verdicts: Sequence[tuple[float, str]]) -> Figure:
+def forecast_figure(forecast: "Forecast", verdicts: Sequence[tuple[float, str]]) -> Figure:
     """Left: regret against rounds. Middle: the gap that can be told apart. Right: noise share.
 
     ``verdicts`` names what a ratio means, each up to its limit, from small to large.
@@ -35,7 +38,7 @@ def forecast_figure(forecast: Forecast, verdicts: Sequence[tuple[float, str]]) -
     return figure
 
 
-def _first_round(forecast: Forecast) -> int:
+def _first_round(forecast: "Forecast") -> int:
     """Where the curves start: at the first point, or at an epoch before it."""
     rounds = [forecast.curve_of(epsilon)[0].rounds for epsilon in forecast.epsilons]
     if forecast.preset == "paper":  # one point per horizon, and epochs long before the first
@@ -48,7 +51,7 @@ def name_of(epsilon: float) -> str:
     return f"epsilon {epsilon:g}" if epsilon < inf else "no privacy"
 
 
-def _headline(forecast: Forecast) -> str:
+def _headline(forecast: "Forecast") -> str:
     horizon = forecast.horizons[-1]
     shares = []
     for epsilon in forecast.epsilons:
@@ -59,7 +62,7 @@ def _headline(forecast: Forecast) -> str:
     return fill(sentence + ", ".join(shares) + ".", 130)
 
 
-def _footnote(forecast: Forecast) -> str:
+def _footnote(forecast: "Forecast") -> str:
     made = (
         f"Forecast, no privacy claim: mean of {forecast.functions} random functions, "
         f"{forecast.contexts}, {forecast.model} model, preset {forecast.preset}."
@@ -75,7 +78,7 @@ def _footnote(forecast: Forecast) -> str:
 def _draw_ratio(
     figure: Figure,
     axes: Axes,
-    forecast: Forecast,
+    forecast: "Forecast",
     colours: dict[float, str],
     verdicts: Sequence[tuple[float, str]],
 ) -> None:
@@ -123,7 +126,7 @@ def _plain_ticks(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter("")
 
 
-def _draw_gap(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[float, str]) -> None:
+def _draw_gap(figure: Figure, axes: Axes, forecast: "Forecast", colours: dict[float, str]) -> None:
     predicted = all(epoch.predicted_error is not None for epoch in forecast.epochs)
     meaning = "two standard deviations" if predicted else "4 x width, as in the paper"
     prepare(
@@ -143,7 +146,9 @@ def _draw_gap(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[floa
     label_right(figure, axes, [(gap, f"mean gap: {gap:.2g}", REFERENCE), *labels])
 
 
-def _draw_shares(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[float, str]) -> None:
+def _draw_shares(
+    figure: Figure, axes: Axes, forecast: "Forecast", colours: dict[float, str]
+) -> None:
     prepare(
         axes,
         "What blurs a release",
@@ -158,10 +163,10 @@ def _draw_shares(figure: Figure, axes: Axes, forecast: Forecast, colours: dict[f
 
 def _draw_epochs(
     axes: Axes,
-    forecast: Forecast,
+    forecast: "Forecast",
     colours: dict[float, str],
-    value: Callable[[ExpectedEpoch], float],
-    dotted: Callable[[ExpectedEpoch], float] | None = None,
+    value: "Callable[[ExpectedEpoch], float]",
+    dotted: "Callable[[ExpectedEpoch], float] | None" = None,
 ) -> list[tuple[float, str, str]]:
     """A line for each epsilon that closes an epoch; the labels at their ends."""
     axes.set_xlabel("rounds played when the epoch closed")

@@ -3,20 +3,23 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from capri.plots import style
-from capri.plots.results import Run
 from capri.plots.style import COLOURS, REFERENCE
+
+if TYPE_CHECKING:
+    from capri.simulation import SimulationResult
 
 _REACHABLE = "#EAF3EA"
 _LOST = "mean reward lost to the best action"
 
 
-def run_figure(result: Run) -> Figure:
+def run_figure(result: "SimulationResult") -> Figure:
     """Left: cumulative regret beside that of uniform play. Right: the epochs, where there are."""
     share = "" if np.isnan(result.ratio) else f", {result.ratio:.3g} of that of uniform play"
     figure = style.new_figure(
@@ -34,7 +37,7 @@ def run_figure(result: Run) -> Figure:
     return figure
 
 
-def _draw_run(figure: Figure, axes: Axes, result: Run) -> None:
+def _draw_run(figure: Figure, axes: Axes, result: "SimulationResult") -> None:
     style.prepare(axes, "Cumulative regret", f"{_LOST}, summed over rounds")
     uniform = result.uniform_regret_per_round * result.rounds
     axes.plot([0, result.rounds], [0, uniform], color=REFERENCE, linestyle=(0, (4, 2.5)))
@@ -45,7 +48,7 @@ def _draw_run(figure: Figure, axes: Axes, result: Run) -> None:
     style.label_right(figure, axes, labels)
 
 
-def _draw_epochs(figure: Figure, axes: Axes, result: Run) -> None:
+def _draw_epochs(figure: Figure, axes: Axes, result: "SimulationResult") -> None:
     style.prepare(axes, "What each epoch told", "values that the policy publishes; log axes")
     ends = list(accumulate(record.length for record in result.epochs))
     columns: dict[str, list[float | None]] = {
@@ -79,7 +82,7 @@ class Contest:
     """
 
     label: str
-    result: Run
+    result: "SimulationResult"
     errors: tuple[float, ...] = ()
     reference: bool = False
 

@@ -8,6 +8,7 @@ package adds noise.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, nextafter, sqrt
 from typing import Any, Generic, Protocol, TypeVar
@@ -38,6 +39,8 @@ class Randomness(Protocol):
 
 Secret = TypeVar("Secret")
 Public = TypeVar("Public")
+# Is shown what has left the gate.
+Observer = Callable[[Any], object]
 
 
 class Mechanism(ABC, Generic[Secret, Public]):
@@ -276,6 +279,23 @@ class Gate:
     def __init__(self, source: Randomness, ledger: Ledger | None) -> None:
         self._source: Any = source
         self._ledger = ledger
+        self._observers: list[Observer] = []
+
+    def observe(self, observer: Observer) -> None:
+        """Show this function everything that leaves from here on, once it has left.
+
+        An observer is given what is public, after the ledger has recorded it, and cannot change it:
+        whatever the observer does is post-processing. What it raises ends the call that released.
+        """
+        self._observers.append(observer)
+
+    def _left(self, public: Any) -> None:
+        for observer in self._observers:
+            observer(public)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Observers are code of this process: a copy is observed by nobody."""
+        return Gate, (self._source, self._ledger)
 
     @property
     def private(self) -> bool:
@@ -312,18 +332,24 @@ class Gate:
         """
         event = self.check(mechanism, epoch, participants)
         if event is None or self._ledger is None:
-            return mechanism.exact(secret), None
-        public = mechanism.noisy(secret, self._source)
-        self._ledger.record(event)
+            public = mechanism.exact(secret)
+        else:
+            public = mechanism.noisy(secret, self._source)
+            self._ledger.record(event)
+        self._left(public)
         return public, event
 
     def afresh(self, ledger: Ledger | None) -> "Gate":
-        """The same source of noise with another account: for audits, which attack this source."""
-        return Gate(self._source, ledger)
+        """The same source of noise and the same observers with another account."""
+        gate = Gate(self._source, ledger)
+        gate._observers = self._observers
+        return gate
 
     def report(self, mechanism: SumMechanism, units: IntArray) -> IntArray:
         """Reports with noise before they are summed: the local form of a sum (Alg. 1, line 14)."""
-        return mechanism.noised(units, self._source)
+        public = mechanism.noised(units, self._source)
+        self._left(public * mechanism.grid.step)
+        return public
 
 
 def noise_source(generator: np.random.Generator | None) -> NoiseSource:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from capri.errors import ConfigurationError
+from capri.files import digest_of
 from capri.learners.start import Observed, Prior, observed
-from capri.privacy.certificate.digests import digest_of
 from capri.privacy.ledger import Ledger
 from capri.privacy.prior_event import PriorEvent
 from capri.regression.decode import Model

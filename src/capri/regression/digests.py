@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from capri.privacy.certificate.digests import digest_of
+from capri.files import digest_of
 from capri.regression.engine import Engine, Setting
 from capri.regression.stage import StagePlan
 

@@ -21,8 +21,8 @@ from capri.arrays import FloatArray, IntArray
 from capri.cells import is_list
 from capri.checks import between
 from capri.errors import ConfigurationError, DataError
+from capri.files import digest_of
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
-from capri.privacy.certificate.digests import digest_of
 from capri.regression.by_ridge import ByRidge, one_per_row
 from capri.regression.digests import fit_digests
 from capri.regression.estimator import PrivateKernelRidge

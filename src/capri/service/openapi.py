@@ -1,27 +1,19 @@
-"""The interface as OpenAPI 3.1, written from the types that go over the wire."""
+"""The interface: one table of routes, and the OpenAPI 3.1 document that is generated from it.
 
-from typing import Any
+Schemas come from the types that go over the wire (:mod:`capri.service.messages`).
+"""
+
+from typing import Any, NamedTuple
 
 import msgspec
 
 from capri.service import messages
-from capri.service.limits import Limits
+from capri.service.auth import ADMIN, DECIDE, OPERATOR, READ, REWARD, ServiceLimits
+from capri.service.messages import REPORT_SIZE
 from capri.version import VERSION
 
-_KINDS = (
-    messages.Visit,
-    messages.RewardItem,
-    messages.Decided,
-    messages.Rewarded,
-    messages.Report,
-    messages.Reported,
-    messages.Refused,
-    messages.Problem,
-    messages.Catalogue,
-    messages.Mode,
-    messages.Close,
-)
 _PLACE = "#/components/schemas/{name}"
+_JSON, _BINARY = "application/json", "application/octet-stream"
 _REFUSALS = {
     "400": "The body is no JSON, or nested too deeply.",
     "401": "No key that is known: `Authorization: Bearer ...`.",
@@ -36,65 +28,85 @@ _REFUSALS = {
     "503": "The store cannot be reached, or too much waits: this was not done. Try again.",
     "504": "The store was lost meanwhile: this was done or not. Ask again with the same key.",
 }
-_READS = {
-    "/v1/policy": ("What the policy is, and how far it has come", "object"),
-    "/v1/epochs": ("One record for each closed epoch", "array"),
-    "/v1/estimate": ("Estimated reward by action, over the public contexts", "object"),
-    "/v1/explanation": ("What the releases made it believe", "object"),
-    "/v1/certificate": ("The certificate of differential privacy", "object"),
-    "/v1/ledger": ("What was promised and spent, release by release", "object"),
-    "/v1/shadow": ("What the policy would have been worth, as released", "array"),
-    "/v1/forecast": ("What was expected before the first user", "object"),
-    "/v1/operations": ("What operators did, one line each", "array"),
-}
 
 
-def document(limits: Limits) -> dict[str, Any]:
+class Route(NamedTuple):
+    """What may be asked for at a path, by which role, with which types.
+
+    ``body`` and ``answers`` are types of JSON values, of which any one may stand; a list of answers
+    holds an item that was refused, too. ``devices``: without a key, from the pages of any site.
+    ``anywhere``: by whatever name of the host, as those ask who look after machines.
+    """
+
+    method: str
+    path: str
+    role: str | None = None
+    summary: str = ""
+    body: tuple[Any, ...] = ()
+    answers: tuple[Any, ...] = (dict,)
+    devices: bool = False
+    anywhere: bool = False
+
+
+ROUTES = (
+    Route(
+        "POST", "/v1/decisions", DECIDE, "Decide for one visit",
+        (messages.DecisionRequest,), (messages.DecisionAnswer,),
+    ),
+    Route(
+        "POST", "/v1/decisions:batch", DECIDE,
+        "Decide for many visits, item by item, some perhaps `refused` or `in doubt`",
+        (list[messages.DecisionRequest],), (list[messages.DecisionAnswer],),
+    ),
+    Route(
+        "POST", "/v1/rewards", REWARD,
+        "Bring one reward, or a list of them, judged item by item, some perhaps `refused` or "
+        "`in doubt`",
+        (messages.RewardRequest, list[messages.RewardRequest]),
+        (messages.RewardAnswer, list[messages.RewardAnswer]),
+    ),
+    Route(
+        "GET", "/v1/bundle", None, "What devices of a local policy decide with",
+        answers=(bytes,), devices=True,
+    ),
+    Route(
+        "POST", "/v1/reports", None, "Bring reports of devices, one or many, judged one by one",
+        (messages.ReportRequest, list[messages.ReportRequest]),
+        (messages.ReportAnswer, list[messages.ReportAnswer]),
+        devices=True,
+    ),
+    Route(
+        "POST", "/v1/admin/catalogue", ADMIN, "Offer other actions from the next epoch on",
+        (messages.CatalogueRequest,),
+    ),
+    Route("POST", "/v1/admin/mode", ADMIN, "Change who decides", (messages.ModeRequest,)),
+    Route("POST", "/v1/admin/close", ADMIN, "Close what is due", (messages.CloseRequest,)),
+    Route("GET", "/v1/live", OPERATOR, "Live counts, inside the trust boundary"),
+    Route("GET", "/metrics", READ, "Public figures for Prometheus", answers=(str,)),
+    Route("GET", "/healthz", None, "Whether the process lives", anywhere=True),
+    Route("GET", "/readyz", None, "Whether the store serves", anywhere=True),
+    Route("GET", "/v1/policy", READ, "What the policy is, and how far it has come"),
+    Route("GET", "/v1/epochs", READ, "One record for each closed epoch", answers=(list,)),
+    Route("GET", "/v1/estimate", READ, "Estimated reward by action, over the public contexts"),
+    Route("GET", "/v1/explanation", READ, "What the releases made it believe"),
+    Route("GET", "/v1/certificate", READ, "The certificate of differential privacy"),
+    Route("GET", "/v1/ledger", READ, "What was promised and spent, release by release"),
+    Route(
+        "GET", "/v1/shadow", READ, "What the policy would have been worth, as released",
+        answers=(list,),
+    ),
+    Route("GET", "/v1/forecast", READ, "What was expected before the first user"),
+    Route("GET", "/v1/operations", READ, "What operators did, one line each", answers=(list,)),
+)  # fmt: skip
+
+
+def document(limits: ServiceLimits) -> dict[str, Any]:
     """All endpoints, with the limits of this service."""
-    _, schemas = msgspec.json.schema_components(_KINDS, ref_template=_PLACE)
+    kinds = [each for route in ROUTES for each in (*route.body, *route.answers)]
+    kinds += [messages.ErrorAnswer, messages.RefusedItem]
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_PLACE)
     for schema in schemas.values():
         schema.pop("title", None)
-    most = limits.largest_batch
-    visits = {"type": "array", "items": _ref("Visit"), "maxItems": most}
-    rewards = {"type": "array", "items": _ref("RewardItem"), "maxItems": most}
-    decided = {"type": "array", "items": {"anyOf": [_ref("Decided"), _ref("Refused")]}}
-    rewarded = {"type": "array", "items": {"anyOf": [_ref("Rewarded"), _ref("Refused")]}}
-    reports = {"type": "array", "items": _ref("Report"), "maxItems": most}
-    reported = {"type": "array", "items": {"anyOf": [_ref("Reported"), _ref("Refused")]}}
-    accepted = {"type": "object"}
-    paths: dict[str, Any] = {
-        "/v1/decisions": _post("decide", "Decide for one visit", _ref("Visit"), _ref("Decided")),
-        "/v1/decisions:batch": _post(
-            "decide",
-            "Decide for many visits, item by item, some perhaps `refused` or `in doubt`",
-            visits,
-            decided,
-        ),
-        "/v1/rewards": _post(
-            "reward",
-            "Bring one reward, or a list of them, judged item by item, some perhaps `refused` or "
-            "`in doubt`",
-            {"anyOf": [_ref("RewardItem"), rewards]},
-            {"anyOf": [_ref("Rewarded"), rewarded]},
-        ),
-        "/v1/bundle": _bundle(),
-        "/v1/reports": _open_post(
-            "Bring reports of devices, one or many, judged one by one",
-            {"anyOf": [_ref("Report"), reports]},
-            {"anyOf": [_ref("Reported"), reported]},
-            most,
-        ),
-        "/v1/admin/catalogue": _post(
-            "admin", "Offer other actions from the next epoch on", _ref("Catalogue"), accepted
-        ),
-        "/v1/admin/mode": _post("admin", "Change who decides", _ref("Mode"), accepted),
-        "/v1/admin/close": _post("admin", "Close what is due", _ref("Close"), accepted),
-        "/v1/live": _get("operator", "Live counts, inside the trust boundary", "object"),
-        "/metrics": _get("read", "Public figures for Prometheus", None),
-        "/healthz": _get(None, "Whether the process lives", "object"),
-        "/readyz": _get(None, "Whether the store serves", "object"),
-    }
-    paths |= {path: _get("read", text, kind) for path, (text, kind) in _READS.items()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -111,56 +123,62 @@ def document(limits: Limits) -> dict[str, Any]:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"key": []}],
-        "paths": paths,
+        "paths": {
+            route.path: {route.method.lower(): _operation(route, limits.largest_batch)}
+            for route in ROUTES
+        },
     }
 
 
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": _PLACE.format(name=name)}
-
-
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"content": {"application/json": {"schema": schema}}}
-
-
-def _refusals() -> dict[str, Any]:
-    refusal = {"type": "object", "required": ["error"], "properties": {"error": _ref("Problem")}}
-    return {code: {"description": text, **_json(refusal)} for code, text in _REFUSALS.items()}
-
-
-def _post(role: str, text: str, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "post": {
-            "summary": text,
-            "description": f"Role `{role}`.",
-            "requestBody": {"required": True, **_json(body)},
-            "responses": {"200": {"description": text, **_json(answer)}, **_refusals()},
-        }
+def _operation(route: Route, most: int) -> dict[str, Any]:
+    refusal = _content(_schema(messages.ErrorAnswer))
+    told: dict[str, Any] = {
+        "summary": route.summary,
+        "responses": {
+            "200": {"description": route.summary, **_answer(route)},
+            **{code: {"description": text, **refusal} for code, text in _REFUSALS.items()},
+        },
     }
-
-
-def _bundle() -> dict[str, Any]:
-    """The bundle of docs/wire.md."""
-    told = _get(None, "What devices of a local policy decide with", None)
-    content = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}
-    told["get"]["responses"]["200"] |= content
+    if route.role is not None:
+        told["description"] = f"Role `{route.role}`."
+    else:
+        told["security"] = []
+    if route.devices:
+        told["description"] = "No key; other sites may ask."
+    if route.body:
+        schemas = [_schema(kind, {"maxItems": most}) for kind in route.body]
+        told["requestBody"] = {"required": True, **_content(_any_of(schemas))}
+        if route.devices:
+            longest = {"minLength": REPORT_SIZE, "maxLength": REPORT_SIZE * most}
+            binary = {"type": "string", "format": "binary", **longest}
+            told["requestBody"]["content"][_BINARY] = {"schema": binary}
     return told
 
 
-def _open_post(
-    text: str, body: dict[str, Any], answer: dict[str, Any], most: int
+def _answer(route: Route) -> dict[str, Any]:
+    if route.answers == (str,):
+        return {"content": {"text/plain": {}}}
+    if route.answers == (bytes,):
+        return _content({"type": "string"}, _BINARY)
+    return _content(_any_of([_schema(kind, refused=True) for kind in route.answers]))
+
+
+def _content(schema: dict[str, Any], kind: str = _JSON) -> dict[str, Any]:
+    return {"content": {kind: {"schema": schema}}}
+
+
+def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+def _schema(
+    kind: Any, bounds: dict[str, int] | None = None, *, refused: bool = False
 ) -> dict[str, Any]:
-    """A call that needs no key; as JSON, or as 32 bytes for each report."""
-    told = _post("", text, body, answer)
-    content = told["post"]["requestBody"]["content"]
-    binary = {"type": "string", "format": "binary", "minLength": 32, "maxLength": 32 * most}
-    content["application/octet-stream"] = {"schema": binary}
-    told["post"] |= {"description": "No key; other sites may ask.", "security": []}
-    return told
-
-
-def _get(role: str | None, text: str, kind: str | None) -> dict[str, Any]:
-    content = _json({"type": kind}) if kind else {"content": {"text/plain": {}}}
-    told: dict[str, Any] = {"description": f"Role `{role}`."} if role else {"security": []}
-    answers = {"200": {"description": text, **content}, **_refusals()}
-    return {"get": {"summary": text, **told, "responses": answers}}
+    """A type as JSON Schema; ``refused``: items of a list may have been refused."""
+    (found,), _ = msgspec.json.schema_components([kind], ref_template=_PLACE)
+    schema: dict[str, Any] = found
+    if "items" in schema:
+        schema |= bounds or {}
+        if refused:
+            schema["items"] = {"anyOf": [schema["items"], _schema(messages.RefusedItem)]}
+    return schema

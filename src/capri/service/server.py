@@ -1,5 +1,6 @@
 """Running the service: one process, or several that share a socket and a store."""
 
+import asyncio
 import gc
 import logging
 import os
@@ -12,9 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, ClassVar, TextIO, TypeVar
+from weakref import WeakSet
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from capri.errors import (
     AwayError,
@@ -24,13 +27,11 @@ from capri.errors import (
     PrivacyLeakWarning,
     StorageError,
 )
-from capri.service.collector import Collector
-from capri.service.foresight import read_forecast, start_forecast
-from capri.service.journal import journal_path
-from capri.service.keys import ENVIRONMENT, KeyRing
-from capri.service.protocol import PatientProtocol
+from capri.service.aggregator import DurableAggregator, report_file
+from capri.service.app import Application
+from capri.service.auth import ENVIRONMENT, KeyRing
+from capri.service.processes import read_forecast, start_forecast, supervise
 from capri.service.settings import Settings, load_settings
-from capri.service.workers import supervise
 from capri.store.seal import STORE_KEY, key_from
 
 Opened = TypeVar("Opened")
@@ -43,6 +44,8 @@ _PARTING = 10
 _SWITCH = 0.0005
 # Objects that may be made, more than are gone again, before cycles are looked for.
 _COLLECTED = 50_000
+_MOST_HEADERS = 64 << 10
+_PERIOD = 0.5  # seconds after which deadlines of connections are looked at again
 
 
 @dataclass(frozen=True)
@@ -59,48 +62,32 @@ class Start:
     def __repr__(self) -> str:
         return f"Start({str(self.file)!r})"
 
-    def __call__(self) -> Any:
+    def _application(self, settings: Settings) -> Application:
         """The application of a worker, in its own process."""
-        from capri.service.app import application
-
-        sys.setswitchinterval(_SWITCH)
-        _log_plainly()
-        settings = load_settings(self.file, thorough=False)
-        PatientProtocol.header_seconds = settings.limits.header_seconds
-        PatientProtocol.body_seconds = settings.limits.body_seconds
-        if settings.local:
-            return self._devices(settings)
         policy = open_policy(settings, self.store, self.anchor)
         warnings.showwarning = _tell
-        made = application(
+        made = Application(
             policy,
             name=settings.name,
             keys=None if self.insecure_local else self.ring(),
             hosts=settings.hosts,
             limits=settings.limits,
             expected=partial(read_forecast, self.file),
+            site=self.site,
         )
         _collect_seldom()
         return made
 
-    def _devices(self, settings: Settings) -> Any:
-        """The application of an aggregator."""
-        from capri.service.devices import device_application
-
-        return device_application(
-            open_policy(settings, self.store),
-            name=settings.name,
-            keys=None if self.insecure_local else self.ring(),
-            hosts=settings.hosts,
-            limits=settings.limits,
-            site=self.site,
-        )
-
     def run(self, listening: socket.socket) -> None:
         """Serve at a socket until told to stop, in this process."""
-        limits = load_settings(self.file, thorough=False).limits
+        sys.setswitchinterval(_SWITCH)
+        _log_plainly()
+        settings = load_settings(self.file, thorough=False)
+        PatientProtocol.header_seconds = settings.limits.header_seconds
+        PatientProtocol.body_seconds = settings.limits.body_seconds
         config = uvicorn.Config(
-            opened(self),  # before uvicorn minds the signals: whoever waits may be told to stop
+            # Before uvicorn minds the signals: whoever waits may be told to stop.
+            opened(lambda: self._application(settings)),
             http=PatientProtocol,
             ws="none",
             lifespan="on",
@@ -109,7 +96,7 @@ class Start:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=int(limits.idle_seconds),
+            timeout_keep_alive=int(settings.limits.idle_seconds),
             timeout_graceful_shutdown=_PARTING,
         )
         server = uvicorn.Server(config)
@@ -163,9 +150,9 @@ def _say(text: str, to: TextIO) -> None:
 def open_policy(
     settings: Settings, store: str | None, anchor: str | None = None, *, new_anchor: bool = False
 ) -> Any:
-    """The policy in its store, filled where it is empty; or the collector of a local one."""
+    """The policy in its store, filled where it is empty; or the aggregator of a local one."""
     if settings.local:
-        return Collector(settings.arguments, journal_path(store or settings.default_store))
+        return DurableAggregator(settings.arguments, report_file(store or settings.default_store))
     key = os.environ.get(STORE_KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
@@ -205,10 +192,7 @@ def serve(
     _log_plainly()
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
-    _say(
-        f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/",
-        sys.stdout,
-    )
+    _say(f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/", sys.stdout)
     if workers == 1:
         start.run(listening)
     else:
@@ -254,6 +238,78 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.listen(2048)
     listening.set_inheritable(True)
     return listening
+
+
+class PatientProtocol(HttpToolsProtocol):
+    """HTTP on a connection, with patience that ends: for headers, for bodies, for their size.
+
+    Closes connections whose headers or body take too long, or headers too much room.
+
+    uvicorn itself closes those that stay idle between requests. Deadlines are looked at from time
+    to time, all at once: a timer for each request would cost more than it is worth.
+    """
+
+    header_seconds = 10.0
+    body_seconds = 10.0
+    _watched: ClassVar["WeakSet[PatientProtocol]"] = WeakSet()
+    _watch: asyncio.TimerHandle | None = None
+    _deadline: float | None = None
+    _size = 0
+    _in_headers = True
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._deadline = self.loop.time() + self.header_seconds
+        cls = PatientProtocol
+        cls._watched.add(self)
+        if cls._watch is None:
+            cls._watch = self.loop.call_later(_PERIOD, _look, self.loop)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes before the end of the headers."""
+        super().data_received(data)
+        if self._in_headers:
+            self._size += len(data)
+            if self._size > _MOST_HEADERS:
+                self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self._deadline = self.loop.time() + self.header_seconds
+        self._in_headers, self._size = True, 0
+
+    def on_headers_complete(self) -> None:
+        """Now the body."""
+        self._in_headers = False
+        self._deadline = self.loop.time() + self.body_seconds
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """All of a request is here."""
+        self._deadline = None
+        super().on_message_complete()
+
+    def hurry(self, now: float) -> None:
+        """Close the connection where what is awaited is overdue."""
+        if self._deadline is not None and now > self._deadline and not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is waited for any more."""
+        PatientProtocol._watched.discard(self)
+        super().connection_lost(exc)
+
+
+def _look(loop: asyncio.AbstractEventLoop) -> None:
+    now = loop.time()
+    for connection in list(PatientProtocol._watched):
+        connection.hurry(now)
+    PatientProtocol._watch = loop.call_later(_PERIOD, _look, loop)
+
+
+# -- the log ---------------------------------------------------------------------------------------
 
 
 def _log_plainly() -> None:

@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,17 @@ from typing import Any
 import numpy as np
 
 from capri.checks import is_number
-from capri.choices import as_actions
 from capri.epoch.rewards import AS_ESTIMATED, RewardRule
 from capri.errors import CapriError, ConfigurationError
 from capri.joint.policy import Capri
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
-from capri.schema import Boolean, Categorical, Numeric, Schema
-from capri.schema.columns import Column
-from capri.service.collector import new_aggregator
-from capri.service.limits import Limits
-from capri.service.restrictions import read_limits
-from capri.service.sheets import declared, guessed, read_sheet
-from capri.spaces import ContextPool, FixedActions
+from capri.schema import Schema
+from capri.service.aggregator import new_aggregator
+from capri.service.auth import ServiceLimits
+from capri.service.tables import read_actions, read_column, read_contexts, read_limits
+from capri.spaces import FixedActions
 from capri.store.anchor import POSTGRES, SQLITE
 from capri.toml import Given, Source, is_whole
 
@@ -35,7 +32,6 @@ _TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "
         "anchor")  # fmt: skip
 _TABLES = ("context", "budget", "reward", "users", "epoch", "limits", "options", "service")
 _MODES = ("active", "shadow", "default")
-_PUBLIC_ROWS = 200  # where no file of public rows is given
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class Settings:
     mode: str = "active"
     default: str | None = None
     hosts: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
     anchor: str | None = None
 
     def policy(self, **place: Any) -> Capri:
@@ -64,11 +60,8 @@ class Settings:
         """Put a new policy into its first mode; later on operators change it."""
         if self.mode == "active" or policy.progress.decided:
             return
-        change = getattr(policy, "set_mode", None)
-        if change is None:
-            raise ConfigurationError(f"mode {self.mode!r} is not offered: give 'active'")
-        if not any(each.kind == "mode" for each in getattr(policy, "operations", ())):
-            change(self.mode, action=self.default)
+        if not any(each.kind == "mode" for each in policy.operations):
+            policy.set_mode(self.mode, action=self.default)
 
     @property
     def default_store(self) -> str:
@@ -96,17 +89,17 @@ def load_settings(path: Path, *, thorough: bool = True) -> Settings:
 def _settings(given: Given, path: Path) -> Settings:
     given.only((*_TOP, *_TABLES))
     name = given.text("name", path.stem)
-    columns = [_column(each) for each in given.tables("context")]
+    columns = [read_column(each) for each in given.tables("context")]
     with given.at("context"):
         schema = Schema(tuple(columns))
-    contexts, actions = _contexts(given, schema, path.parent), _actions(given, path.parent)
+    contexts, actions = read_contexts(given, schema, path.parent), read_actions(given, path.parent)
     arguments: dict[str, Any] = {
         "contexts": contexts,
         "actions": actions,
         "kernel": _kernel(given),
         "model": given.word("model", [str(each) for each in PrivacyModel], "joint"),
         "budget": _budget(given),
-        "horizon": _horizon(given),
+        "horizon": _count(given, "horizon"),
         **_reward(given),
         **_users(given),
         **_epoch(given),
@@ -160,89 +153,6 @@ _BLAMED: dict[str, tuple[str | int, ...]] = {
 }
 
 
-# -- contexts --------------------------------------------------------------------------------------
-
-
-def _column(given: Given) -> Column:
-    name = given.text("name")
-    kind = given.word("kind", ("numeric", "categorical", "boolean"))
-    missing = given.take("missing")
-    own = {"numeric": ("low", "high"), "categorical": ("levels",), "boolean": ()}[kind]
-    given.only(("name", "kind", "missing", *own))
-    for key in own:
-        if not given.has(key):
-            raise given.error(f"{key} is missing: a {kind} column needs {' and '.join(own)}")
-    values = [given.take(key) for key in own]
-    with given.at("missing" if missing is not None else "name", "levels", "low", "high"):
-        if kind == "numeric":
-            return Numeric(name, values[0], values[1], missing)
-        if kind == "boolean":
-            return Boolean(name, missing)
-        return Categorical(name, values[0], missing)
-
-
-def _contexts(given: Given, schema: Schema, folder: Path) -> ContextPool:
-    """The public law of who comes: rows of a file, or rows spread over the declared ranges."""
-    file = given.take("public")
-    if file is None:
-        return ContextPool.from_ranges(schema, _PUBLIC_ROWS)
-    with given.at("public"):
-        if not isinstance(file, str):
-            raise ConfigurationError(f"public must name a CSV file, got {file!r}")
-        sheet = read_sheet(folder / file)
-        absent = [name for name in schema.names if name not in sheet]
-        if absent:
-            raise ConfigurationError(
-                f"{file} has no column {absent[0]!r}; its columns: {', '.join(sheet)}"
-            )
-        table = {each.name: declared(each, sheet[each.name]) for each in schema.columns}
-        weights = None
-        if "weight" in sheet and "weight" not in schema.names:
-            weights = np.array([float(cell) for cell in sheet["weight"]])
-            weights = weights / weights.sum()
-        return ContextPool(table, weights, schema)  # type: ignore[arg-type]
-
-
-# -- actions and kernel ----------------------------------------------------------------------------
-
-
-def actions_from(rows: object, folder: Path) -> object:
-    """What a list of names, a list of tables with a name each, or a CSV file says of actions."""
-    if isinstance(rows, str):
-        sheet = read_sheet(folder / rows)
-        if "name" not in sheet:
-            raise ConfigurationError(f"{rows} needs a column 'name': what each action is called")
-        cells = {key: guessed(column) for key, column in sheet.items() if key != "name"}
-        rows = [
-            {"name": name, **{key: column[place] for key, column in cells.items()}}
-            for place, name in enumerate(sheet["name"])
-        ]
-    if not isinstance(rows, list) or len(rows) < 2:
-        raise ConfigurationError(
-            "actions must be at least two: a list of names, a list of tables that have a name and "
-            "the same feature columns, or the name of a CSV file"
-        )
-    if all(isinstance(row, str) and row for row in rows):
-        return rows
-    if not all(isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows):
-        raise ConfigurationError("every action needs a name, which is a text")
-    columns = set(rows[0])
-    if any(set(row) != columns for row in rows):
-        raise ConfigurationError(
-            f"every action needs the same columns as the first: {', '.join(rows[0])}"
-        )
-    return rows
-
-
-def _actions(given: Given, folder: Path) -> FixedActions:
-    if not given.has("actions"):
-        raise given.error("actions is missing: give a list of names, or the name of a CSV file")
-    with given.at("actions"):
-        actions = as_actions(actions_from(given.take("actions"), folder))
-        assert isinstance(actions, FixedActions)
-        return actions
-
-
 def _default(given: Given, mode: str, actions: FixedActions) -> str | None:
     """The action that everybody gets in mode "default"."""
     if mode != "default":
@@ -292,10 +202,10 @@ def _budget(given: Given) -> Budget:
         return Budget(epsilon=epsilon, delta=delta)
 
 
-def _horizon(given: Given) -> int | None:
-    if not given.has("horizon"):
+def _count(given: Given, key: str) -> int | None:
+    if not given.has(key):
         return None
-    return int(given.number("horizon", None, is_whole(1), "a whole number of 1 or more"))
+    return int(given.number(key, None, is_whole(1), "a whole number of 1 or more"))
 
 
 def _reward(given: Given) -> dict[str, Any]:
@@ -344,15 +254,10 @@ def _duration(inner: Given, key: str, text: object) -> timedelta:
 
 def _users(given: Given) -> dict[str, Any]:
     inner = _table(given, "users", ("contributions", "contributions_per_epoch"))
-    found: dict[str, Any] = {}
-    for key, argument in (
-        ("contributions", "contributions_per_user"),
-        ("contributions_per_epoch", "contributions_per_epoch"),
-    ):
-        if inner.has(key):
-            number = inner.number(key, None, is_whole(1), "a whole number of 1 or more")
-            found[argument] = int(number)
-    return found
+    return {
+        "contributions_per_user": _count(inner, "contributions"),
+        "contributions_per_epoch": _count(inner, "contributions_per_epoch"),
+    }
 
 
 def _epoch(given: Given) -> dict[str, Any]:
@@ -389,8 +294,8 @@ def _anchor(given: Given, folder: Path) -> str | None:
     return scheme + str((folder / where.removeprefix(SQLITE)).resolve())
 
 
-def _service(given: Given) -> tuple[tuple[str, ...], Limits]:
-    inner = _table(given, "service", ("hosts", *Limits.__dataclass_fields__))
+def _service(given: Given) -> tuple[tuple[str, ...], ServiceLimits]:
+    inner = _table(given, "service", ("hosts", *ServiceLimits.__dataclass_fields__))
     hosts = inner.take("hosts", [])
     if not isinstance(hosts, list) or not all(isinstance(host, str) and host for host in hosts):
         raise inner.error(
@@ -399,7 +304,7 @@ def _service(given: Given) -> tuple[tuple[str, ...], Limits]:
             "hosts",
         )
     found: dict[str, Any] = {}
-    for key, default in Limits.defaults().items():
+    for key, default in asdict(ServiceLimits()).items():
         if inner.has(key):
             # So deep the values of a list of visits are: what is cut off lies within one.
             least = _SHALLOWEST if key == "deepest" else 1
@@ -408,4 +313,4 @@ def _service(given: Given) -> tuple[tuple[str, ...], Limits]:
             if isinstance(default, float):
                 check, allowed = (lambda value: 0 < value < np.inf), "a positive number"
             found[key] = type(default)(inner.number(key, None, check, allowed))
-    return tuple(host.lower() for host in hosts), Limits(**found)
+    return tuple(host.lower() for host in hosts), ServiceLimits(**found)

@@ -62,7 +62,7 @@ class Seal:
         self.identifier = b""
         if key is not None:
             self._key = checked_key(key)
-            need("store_key", "cryptography", extra="store")
+            need("store_key", "cryptography", extra="capri-bandits[store]")
             self.identifier = self._derived(_IDENTIFIER, "identifier")
         self._head = _FORMAT + self.identifier
 

@@ -2,10 +2,10 @@
 
 from capri.epoch.course import Course
 from capri.errors import ConfigurationError
+from capri.files import digest_of
 from capri.learners.catalogue import Catalogue
 from capri.learners.start.prior import Observed, Prior, observed, sampled_pairs
 from capri.privacy.budget import Budget
-from capri.privacy.certificate.digests import digest_of
 from capri.privacy.prior_event import PriorEvent
 
 

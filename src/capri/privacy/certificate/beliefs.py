@@ -56,19 +56,32 @@ def belief_after(before: float, factor: float) -> float:
     return before * factor / (1 - before + before * factor)
 
 
-def belief_table(budget: Budget) -> tuple[dict[str, Any], ...]:
-    """For each prior: the belief after at most, and the chance that it is exceeded at most."""
-    chances = [0.0]
-    if budget.delta > 0:
-        chances = [USUAL, budget.delta] if budget.delta < USUAL else [budget.delta]
+def belief_table(budget: Budget, *, gaussian: bool = True) -> tuple[dict[str, Any], ...]:
+    """For each prior: the belief after at most, and the chance that it is exceeded at most.
+
+    ``gaussian=False``: nothing but ``(epsilon, delta)`` is known, as of mixed reports. The event
+    ``E`` that odds rise by more than ``r`` has ``P0(E) <= P1(E) / r``, so ``P1(E) <= e^epsilon
+    P1(E) / r + delta``, and ``r = e^epsilon / (1 - delta / c)`` is exceeded with probability at
+    most ``c``.
+    """
+    delta = budget.delta
+    if gaussian:
+        chances = [0.0]
+        if delta > 0:
+            chances = [USUAL, delta] if delta < USUAL else [delta]
+        factors = [odds_factor(budget, chance) for chance in chances]
+    else:
+        chances = [chance for chance in (USUAL, 2 * delta) if delta < chance <= USUAL]
+        chances = chances or [min(1.0, 2 * delta)]
+        factors = [exp(min(budget.epsilon, 700.0)) / (1 - delta / chance) for chance in chances]
     return tuple(
         {
             "before": before,
-            "after_at_most": belief_after(before, odds_factor(budget, chance)),
+            "after_at_most": belief_after(before, factor),
             "exceeded_with_chance_at_most": chance,
         }
         for before in PRIORS
-        for chance in chances
+        for chance, factor in zip(chances, factors, strict=True)
     )
 
 
@@ -102,14 +115,6 @@ def in_words(table: Sequence[dict[str, Any]]) -> str:
         f"{'Just as often, a' if _often(table) else 'A'} suspicion of {100 * PRIORS[0]:g} % "
         f"becomes at most {least}, and one of 50 % at most {even}: {grade} protection."
     )
-
-
-def stated(text: str, table: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """The table of a certificate, and its statement, whose words follow from the table."""
-    return {
-        "statement": text.format(likely=likely(table), moved=in_words(table)),
-        "beliefs": table,
-    }
 
 
 def cases(chance: float) -> str:

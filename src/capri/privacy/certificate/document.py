@@ -1,20 +1,69 @@
-"""The certificate itself: its content, its forms, and the digest that holds it together."""
+"""The certificate itself: its content, who declares it, its forms, and the digest over all."""
 
+import datetime
+import tomllib
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from html import escape
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from capri.files import json_values, to_json, write_atomically
-from capri.privacy.certificate.digests import digest_of
+from capri.errors import ConfigurationError
+from capri.files import digest_of, json_values, to_json, write_atomically
 
 SCHEMA = "urn:capri:certificate:1"
+_LONGEST = 300  # characters of a declaration: a certificate has two pages
 # The guarantee itself, without what was done so far and what is attached to one run.
 _TERMS = (
     "model", "statement", "privacy_unit", "neighbouring_relation", "epsilon", "delta", "protects",
     "assumptions", "mechanism", "calibration", "noise_multiplier", "composition", "versions",
 )  # fmt: skip
+
+
+@cache
+def words() -> dict[str, dict[str, Any]]:
+    """What certificates say, by kind and part; names in braces are to be filled in."""
+    file = files("capri.privacy.certificate").joinpath("words.toml")
+    return tomllib.loads(file.read_text("utf-8"))
+
+
+def filled(text: str, values: dict[str, Any]) -> str:
+    """One line, with values for names."""
+    return " ".join(text.split()).format(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """Who makes the promise, and what for: what no program can know and somebody has to declare.
+
+    What is left out is said to be not declared.
+
+    ``date`` is a ``datetime.date`` or a text such as "2026-11-16": no clock is asked, so that the
+    same run has the same certificate.
+
+    >>> Declaration(organisation="Ada's Clinic", date="2026-11-16").to_dict()["date"]
+    '2026-11-16'
+    >>> Declaration(date="16/11/2026")
+    Traceback (most recent call last):
+    capri.errors.ConfigurationError: date must be a date such as 2026-11-16, got '16/11/2026'
+    """
+
+    organisation: str | None = None
+    contact: str | None = None
+    purpose: str | None = None
+    date: datetime.date | str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("organisation", "contact", "purpose"):
+            object.__setattr__(self, name, _line(name, getattr(self, name)))
+        object.__setattr__(self, "date", _date(self.date))
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Plain values; None for what was not declared."""
+        values = asdict(self)
+        return {name: values[name] for name in ("date", "organisation", "contact", "purpose")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +139,13 @@ class Certificate:
 
     def to_text(self) -> str:
         """The certificate for a reader, as Markdown, with every release."""
-        from capri.privacy.certificate.markdown import markdown
+        from capri.privacy.certificate.pages import markdown
 
         return markdown(self)
 
     def to_html(self) -> str:
         """Two printed pages that open anywhere; the JSON is inside."""
-        from capri.privacy.certificate.page import page
+        from capri.privacy.certificate.pages import page
 
         return page(self)
 
@@ -109,7 +158,7 @@ class Certificate:
         )
 
     def _repr_html_(self) -> str:
-        from capri.privacy.certificate.page import body
+        from capri.privacy.certificate.pages import body
 
         # Folded, and without the style of the page, which would spread to the whole notebook.
         return f"<details><summary>{escape(repr(self))}</summary>{body(self)}</details>"
@@ -119,3 +168,33 @@ class Certificate:
         target = Path(path)
         forms = {".json": self.to_json, ".html": self.to_html}
         write_atomically(target, forms.get(target.suffix, self.to_text)().encode())
+
+
+def _line(name: str, value: object) -> str | None:
+    """One line of text without blank ends, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a text, got {type(value).__name__}")
+    text = " ".join(value.split())
+    if not text or len(text) > _LONGEST or not text.isprintable():
+        raise ConfigurationError(
+            f"{name} must be 1 to {_LONGEST} printable characters, got {len(text)}: leave it out "
+            "where there is nothing to declare"
+        )
+    return text
+
+
+def _date(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime.datetime):
+        value = value.date()
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, str):
+        try:
+            return datetime.date.fromisoformat(value).isoformat()
+        except ValueError:
+            pass
+    raise ConfigurationError(f"date must be a date such as 2026-11-16, got {value!r}")

@@ -1,5 +1,5 @@
 "use strict";
-/* Small charts of lines and whiskers, on the elements and ticks of the report's chart.js.
+/* Small charts of lines and whiskers, on the elements and ticks of chart.js.
    All text goes in as text nodes, never as markup. */
 
 function percent(value) {

@@ -1,0 +1,442 @@
+"""What two worlds may differ in: the scenarios that an audit of a policy plays.
+
+One target comes among bystanders, in one of two worlds that differ in nothing but the target; then
+the attacker looks for it in everything public. Runs go through the public interface alone: ``act``,
+``update``, ``save`` and ``load`` in a late epoch of a rehearsed policy.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from capri.arrays import FloatArray
+from capri.audit.attacker import Piece, Play, Reader, ShadowReader, Visit
+from capri.audit.proof import (
+    AuditResult,
+    Progress,
+    Sighting,
+    check_trials,
+    chosen_attacks,
+    in_child,
+    prove,
+    share_of,
+)
+from capri.audit.run import Run, Stage
+from capri.epoch.decide import Decision
+from capri.epoch.limits import Limits
+from capri.epoch.notice import unsaid
+from capri.epoch.rewards import AS_ESTIMATED
+from capri.errors import ConfigurationError
+from capri.joint.policy import Capri
+from capri.spaces import ContextPool, FixedActions
+
+# Runs of the main attack for one of a further policy's.
+_ALSO = 4
+# Decisions for which an epoch waits where the policy has no wait of its own.
+_WAIT = 20
+# What is said of bystanders in shadow mode, and of a target whose weight is the largest there is.
+_CERTAIN = {"chosen": 0, "chosen_propensity": 1.0}
+_RARE = {"chosen": 0, "chosen_propensity": 1e-9}
+
+
+def audit_policy(
+    policy: Capri,
+    *,
+    trials: int = 10_000,
+    confidence: float = 0.999,
+    attacks: Sequence[str] | None = None,
+    also: Mapping[str, Capri] | None = None,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Attack the configuration of a private policy; ``trials`` runs in each of the two worlds.
+
+    ``attacks`` are names of :data:`SCENARIOS`, all that apply where none are given. ``also``:
+    further policies by name, attacked by *reward*. The confidence holds for everything together.
+    ``progress`` is told how many runs are done, and how many there are.
+    """
+    if not policy.private:
+        raise ConfigurationError(
+            "only a private run can be audited: give the policy a budget and no simulation_seed"
+        )
+    check_trials(trials, confidence)
+    known = {name: kind.share for name, kind in SCENARIOS.items() if kind.applies(policy)}
+    runs = chosen_attacks(attacks, known, trials)
+    played = scenarios(policy, list(runs))
+    for name, other in (also or {}).items():
+        played[name] = scenarios(other, ["reward"])["reward"]
+        runs[name] = share_of(trials, _ALSO)
+    with unsaid():
+        return prove(
+            played,
+            runs,
+            model=str(policy.model),
+            budget=policy.ledger.budget,
+            confidence=confidence,
+            progress=progress,
+        )
+
+
+def scenarios(policy: Capri, names: Sequence[str]) -> "dict[str, Scenario]":
+    """The attacks of these names on a policy's configuration, ready to be played."""
+    stages: dict[Any, Stage] = {}
+    found = {}
+    for name in names:
+        kind = SCENARIOS[name]
+        if kind.changes not in stages:
+            stages[kind.changes] = Stage(policy, **kind.changes(policy))
+        stage = stages[kind.changes]
+        found[name] = kind.play(stage, *kind.worlds(stage))
+    return found
+
+
+# -- how a run is played --------------------------------------------------------------------------
+
+
+class Scenario:
+    """Two worlds on one stage; called with the world's sign, gives what an attacker sees."""
+
+    # Whether every run has the same plan, so that the released vector itself may be looked at.
+    whole = True
+
+    def __init__(self, stage: Stage, low: Visit, high: Visit) -> None:
+        self.stage, self.low, self.high = stage, low, high
+        self._usual: list[object] | None = None
+
+    def __call__(self, sign: float) -> Sighting:
+        """One run in the world of this sign; a first one in the low world says what is usual."""
+        if self._usual is None:
+            self._usual = self.once(-1.0)[1]
+        play, noticed = self.once(sign)
+        return play.sighting(as_usual=noticed == self._usual, whole=self.whole)
+
+    def once(self, sign: float) -> tuple[Play, list[object]]:
+        """One run: what came of it, and what others noticed."""
+        run = self.begin()
+        return self.play(run, self.visit(sign)), run.noticed
+
+    def begin(self) -> Run:
+        """A private run in which nobody has come yet."""
+        return Run(self.stage.begin(), self.stage.reader, self.stage.bystander)
+
+    def visit(self, sign: float) -> Visit:
+        """The target's in one of the worlds."""
+        return self.high if sign > 0 else self.low
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """One epoch, or one report, of the target."""
+        piece, decision = self.attacked(run, visit)
+        return Play([piece], self._action(decision) if self._same_context else 0)
+
+    @staticmethod
+    def _action(decision: Decision | None) -> int:
+        return 0 if decision is None else decision.action_index
+
+    def attacked(
+        self, run: Run, visit: Visit, *, user: str | None = None, last: bool = True
+    ) -> tuple[Piece, Decision | None]:
+        """What the target's epoch releases; in the local model, what the target reports."""
+        reader = run.reader
+        if self.stage.local:
+            decision = run.act(visit, user)
+            return self._reported(run, reader, visit, decision), decision
+        seen, own = run.epoch([visit], user=user, last=last)
+        return self.piece(reader, seen, own[0]), own[0]
+
+    def _reported(self, run: Run, reader: Reader, visit: Visit, decision: Decision | None) -> Piece:
+        """All reports that two updates make, averaged: there should be one, or none."""
+        before = len(run.seen)
+        if decision is not None:
+            for _ in range(2):
+                run.policy.update(decision.id, visit.reward)
+        reports = run.seen[before:]
+        times = sqrt(len(reports))
+        piece = self.piece(reader, reader.nothing, decision)
+        seen = sum(reports, piece.seen) / (reader.plan.noise_scale * max(times, 1.0))
+        return Piece(seen, piece.low * times, piece.high * times)
+
+    def piece(self, reader: Reader, seen: FloatArray, decision: Decision | None) -> Piece:
+        """The attacker knows the drawn action where it says nothing of the world."""
+        if self._same_context:
+            action = self._action(decision)
+            return Piece(seen, reader.share(self.low, action), reader.share(self.high, action))
+        law = self.stage.law(self.high.context[None])[0]
+        return Piece(seen, reader.mean_share(self.low, law), reader.mean_share(self.high, law))
+
+    @property
+    def _same_context(self) -> bool:
+        return self.low.context is self.high.context
+
+
+class Users(Scenario):
+    """A user who comes back once more than allowed, in every epoch and in all."""
+
+    whole = False
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Epochs until the user has contributed as often as allowed; one, in the local model."""
+        limit = self.stage.problem.limit
+        assert limit is not None
+        targets = [visit] * (limit.per_epoch + 1)
+        if self.stage.local:
+            return Play([self.attacked(run, each, user="target")[0] for each in targets])
+        left, pieces = limit.total, []
+        while left:
+            counted = min(left, limit.per_epoch)
+            left -= counted
+            reader = run.reader
+            seen, own = run.epoch(targets, user="target", last=not left)
+            # The attacker counts on the first visits: those beyond must add nothing.
+            shares = [self.piece(reader, seen, decision) for decision in own[:counted]]
+            low = np.sum([share.low for share in shares], axis=0)
+            pieces.append(Piece(seen, low, np.sum([share.high for share in shares], axis=0)))
+        return Play(pieces)
+
+
+class Next(Scenario):
+    """The epoch after: rewards that come too late, sums that are not forgotten."""
+
+    whole = False
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Looks for the target in both epochs: in the second by its plan, and by the first's."""
+        piece, decision = self.attacked(run, visit, last=False)
+        reader = run.reader
+        second, _ = run.epoch([], late=[(decision, visit.reward)])
+        again = self.piece(reader, second, decision)
+        return Play([piece, again], extra=piece.resized(second).projection)
+
+
+class Restart(Scenario):
+    """A run that is saved when the target has been rewarded, and goes on in two copies."""
+
+    whole = False
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Looks for the target in what either copy releases."""
+        reader, decision = run.reader, run.policy.act(visit.context)
+        run.policy.update(decision.id, visit.reward)
+        contexts = self.stage.problem.contexts
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "policy.capri"
+            run.policy.save(path)
+            sampler = None if isinstance(contexts, ContextPool) else contexts
+            copy = Capri.load(path, contexts=sampler, take_over=True)
+        seen, _ = run.epoch([visit], decisions=[decision])
+        sibling = Run(copy, None, self.stage.bystander)
+        other, _ = sibling.epoch([])
+        run.noticed += sibling.noticed
+        return Play([self.piece(reader, each, decision) for each in (seen, other)])
+
+
+class Sets(Scenario):
+    """A target who may get one action alone, another one in either world."""
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """One epoch; what others would be played is theirs, whatever the target may get."""
+        reader = run.reader
+        seen, _ = run.epoch([visit])
+        run.noticed.append(run.policy.probabilities(self.stage.bystander.context[None]).tolist())
+        worlds = self.low, self.high
+        return Play([Piece(seen, *(reader.share(e, e.given["available"][0]) for e in worlds))])
+
+
+class Shadow(Scenario):
+    """Another system decides, and says how probable the target's action was."""
+
+    def once(self, sign: float) -> tuple[Play, list[object]]:
+        """One run in which nothing teaches: what is released is what the policy would be worth."""
+        policy = self.stage.begin()
+        policy.set_mode("shadow")
+        bystander = Visit(self.low.context, self.stage.bystander.reward, _CERTAIN)
+        law = self.stage.law(self.low.context[None])[0]
+        reader = ShadowReader(policy.plan(), self.stage.problem, law)
+        run = Run(policy, reader, bystander)
+        seen, _ = run.epoch([self.visit(sign)])
+        piece = Piece(seen, reader.share(self.low, 0), reader.share(self.high, 0))
+        return Play([piece]), run.noticed
+
+
+class Stored(Scenario):
+    """A run on a store: the target comes again with its key, the process ends and another goes on,
+    and rewards come again there, also when the epoch is out."""
+
+    whole = False
+
+    def once(self, sign: float) -> tuple[Play, list[object]]:
+        """One store in a folder of its own."""
+        with TemporaryDirectory() as folder:
+            url = f"sqlite:///{folder}/store.db"
+            run = Run(self.stage.stored(url), None, self.stage.bystander, stored=True)
+            try:
+                return self._on(run, url, self.visit(sign)), run.noticed
+            finally:
+                run.policy.close()
+
+    def _on(self, run: Run, url: str, visit: Visit) -> Play:
+        own = [run.act(visit, key="target") for _ in range(2)]
+        for decision in own:
+            if decision is not None:
+                run.policy.update(decision.id, visit.reward)
+        run.policy.close()
+        run.goes_on(self.stage.stored(url))
+        own += [run.act(visit, key="target")]
+        reader = run.reader
+        seen, _ = run.epoch([visit] * len(own), decisions=own, last=False)
+        return Play([self.piece(reader, seen, own[0])], self._action(own[0]))
+
+
+class Difference(Scenario):
+    """Two releases subtracted, the target in the first alone: noise that is used twice cancels."""
+
+    whole = False
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Two epochs of one run, or two reports."""
+        piece, _ = self.attacked(run, visit, last=False)
+        return Play([piece.less(self.quiet(run))])
+
+    def quiet(self, run: Run) -> FloatArray:
+        """The noise of a release whose users are all known."""
+        reader, visit = run.reader, Visit(self.low.context, 0.0)
+        piece, decision = self.attacked(run, visit)
+        return piece.seen - reader.share(visit, self._action(decision))
+
+
+class Fork(Difference):
+    """Releases of two sibling processes subtracted."""
+
+    def play(self, run: Run, visit: Visit) -> Play:
+        """Each child starts a run of its own: a policy stays in its process."""
+        parts = np.split(in_child(lambda: self._child(visit)), 3)
+        noise = in_child(lambda: self.quiet(self.begin()))
+        return Play([Piece(*parts).less(noise)])
+
+    def _child(self, visit: Visit) -> FloatArray:
+        piece, _ = self.attacked(self.begin(), visit)
+        return np.concatenate([piece.seen, piece.low, piece.high])
+
+
+# -- on which stage, and in which worlds ----------------------------------------------------------
+
+
+# Users who come once: only one who comes back can use up the larger noise for such users.
+_ALONE: dict[str, Any] = {"contributions_per_user": None, "contributions_per_epoch": None}
+Worlds = tuple[Visit, Visit]
+
+
+def _alone(policy: Capri) -> dict[str, Any]:
+    return _ALONE
+
+
+def _remembering(policy: Capri) -> dict[str, Any]:
+    """A policy that never forgets: others take bystanders, who are not the users of the rehearsal,
+    for a change of the world, and plan the epoch after in another basis or end it early."""
+    return _ALONE if policy.preset == "paper" else _ALONE | {"memory": inf}
+
+
+def _waiting(policy: Capri) -> dict[str, Any]:
+    """Epochs wait for their rewards, by a number of decisions."""
+    wait = policy.problem.rewards.wait
+    waits = wait if isinstance(wait, int) and wait else _WAIT
+    return _remembering(policy) | {"reward_wait": waits}
+
+
+def _offering(policy: Capri) -> dict[str, Any]:
+    """Two actions at least; a policy with one gets a second."""
+    actions = policy.problem.actions
+    changes = _ALONE | {"limits": policy.problem.limits or Limits()}
+    if actions.count == 1 and isinstance(actions, FixedActions):
+        changes["actions"] = np.concatenate([actions.rows, actions.rows + 1.0])
+    return changes
+
+
+def _limited(policy: Capri) -> dict[str, Any]:
+    """The policy's own limit of a user; three contributions, two in an epoch, where it has none."""
+    limit = policy.problem.limit
+    total, most = (3, 2) if limit is None else (limit.total, limit.per_epoch)
+    if policy.model == "local":
+        total = most  # reports of one epoch: filling epochs with noisy reports takes long
+    return {"contributions_per_user": total, "contributions_per_epoch": most}
+
+
+def _nowhere(stage: Stage) -> Worlds:
+    served = stage.absence(None)[1]
+    return Visit(np.full_like(served.context, np.nan), served.reward), served
+
+
+def _told(low: dict[str, Any], high: dict[str, Any]) -> Callable[[Stage], Worlds]:
+    """Extreme rewards, and what ``act`` is told in either world."""
+
+    def worlds(stage: Stage) -> Worlds:
+        below, above = stage.extremes()
+        return replace(below, given=low), replace(above, given=high)
+
+    return worlds
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A scenario as data: how it is played, on which stage, and in which worlds.
+
+    ``share``: for how many runs of the first scenario it is run once; those that plan epochs within
+    a run, read files or fork processes take their time. ``local``: whether there is such a thing
+    without a curator, who alone keeps what could come late or be saved. ``paper``: or in the
+    paper's algorithm, which has neither missing rewards nor sets.
+    """
+
+    share: int
+    play: type[Scenario] = Scenario
+    changes: Callable[[Capri], dict[str, Any]] = _alone
+    worlds: Callable[[Stage], Worlds] = Stage.extremes
+    local: bool = False
+    paper: bool = True
+
+    def applies(self, policy: Capri) -> bool:
+        """Whether a policy can be attacked so."""
+        if policy.model != "joint":
+            return self.local
+        return self.paper or policy.preset != "paper"
+
+
+# The target's two lives, by the name of the attack:
+SCENARIOS = {
+    # a reward far below its bound, or far above it; a context of the pool
+    "reward": Kind(1, local=True),
+    # the same with a context that no pool holds
+    "outside": Kind(10, worlds=lambda stage: stage.extremes(in_pool=False), local=True),
+    # a reward that never comes, or one that does
+    "presence": Kind(10, worlds=lambda stage: stage.absence(None)),
+    # NaN, or a reward
+    "bad reward": Kind(10, worlds=lambda stage: stage.absence(float("nan"))),
+    # NaN, or a context
+    "bad context": Kind(10, worlds=_nowhere),
+    # all contributions of a user who comes back, and one more
+    "users": Kind(20, Users, _limited, local=True),
+    # the reward again, in the epoch after its own
+    "next": Kind(20, Next, _remembering),
+    # the same where epochs wait for rewards while the next one plays
+    "overlap": Kind(20, Next, _waiting),
+    # a reward that never comes and is counted as missing, or one that does
+    "as-estimated": Kind(
+        10,
+        changes=lambda policy: _ALONE | {"missing_reward": AS_ESTIMATED},
+        worlds=lambda stage: stage.absence(None),
+        paper=False,
+    ),
+    # one action that is available, or another, and a reward far below or above its bound
+    "sets": Kind(10, Sets, _offering, _told({"available": [0]}, {"available": [1]}), paper=False),
+    # two rewards while another system decides, with the largest weight
+    "shadow": Kind(10, Shadow, worlds=_told(_RARE, _RARE)),
+    # on a store, with a key that comes again and a process that ends in between
+    "store": Kind(20, Stored, lambda policy: _ALONE | {"rehearsed": False}),
+    # saved and loaded in between, with both copies going on
+    "restart": Kind(100, Restart),
+    # releases subtracted from those of another epoch or process, in case noise repeats
+    "difference": Kind(100, Difference, local=True),
+    "fork": Kind(100, Fork, local=True),
+}

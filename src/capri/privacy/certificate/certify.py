@@ -1,0 +1,289 @@
+"""What certificates state: one template, filled with the words of a policy, of devices or of a fit.
+
+The words are data, words.toml. What is certified decides which kinds of words there are, and what
+numbers stand in them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from capri.errors import ConfigurationError
+from capri.privacy.budget import Budget
+from capri.privacy.calibration import noise_multiplier
+from capri.privacy.certificate.beliefs import belief_table, in_words, likely
+from capri.privacy.certificate.document import Certificate, Declaration, filled, words
+from capri.privacy.certificate.evidence import audit_evidence, independent_account
+from capri.privacy.ledger import LEARNING, Ledger
+from capri.privacy.mixing import Shuffle
+from capri.privacy.prior_event import PriorEvent
+from capri.privacy.promise import PrivacyModel, Randomizer
+from capri.privacy.users import UserLimit
+from capri.version import version_of
+
+# The libraries that Gaussian noise rests on.
+_GAUSSIAN = ("opendp", "dp-accounting", "numpy", "scipy")
+_NOTHING = {"epsilon": 0.0, "delta": 0.0}
+# The integer noise of so many coordinates; the number hardly matters.
+_COORDINATES = 2
+
+
+def certify_policy(
+    *,
+    model: PrivacyModel,
+    limit: UserLimit | None,
+    composition: float,
+    ledger: Ledger | None,
+    private: bool,
+    declaration: Declaration | None = None,
+    audit: Any = None,
+    digests: dict[str, Any] | None = None,
+    accounted: bool = True,
+) -> Certificate:
+    """State the guarantee of a policy, or refuse: no budget and no real noise, no certificate.
+
+    ``accounted=False`` leaves the independent account out, where only the terms are wanted.
+    """
+    if ledger is None:
+        raise ConfigurationError(
+            "no certificate: this policy runs without privacy. Give it a capri.Budget"
+        )
+    _refuse_simulation(private, "simulation_seed")
+    store = (digests or {}).get("store")
+    kinds = [
+        "policy",
+        *(["users"] if limit is not None else []),
+        *(["stored"] if store is not None else []),
+        *(["anchored"] if store is not None and store.get("anchored") else []),
+        str(model),
+        *([] if ledger.events else ["unreleased"]),
+    ]
+    multiplier = noise_multiplier(ledger.budget, 1, composition) / 2
+    mu = max((event.mu for event in ledger.events), default=1 / multiplier)
+    return _certificate(
+        kinds,
+        ledger.budget,
+        belief_table(ledger.budget),
+        numbers={
+            "spent": ledger.spent.epsilon,
+            "factor": composition,
+            "ready": _readiness(0 if store is None else store.get("missed", 0)),
+            **({} if limit is None else {"total": limit.total, "per_epoch": limit.per_epoch}),
+        },
+        noise_multiplier=multiplier,
+        independent_account=(
+            independent_account(mu * composition, ledger.budget) if accounted else None
+        ),
+        audit=audit_evidence(audit, str(model), ledger.budget),
+        releases=_releases_of(ledger, epoch="epoch", participants="decisions"),
+        spent=asdict(ledger.spent),
+        declaration=declaration,
+        digests=digests,
+        prior=ledger.prior,
+    )
+
+
+def certify_devices(
+    randomizer: Randomizer,
+    budget: Budget,
+    releases: tuple[dict[str, Any], ...],
+    *,
+    reported: bool,
+    declaration: Declaration | None = None,
+    audit: Any = None,
+    digests: dict[str, Any] | None = None,
+    accounted: bool = True,
+    prior: PriorEvent | None = None,
+    shuffle: Shuffle | None = None,
+) -> Certificate:
+    """State what every user of a :class:`LocalClient` is promised.
+
+    ``reported``: whether any report came in. A report spends when it is made, not when its epoch
+    closes. ``shuffle``: how reports are mixed, where the budget is that of a batch.
+    """
+    pure = randomizer is Randomizer.SPHERE
+    alone = Budget(budget.epsilon, 0.0 if pure else budget.delta)
+    if shuffle is not None:  # what a report promises by itself
+        alone = Budget(shuffle.most)
+    stated = alone if shuffle is None else budget
+    multiplier = None if pure else noise_multiplier(budget, _COORDINATES) / 2
+    kinds = [
+        "device",
+        *([] if pure else ["gaussian"]),
+        *([] if shuffle is None else ["mixed"]),
+        *([] if reported else ["unreported"]),
+    ]
+    mixed: dict[str, Any] = {}
+    if shuffle is not None:
+        mixed["locally"] = {
+            "epsilon": alone.epsilon,
+            "delta": alone.delta,
+            "protects_from": "everybody, the shuffler and whoever reads single reports included",
+        }
+    return _certificate(
+        kinds,
+        stated,
+        belief_table(stated, gaussian=shuffle is None),
+        numbers={} if shuffle is None else {"honest": 100 * shuffle.honest},
+        noise_multiplier=multiplier,
+        independent_account=(
+            None
+            if multiplier is None or not accounted
+            else independent_account(1 / multiplier, stated)
+        ),
+        audit=audit_evidence(audit, "device", alone),
+        releases=releases,
+        spent=asdict(stated) if reported else _NOTHING,
+        declaration=declaration,
+        digests=digests,
+        prior=prior,
+        libraries=("numpy",) if pure else _GAUSSIAN,
+        **mixed,
+    )
+
+
+def certify_fit(
+    ledger: Ledger | None,
+    *,
+    private: bool,
+    from_data: tuple[str, ...] = (),
+    called_by: str | None = None,
+    declaration: Declaration | None = None,
+    audit: Any = None,
+    digests: dict[str, Any] | None = None,
+    earlier_fits: int = 0,
+) -> Certificate:
+    """State the guarantee of a fit, or refuse.
+
+    There was no budget, no real noise, data in the settings, or another estimator, ``called_by``,
+    around this one: what that spent of the same rows is not known here.
+    """
+    if ledger is None:
+        raise ConfigurationError(
+            "no certificate: this fit spent no budget here. Epsilon is infinite, or the rows came "
+            "as reports, which are certified where they are made"
+        )
+    _refuse_simulation(private, "random_state")
+    if from_data:
+        raise ConfigurationError(
+            "no certificate: settings were taken from the data, or may have been, which is not "
+            "private. "
+            f"Give {' and '.join(from_data)}, known without looking at the data, and fit again"
+        )
+    if called_by is not None:
+        raise ConfigurationError(
+            f"no certificate: {called_by} called this fit, perhaps as one of several on the same "
+            "rows, or on rows that it chose by their values. What all of it spent is not known "
+            "here. Choose settings on public data, and fit the estimator by itself"
+        )
+    mu = max(event.mu for event in ledger.events)
+    return _certificate(
+        ["fit", "refitted"] if earlier_fits else ["fit"],
+        ledger.budget,
+        belief_table(ledger.budget),
+        numbers={
+            "spent": ledger.spent.epsilon,
+            "earlier": earlier_fits,
+            "owner": "Each row",
+            "its": "its",
+        },
+        noise_multiplier=1 / mu,
+        independent_account=independent_account(mu, ledger.budget),
+        audit=audit_evidence(audit, "joint", ledger.budget),
+        releases=_releases_of(ledger, epoch="stage", participants="rows"),
+        spent=asdict(ledger.spent),
+        declaration=declaration,
+        digests=digests,
+    )
+
+
+# -- the template ---------------------------------------------------------------------------------
+
+
+def _certificate(
+    kinds: Sequence[str],
+    budget: Budget,
+    beliefs: tuple[dict[str, Any], ...],
+    *,
+    numbers: dict[str, Any],
+    declaration: Declaration | None,
+    digests: dict[str, Any] | None,
+    prior: PriorEvent | None = None,
+    libraries: tuple[str, ...] = _GAUSSIAN,
+    **figures: Any,
+) -> Certificate:
+    """Every certificate: words of its kinds, with the numbers in them, and figures beside."""
+    if not isinstance(declaration, Declaration | None):
+        raise ConfigurationError(
+            f"declaration must be a capri.Declaration, got {type(declaration).__name__}"
+        )
+    if digests is not None and prior is not None:
+        digests = {**digests, "prior": prior.digest}
+    worded = _worded(
+        kinds,
+        likely=likely(beliefs),
+        moved=in_words(beliefs),
+        prior="" if prior is None else prior.assumption,
+        **asdict(budget),
+        **{"owner": "Each user", "its": "their"} | numbers,
+    )
+    return Certificate(
+        **worded,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        beliefs=beliefs,
+        declaration=(declaration or Declaration()).to_dict(),
+        digests=digests or {"configuration": None, "plans": []},
+        versions={name: version_of(name) for name in ("capri-bandits", *libraries)},
+        **figures,
+    )
+
+
+def _worded(kinds: Sequence[str], **values: Any) -> dict[str, Any]:
+    """The parts of a certificate in words: each kind says more than those before, or otherwise."""
+    parts: dict[str, Any] = {}
+    for kind in ("common", *kinds):
+        for name, part in words()[kind].items():
+            parts[name] = parts.get(name, {}) | part if isinstance(part, dict) else part
+    phrases = {name: filled(text, values) for name, text in words()["phrases"].items()}
+    values |= phrases
+    uncovered, assumed = parts.pop("not_protected").values(), parts.pop("assumptions").values()
+    kept = [(filled(text, values), keeper) for text, keeper in assumed]
+    return {name: filled(text, values) for name, text in parts.items()} | {
+        "not_protected": tuple(filter(None, (filled(text, values) for text in uncovered))),
+        "assumptions": tuple(text for text, _ in kept if text),
+        "kept_by": tuple(keeper for text, keeper in kept if text),
+    }
+
+
+def _refuse_simulation(private: bool, seed: str) -> None:
+    if not private:
+        raise ConfigurationError(
+            "no certificate: a simulation draws seeded noise and protects nobody. "
+            f"Leave {seed} at None"
+        )
+
+
+def _readiness(late: int) -> str:
+    """Whether releases were there at the moment that was fixed for them."""
+    if not late:
+        return "All releases so far were ready then"
+    return f"{late} of the releases so far {'was' if late == 1 else 'were'} late"
+
+
+def _releases_of(ledger: Ledger, *, epoch: str, participants: str) -> tuple[dict[str, Any], ...]:
+    """One row for each event of a ledger, under the names that its reader knows."""
+    shadows = any(event.purpose != LEARNING for event in ledger.events)
+    return tuple(
+        {
+            epoch: event.epoch,
+            participants: event.participants,
+            "coordinates": event.rank,
+            "sensitivity": event.sensitivity,
+            "noise": event.noise_scale,
+            "calibration": event.calibration,
+            "epsilon": ledger.spent_in(event.epoch).epsilon,
+            **({"purpose": event.purpose} if shadows else {}),
+        }
+        for event in ledger.events
+    )

@@ -1,0 +1,380 @@
+"""Decisions and rewards of a policy in bulk: requests in, answers out, each with its own outcome.
+
+A context is private. One that is no record, lacks a column, has one that was not declared, or a
+cell that its column cannot hold gets a row all the same; what was wrong is told to its own caller
+as marks, which name kinds and never values.
+
+Runs in the threads of micro-batchers. What is large is read before it waits, into numbers and
+names, so that all that waits has a bound that no value changes. Where one item meets a public
+boundary, the others are done by themselves.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from itertools import islice, repeat
+from math import isfinite, nan
+from operator import contains, itemgetter
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+
+from capri.arrays import FloatArray
+from capri.cells import number_or_missing
+from capri.epoch.decide import Decisions, RewardStatus, VisitStatus
+from capri.errors import ConfigurationError, HorizonError
+from capri.joint.policy import Capri
+from capri.schema import Boolean, Categorical, Numeric, Schema
+from capri.schema.columns import Column
+from capri.service.messages import (
+    LONGEST_KEY,
+    DecisionAnswer,
+    DecisionRequest,
+    RewardAnswer,
+    RewardRequest,
+)
+from capri.spaces import Actions
+from capri.store.group import GivenUpError
+
+NO_RECORD = "no record"
+ABSENT = "absent column"
+UNREADABLE = "unreadable value"
+UNKNOWN_LEVEL = "unknown level"
+UNKNOWN_COLUMN = "unknown column"
+MARKS = (NO_RECORD, ABSENT, UNREADABLE, UNKNOWN_LEVEL, UNKNOWN_COLUMN)
+Marks = tuple[str, ...]
+_LARGEST = sys.float_info.max
+_FEW = 6  # below it a row at a time is faster
+# An id that was never given and a reward that is late meet the same answer.
+VISIT_STATUSES = [str(status) for status in VisitStatus]
+REWARD_STATUSES = [str(status).replace("unknown", "late") for status in RewardStatus]
+# Bytes of what is read of an item at most: keys, users, names; and of each number or name in it.
+_ITEM_BYTES, _CELL_BYTES = 3 << 10, 40
+_STRANGERS = 4  # names of a set that are kept though no action has them: the catalogue may change
+
+
+# -- contexts as rows ------------------------------------------------------------------------------
+
+
+class ContextReader:
+    """Reads contexts by the schema of a policy."""
+
+    def __init__(self, schema: Schema, noted: Callable[[dict[Any, Any]], None]) -> None:
+        """``noted``: is handed contexts whose columns are not those of the schema."""
+        self._noted = noted
+        self._columns = [(column.name, column, _check(column)) for column in schema.columns]
+        self._checks = {name: check for name, _, check in self._columns}
+        self._names = dict.fromkeys(schema.names).keys()
+        self._dimension = schema.dimension
+
+    def row(self, context: Any) -> tuple[list[float], Marks]:
+        """The numbers of one context, NaN where nothing stands for a missing cell; its marks."""
+        if not isinstance(context, dict):
+            return [nan] * self._dimension, (NO_RECORD,)
+        numbers: list[float] = []
+        marks: list[str] = []
+        known = 0
+        for name, column, check in self._columns:
+            cell = context.get(name)
+            if name in context:
+                known += 1
+            if (mark := ABSENT if cell is None else check(cell)) is not None:
+                marks.append(mark)
+                if mark is UNREADABLE:
+                    cell = None
+            numbers += column.encode_one(cell)
+        if known < len(context):
+            marks.append(UNKNOWN_COLUMN)
+        if not known == len(context) == len(self._columns):
+            self._noted(context)
+        return numbers, tuple(dict.fromkeys(marks)) if marks else ()
+
+    def rows(self, contexts: list[Any]) -> tuple[FloatArray, list[Marks]]:
+        """The rows of several contexts: column by column, and odd ones by themselves.
+
+        Others come in the same list or transaction: an odd context must not slow all of them down.
+        """
+        if len(contexts) < _FEW:
+            return self._one_by_one(contexts)
+        sound: Sequence[int] = range(len(contexts))
+        if not self._all_declared(contexts):
+            sound = [
+                place
+                for place, context in enumerate(contexts)
+                if type(context) is dict and context.keys() == self._names
+            ]
+        whole = contexts if len(sound) == len(contexts) else [contexts[place] for place in sound]
+        columns, odd = self._read(whole)
+        if odd:
+            sound = [place for rank, place in enumerate(sound) if rank not in odd]
+            whole = [contexts[place] for place in sound]
+            columns, _ = self._read(whole)
+        if not whole:
+            return self._one_by_one(contexts)
+        parts = [
+            column.encode(cells)
+            for (_, column, _), cells in zip(self._columns, columns, strict=True)
+        ]
+        together = np.concatenate(parts, axis=1)
+        if len(sound) == len(contexts):
+            return together, [()] * len(contexts)
+        others = sorted(set(range(len(contexts))) - set(sound))
+        rows = np.empty((len(contexts), self._dimension))
+        marks: list[Marks] = [()] * len(contexts)
+        rows[sound] = together
+        for place in others:
+            rows[place], marks[place] = self.row(contexts[place])
+        return rows, marks
+
+    def _read(self, contexts: list[Any]) -> tuple[list[Any], set[int]]:
+        """The cells of each column, numbers as an array; which contexts have an odd cell."""
+        columns: list[Any] = []
+        odd: set[int] = set()
+        for name, column, _ in self._columns:
+            cells = list(map(itemgetter(name), contexts))
+            if isinstance(column, Numeric):
+                numbers = _finite(cells)
+                columns.append(numbers)
+                if numbers is None:
+                    odd.update(at for at, cell in enumerate(cells) if _finite([cell]) is None)
+            else:
+                check = self._checks[name]
+                columns.append(cells)
+                odd.update(at for at, cell in enumerate(cells) if check(cell) is not None)
+        return columns, odd
+
+    def _all_declared(self, contexts: list[Any]) -> bool:
+        """Whether every context is a record with the declared columns and no others."""
+        if set(map(type, contexts)) != {dict} or set(map(len, contexts)) != {len(self._names)}:
+            return False
+        return all(all(map(contains, contexts, repeat(name))) for name in self._names)
+
+    def _one_by_one(self, contexts: list[Any]) -> tuple[FloatArray, list[Marks]]:
+        rows, marks = np.empty((len(contexts), self._dimension)), []
+        for place, context in enumerate(contexts):
+            rows[place], mark = self.row(context)
+            marks.append(mark)
+        return rows, marks
+
+
+def _finite(cells: list[Any]) -> FloatArray | None:
+    """Cells as numbers; None where one is no number, or none that a double holds."""
+    if not set(map(type, cells)) <= {float, int}:
+        return None
+    try:
+        numbers = np.array(cells, dtype=np.float64)
+    except OverflowError:
+        return None
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _check(column: Column) -> Callable[[Any], str | None]:
+    """What is the matter with a cell of a column that is not missing; None where it is sound."""
+    if isinstance(column, Categorical):
+        levels = column.levels
+
+        def level(cell: Any) -> str | None:
+            if not isinstance(cell, str | int | float):
+                return UNREADABLE
+            return None if cell in levels else UNKNOWN_LEVEL
+
+        return level
+    if isinstance(column, Boolean):
+        return lambda cell: (
+            None if isinstance(cell, bool | int | float) and cell in (0, 1) else UNREADABLE
+        )
+
+    def number(cell: Any) -> str | None:
+        if type(cell) is float:
+            return None if isfinite(cell) else UNREADABLE
+        return None if type(cell) is int and abs(cell) <= _LARGEST else UNREADABLE
+
+    return number
+
+
+# -- the policy ------------------------------------------------------------------------------------
+
+
+class BulkPolicy:
+    """Serves visits and rewards of one policy, many in a call."""
+
+    def __init__(self, policy: Capri, noted: Callable[[dict[Any, Any]], None]) -> None:
+        """``noted``: is handed contexts whose columns are not those of the schema."""
+        schema = policy.contexts.schema
+        if schema is None or policy.actions.names is None:
+            raise ConfigurationError(
+                "a service needs a policy whose contexts have a schema and whose actions have names"
+            )
+        self._policy, self._reader = policy, ContextReader(schema, noted)
+        self._catalogue: Actions | None = None
+        self._names: dict[Any, str] = {}
+        # Without a store work begins when it is asked for.
+        self.stored = policy.stored
+        self.item_bytes = _ITEM_BYTES + _CELL_BYTES * (schema.dimension + policy.actions.count)
+        # Whether a decision may have several rewards, each with a key.
+        self._keyed = policy.problem.rewards.rule.keyed
+        # Fields that every visit and every reward must have.
+        self.visit_needs = () if policy.problem.limit is None else ("user",)
+        self.reward_needs = ("key",) if self._keyed else ()
+
+    def read_visits(self, visits: Sequence[DecisionRequest]) -> None:
+        """Put what was read in the place of what came: a row as bytes, marks, names of actions.
+
+        No context is a tuple before, and each is one afterwards.
+        """
+        if not visits:
+            return
+        rows, marks = self._reader.rows([visit.context for visit in visits])
+        numbers, size = rows.tobytes(), rows.strides[0]
+        for place, (visit, mark) in enumerate(zip(visits, marks, strict=True)):
+            visit.context = numbers[place * size : (place + 1) * size], mark
+            if visit.actions is not UNSET:
+                visit.actions = self._set(visit.actions)
+            if visit.chosen is not UNSET:
+                visit.chosen_propensity = number_or_missing(visit.chosen_propensity)
+                visit.chosen = self._name(visit.chosen)
+
+    @staticmethod
+    def read_rewards(items: Sequence[RewardRequest]) -> None:
+        """The same: a number, NaN for what is none."""
+        for item in items:
+            item.reward = number_or_missing(item.reward)
+
+    def _known(self) -> dict[Any, str]:
+        """Our own names of actions, which are there once."""
+        actions = self._policy.actions
+        if actions is not self._catalogue:
+            self._catalogue, self._names = actions, {name: name for name in actions.names or ()}
+        return self._names
+
+    def _name(self, given: Any) -> str | None:
+        if not isinstance(given, str):
+            return None
+        return self._known().get(given, given if len(given) <= LONGEST_KEY else None)
+
+    def _set(self, given: Any) -> list[Any] | None:
+        """The available actions of a visit, none for what is no list; ``null``: not given."""
+        if given is None:
+            return None
+        if not isinstance(given, list):
+            return []
+        names = self._known()
+        if len(given) == len(names) and all(type(cell) is bool for cell in given):
+            return given
+        cells = [cell for cell in given if type(cell) is str or type(cell) is int]
+        own = dict.fromkeys(
+            names.get(cell, cell) for cell in cells if cell in names or cell in range(len(names))
+        )
+        others = (cell for cell in cells if cell not in own and _is_short(cell))
+        return [*own, *islice(others, _STRANGERS)]
+
+    def decide(self, visits: list[DecisionRequest]) -> list[Any]:
+        """A decision for each: all of them with a key, or none."""
+        rows, marks = self._rows(visits)
+        users = None if visits[0].user is None else [visit.user for visit in visits]
+        keys = None if visits[0].key is None else [visit.key for visit in visits]
+        asked = {"users": users, "keys": keys, **self._more(visits)}
+        return self._decided(visits, rows, asked, marks)
+
+    def _rows(self, visits: list[DecisionRequest]) -> tuple[FloatArray, list[Marks]]:
+        """Contexts as numbers, those among them that were read before."""
+        if tuple not in set(map(type, [visit.context for visit in visits])):
+            return self._reader.rows([visit.context for visit in visits])
+        self.read_visits([visit for visit in visits if type(visit.context) is not tuple])
+        numbers = bytearray().join([visit.context[0] for visit in visits])
+        rows = np.frombuffer(numbers).reshape(len(visits), -1)
+        return rows, [visit.context[1] for visit in visits]
+
+    def _more(self, visits: list[DecisionRequest]) -> dict[str, list[Any]]:
+        """Sets of available actions, and what another system chose: private, whatever they are."""
+        found: dict[str, list[Any]] = {}
+        if any(visit.actions is not UNSET for visit in visits):
+            found["available"] = [
+                None if visit.actions is UNSET else self._set(visit.actions) for visit in visits
+            ]
+        if any(visit.chosen is not UNSET for visit in visits):
+            found["chosen"] = [self._name(visit.chosen) for visit in visits]
+            found["chosen_propensities"] = [
+                number_or_missing(None if visit.chosen is UNSET else visit.chosen_propensity)
+                for visit in visits
+            ]
+        return found
+
+    def _decided(
+        self,
+        visits: Sequence[DecisionRequest],
+        rows: Any,
+        asked: dict[str, list[Any] | None],
+        marks: Sequence[Marks],
+    ) -> list[Any]:
+        """In one transaction where that is possible, else in halves.
+
+        Only so many fit before a public boundary such as the end of an epoch.
+        """
+        try:
+            made = self._policy.act_many(rows, **asked)
+        except (HorizonError, ConfigurationError) as problem:
+            if len(visits) == 1:
+                return [problem]
+            middle = len(visits) // 2
+            return [
+                outcome
+                for part in (slice(None, middle), slice(middle, None))
+                for outcome in self._decided(
+                    visits[part],
+                    rows[part],
+                    {name: None if each is None else each[part] for name, each in asked.items()},
+                    marks[part],
+                )
+            ]
+        except GivenUpError:
+            raise
+        except Exception as problem:  # of this half alone: the other may have been done
+            return [problem] * len(visits)
+        return _answers(made, visits, marks)
+
+    def reward(self, items: list[RewardRequest]) -> list[Any]:
+        """What became of each reward."""
+        statuses = self._policy.update_many(
+            [item.id for item in items],
+            np.array([number_or_missing(item.reward) for item in items], dtype=np.float64),
+            keys=[item.key or "" for item in items] if self._keyed else None,
+        )
+        return [_REWARDED[status] for status in statuses.tolist()]
+
+
+_REWARDED = [RewardAnswer(name) for name in REWARD_STATUSES]
+
+
+def _is_short(cell: str | int) -> bool:
+    """Whether a name may be kept, or a number."""
+    return len(cell) <= LONGEST_KEY if isinstance(cell, str) else 0 <= cell < 2**31
+
+
+def _answers(
+    made: Decisions, visits: Sequence[DecisionRequest], marks: Sequence[Marks]
+) -> list[DecisionAnswer]:
+    """Decisions by names."""
+    epochs = [made.epoch] * len(made) if made.epochs is None else made.epochs.tolist()
+    names = made.names if made.called is None else None
+    answers = []
+    for place, (text, index, propensity, status, epoch, visit, mark) in enumerate(
+        zip(
+            made.ids.listed(made.number.tolist()),
+            made.action_index.tolist(),
+            made.propensity.tolist(),
+            made.status.tolist(),
+            epochs,
+            visits,
+            marks,
+            strict=True,
+        )
+    ):
+        name = made.name_of(place) if names is None else names[index]
+        answer = DecisionAnswer(
+            text, name or str(index), propensity, epoch, VISIT_STATUSES[status], mark
+        )
+        if visit.detail:
+            answer.index, answer.features = index, made.action[place].tolist()
+        answers.append(answer)
+    return answers

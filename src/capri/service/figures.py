@@ -1,0 +1,264 @@
+"""What anybody with the role may read of a policy: functions of releases and of the file alone.
+
+Heavy figures change with a release and with nothing else, so each is computed once a release.
+"""
+
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from capri.errors import CapriError
+from capri.files import json_values
+from capri.service.aggregator import DurableAggregator
+from capri.service.monitoring import released_alarms
+from capri.spaces import ContextPool, FixedActions
+from capri.version import VERSION
+
+_POOL = 512  # rows of the pool that averages are taken over
+_BRIEF = 0.5  # seconds for which progress is not asked for again
+
+
+class Figures:
+    """Public figures of one policy."""
+
+    def __init__(self, served: Any, name: str, expected: Callable[[], Any] = lambda: None) -> None:
+        """``expected``: looks for a forecast, which may be on its way."""
+        self._served, self._name, self._look_for = served, name, expected
+        self._locks: dict[str, Lock] = {}
+        self._known: dict[str, tuple[object, Any]] = {}
+
+    @property
+    def _policy(self) -> Any:
+        """The policy, whichever it is now."""
+        return self._served
+
+    def _once(self, name: str, state: object, compute: Callable[[], Any]) -> Any:
+        """One figure at a time by itself: who asks for progress does not wait for estimates."""
+        with self._locks.setdefault(name, Lock()):
+            known = self._known.get(name)
+            if known is None or known[0] != state:
+                known = self._known[name] = (state, json_values(compute()))
+            return known[1]
+
+    def progress(self) -> Any:
+        """Decisions and epochs, at most twice a second from the store."""
+        brief = int(time.monotonic() / _BRIEF)
+        return self._once("progress", brief, lambda: self._policy.progress.to_dict())
+
+    def check(self) -> None:
+        """Raise where the store does not answer, or decisions are refused for another reason."""
+        self.progress()
+        self._policy.check()
+
+    def forget(self) -> None:
+        """Compute everything anew: an operator has changed something."""
+        self._known.clear()
+
+    @property
+    def _state(self) -> object:
+        """What changes with a release, of shadow visits alone, too, and with a new catalogue."""
+        events = len(self._policy.ledger.events) if self._policy.budget is not None else 0
+        return len(self._policy.epochs), events, id(self._policy.actions)
+
+    def policy(self) -> Any:
+        """What it is, and how far it has come."""
+        fixed = self._once("policy", self._state, self._described)
+        return fixed | {**self._mode(), "progress": self.progress()}
+
+    def _mode(self) -> dict[str, Any]:
+        """Which system decides, and by which default."""
+        return dict(self._policy.mode.to_dict())
+
+    def shadow(self) -> Any:
+        """What the policy would have been worth where another system decided, as released."""
+        return [json_values(record.to_dict()) for record in self._policy.shadow]
+
+    def forecast(self) -> Any:
+        """What was expected before the first user; without a file of it, nothing."""
+        return self._look_for() or {"functions": 0, "epochs": []}
+
+    def _described(self) -> dict[str, Any]:
+        policy, problem = self._policy, self._policy.problem
+        actions, schema = policy.actions, policy.contexts.schema
+        assert isinstance(actions, FixedActions)
+        assert schema is not None
+        limit, budget = problem.limit, problem.budget
+        return {
+            "name": self._name,
+            "version": VERSION,
+            "guarantee": policy.guarantee,
+            "model": str(problem.model),
+            "kernel": str(policy.kernel),
+            "budget": None
+            if budget is None
+            else {"epsilon": budget.epsilon, "delta": budget.delta},
+            "horizon": policy.horizon,
+            "reward_bound": problem.reward_bound,
+            "reward_range": [problem.scale.low, problem.scale.high],
+            "rewards": problem.rewards.to_dict(),
+            "users": None
+            if limit is None
+            else {"contributions": limit.total, "contributions_per_epoch": limit.per_epoch},
+            "limits": None if problem.limits is None else problem.limits.to_dict(),
+            "context": schema.to_dict()["columns"],
+            "actions": list(actions.names or ()),
+            "features": None if actions.schema is None else list(actions.schema.features),
+            "notices": [
+                notice.to_dict()
+                for notice in (
+                    *policy.notices,
+                    *released_alarms(
+                        problem.rewards, policy.epochs, self.progress().get("missed", 0)
+                    ),
+                )
+            ],
+        }
+
+    def epochs(self) -> Any:
+        """One record for each closed epoch."""
+        return [json_values(record.to_dict()) for record in self._policy.epochs]
+
+    def estimate(self) -> Any:
+        """By action, over the public contexts: estimated reward, how often it is played now."""
+        return self._once("estimate", self._state, self._estimated)
+
+    def _estimated(self) -> dict[str, Any]:
+        policy, contexts = self._policy, self._policy.contexts
+        assert isinstance(contexts, ContextPool)
+        rows, weights = contexts.rows, contexts.weights
+        if len(rows) > _POOL:
+            places = np.linspace(0, len(rows) - 1, _POOL).astype(int)
+            rows, weights = rows[places], weights[places] / weights[places].sum()
+        estimate, law = policy.estimate(rows), policy.probabilities(rows)
+        mean = weights @ estimate
+        spread = np.sqrt(np.maximum(weights @ (estimate - mean) ** 2, 0.0))
+        records = policy.epochs
+        error = records[-1].predicted_error if records else None
+        width = records[-1].width if records else None
+        in_play = weights @ policy.active(rows)
+        entropy = -np.sum(law * np.log(np.maximum(law, 1e-300)), axis=1)
+        return {
+            "releases": len(records),
+            "error": error,
+            "width": width,
+            "effective_actions": float(np.exp(weights @ entropy)),
+            "actions": [
+                {
+                    "name": name,
+                    "estimate": mean[place],
+                    "spread": spread[place],
+                    "error": error,
+                    "played": (weights @ law)[place],
+                    "in_play": in_play[place],
+                }
+                for place, name in enumerate(policy.actions.names or ())
+            ],
+        }
+
+    def explanation(self) -> Any:
+        """What the releases made it believe."""
+
+        def told() -> Any:
+            try:
+                found = self._policy.explain()
+            except CapriError:  # the preset of the paper believes in one kernel
+                return None
+            return found.to_dict() | {"headline": found.headline, "facts": list(found.facts)}
+
+        return self._once("explanation", self._state, told)
+
+    def ledger(self) -> Any:
+        """What was promised, what is spent, every release."""
+        ledger = self._policy.ledger
+        spent = ledger.spent
+        return {
+            "budget": {"epsilon": ledger.budget.epsilon, "delta": ledger.budget.delta},
+            "spent": {"epsilon": spent.epsilon, "delta": spent.delta, "mu": json_values(spent.mu)},
+            "releases": [json_values(event.to_dict()) for event in ledger.events],
+        }
+
+    def certificate(self) -> Any:
+        """The guarantee with its assumptions, mechanism and noise."""
+        return self._once("certificate", self._state, lambda: self._policy.certificate().to_dict())
+
+
+class DeviceFigures(Figures):
+    """Public figures of an aggregator: all that it knows is public."""
+
+    _served: DurableAggregator
+
+    @property
+    def _policy(self) -> Any:
+        return self._served.aggregator
+
+    @property
+    def _state(self) -> object:
+        """What changes with a reading, and with a new catalogue."""
+        return len(self._policy.epochs), id(self._policy.actions)
+
+    def check(self) -> None:
+        """Raise where the file does not serve."""
+        self._served.check()
+
+    def progress(self) -> Any:
+        """Reports and epochs."""
+        self._served.look()
+        aggregator = self._served.aggregator
+        epoch, taken, length = aggregator.under_way
+        under_way = {"epoch": epoch, "length": length, "taken": taken, "open": True}
+        return {
+            "decided": aggregator.reports,
+            "released": len(aggregator.epochs),
+            "under_way": [under_way] if aggregator.remaining else [],
+        }
+
+    def _mode(self) -> dict[str, Any]:
+        return {"mode": "active"}
+
+    def ledger(self) -> Any:
+        """What a device spends with its report: once, and on the device."""
+        aggregator = self._served.aggregator
+        epsilon = aggregator.budget.epsilon if aggregator.budget else 0.0
+        reported = epsilon if aggregator.reports else 0.0
+        return {
+            "budget": {"epsilon": epsilon, "delta": 0.0},
+            "spent": {"epsilon": reported, "delta": 0.0, "mu": None},
+            "releases": [
+                {"epoch": each.epoch, "participants": each.length} for each in aggregator.epochs
+            ],
+        }
+
+
+def metrics(figures: Figures) -> str:
+    """Public figures in Prometheus's text format. Of rewards only what was released."""
+    progress, epochs, ledger = figures.progress(), figures.epochs(), figures.ledger()
+    last = epochs[-1] if epochs else {}
+    taking = [epoch for epoch in progress["under_way"] if epoch["open"]]
+    series: list[tuple[str, str, str, float | None]] = [
+        ("decisions_total", "counter", "Decisions taken.", progress["decided"]),
+        ("releases_total", "counter", "Epochs released.", len(epochs)),
+        ("releases_missed_total", "counter", "Releases that were not ready at their moment.",
+         progress.get("missed")),
+        ("epochs_waiting", "gauge", "Epochs that wait for rewards.",
+         len(progress["under_way"]) - len(taking)),
+        ("epoch_length", "gauge", "Planned decisions of the epoch under way.",
+         taking[0]["length"] if taking else None),
+        ("epoch_taken", "gauge", "Decisions of the epoch under way.",
+         taking[0]["taken"] if taking else None),
+        ("noise_scale", "gauge", "Noise of the last release.", last.get("noise_scale")),
+        ("width", "gauge", "Typical width after the last release.", last.get("width")),
+        ("active_share", "gauge", "Share of pairs in play.", last.get("active_share")),
+        ("response_rate", "gauge", "Response rate, as released.", last.get("response_rate")),
+        ("epsilon_budget", "gauge", "What each user is promised.", ledger["budget"]["epsilon"]),
+        ("epsilon_spent", "gauge", "What a user can have lost.", ledger["spent"]["epsilon"]),
+        ("notices", "gauge", "Things that do not fit.", len(figures.policy()["notices"])),
+    ]  # fmt: skip
+    lines = []
+    for name, kind, text, value in series:
+        if value is not None:
+            lines += [f"# HELP capri_{name} {text}", f"# TYPE capri_{name} {kind}"]
+            lines.append(f"capri_{name} {value:.10g}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,431 @@
+"""Handlers of both models: what becomes of a request that was let in.
+
+Each class has in ``routes`` a handler for every path that its model serves.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from itertools import compress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from capri.errors import AwayError, CapriError, ConfigurationError, InDoubtError
+from capri.joint.policy import Capri
+from capri.service.aggregator import DurableAggregator
+from capri.service.auth import Guard, RefusalError, RewardQuota
+from capri.service.batch import Leave, MicroBatcher, Work
+from capri.service.decisions import BulkPolicy
+from capri.service.endpoint import BINARY, Handler, Request, Response, error_of
+from capri.service.figures import DeviceFigures, Figures, metrics
+from capri.service.messages import (
+    CatalogueRequest,
+    CloseRequest,
+    DecisionAnswer,
+    DecisionRequest,
+    ErrorDetail,
+    ModeRequest,
+    RefusedItem,
+    ReportAnswer,
+    RewardAnswer,
+    RewardRequest,
+    encode,
+    is_list,
+    needed,
+    read_many,
+    read_one,
+    read_public,
+    read_reports,
+)
+from capri.service.monitoring import LiveCounts
+from capri.service.tables import actions_from
+
+Item = TypeVar("Item", bound=Struct)
+_LONG = 32  # items of a list that goes its own way
+# Bytes of an item that may wait as it came. What is larger is read at once, and waits as numbers.
+_SMALL = 1 << 10
+# Of a reward beyond those that one decision may have: whether one of them counts is not known.
+_BEYOND = RewardAnswer("uncounted")
+# Seconds for which a store that failed a request is taken to be away, where nobody asks any more.
+_UNREADY = 60.0
+_READY = 2.0  # seconds within which a store answers that is ready
+_PUBLIC = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger")
+
+
+class JointHandlers:
+    """Decisions, rewards, figures and operations of a policy that decides here."""
+
+    elsewhere = (
+        'this policy has model = "joint": it decides here, by POST /v1/decisions. Bundles and '
+        'reports are of model = "local"'
+    )
+
+    def __init__(self, policy: Capri, guard: Guard, figures: Figures) -> None:
+        """Within a running event loop, which micro-batchers answer to."""
+        self._policy, self._guard, self._limits = policy, guard, guard.limits
+        self._figures = figures
+        schema = policy.contexts.schema
+        self.live = LiveCounts(policy.problem.rewards, schema.names if schema is not None else ())
+        self._bulk = bulk = BulkPolicy(policy, self.live.columns.note)
+        self._quota = RewardQuota(guard.limits.rewards_each)
+        self.item_bytes = bulk.item_bytes
+
+        def batcher(name: str, work: Work, threads: int = 1) -> MicroBatcher:
+            return MicroBatcher(
+                name,
+                work,
+                guard.limits,
+                threads=threads,
+                item_bytes=bulk.item_bytes,
+                stored=bulk.stored,
+            )
+
+        self.plain = batcher("decide", bulk.decide)
+        self.keyed = batcher("decide-keyed", bulk.decide)
+        self.rewards = batcher("reward", bulk.reward)
+        # Lists are worth computing while another one is on its way to the disk.
+        self.lists = batcher("decide-lists", bulk.decide, threads=2)
+        self.reward_lists = batcher("reward-lists", bulk.reward, threads=2)
+        self.batchers = (self.plain, self.keyed, self.rewards, self.lists, self.reward_lists)
+
+    @property
+    def routes(self) -> dict[str, Handler]:
+        """The handler of each path."""
+        public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in _PUBLIC}
+        return public | {
+            "/v1/decisions": self.decide,
+            "/v1/decisions:batch": self.decide_many,
+            "/v1/rewards": self.reward,
+            "/v1/shadow": reading(self._figures.shadow),
+            "/v1/forecast": reading(self._figures.forecast),
+            "/v1/operations": reading(self._operations),
+            "/v1/live": reading(self.live.to_dict),
+            "/v1/admin/catalogue": self._replace_actions,
+            "/v1/admin/mode": self._set_mode,
+            "/v1/admin/close": self._close_epoch,
+            "/metrics": metrics_of(self._figures),
+            "/readyz": readiness(self._check),
+        }
+
+    def stop(self) -> None:
+        """End after what waits."""
+        for each in self.batchers:
+            each.stop()
+
+    def _check(self) -> None:
+        """Raise where the store failed a request and has done nothing that was asked since.
+
+        After a minute without requests it is to be tried again: a proxy may send none meanwhile.
+        """
+        self._figures.check()
+        failed = max(each.failed for each in self.batchers)
+        done = max(each.done for each in self.batchers)
+        if failed > done and time.monotonic() - failed < _UNREADY:
+            raise AwayError("the store does what is asked of it no more")
+
+    # -- decisions and rewards --------------------------------------------------------------------
+
+    async def decide(self, request: Request) -> Response:
+        """``POST /v1/decisions``."""
+        began, size = time.perf_counter(), len(request.body)
+        visit = read_one(request.take_body(), DecisionRequest, self._limits.deepest)
+        self._check_visit(visit)
+        self._guard.admit(request.holder, 1)
+        if size > _SMALL:
+            self._bulk.read_visits([visit])
+        batcher = self.plain if visit.key is None else self.keyed
+        (made,) = await batcher.do([visit], request.receive)
+        if isinstance(made, BaseException):
+            raise made
+        self.live.visits([made.status])
+        self.live.took("decisions", time.perf_counter() - began)
+        return Response(encode(made))
+
+    async def decide_many(self, request: Request) -> Response:
+        """``POST /v1/decisions:batch``."""
+        began, size = time.perf_counter(), len(request.body)
+        visits = self._listed(request, DecisionRequest)
+        places = self._sound(visits, DecisionRequest, self._check_visit)
+        self._guard.admit(request.holder, max(1, len(visits)))
+        if size > _SMALL * len(visits):
+            self._bulk.read_visits([visits[place] for place in places])
+        keyed = [place for place in places if visits[place].key is not None]
+        plain = [place for place in places if visits[place].key is None]
+        own = self.plain if len(plain) < _LONG else self.lists
+        await asyncio.gather(  # or a list of both kinds would wait twice
+            *(
+                _do(batcher, part, visits, request.receive)
+                for batcher, part in ((own, plain), (self.keyed, keyed))
+                if part
+            )
+        )
+        statuses, body = _told(visits, places, DecisionAnswer)
+        self.live.visits(statuses)
+        self.live.took("batches", time.perf_counter() - began)
+        return Response(body)
+
+    def _check_visit(self, visit: DecisionRequest) -> None:
+        if self._bulk.visit_needs:
+            needed(self._bulk.visit_needs, visit)
+        elif visit.user is not None:
+            raise RefusalError(
+                422, "is taken only by a policy that limits users: see [users] of its file", "user"
+            )
+
+    async def reward(self, request: Request) -> Response:
+        """``POST /v1/rewards``: one, or a list."""
+        if is_list(request.body):
+            return await self._reward_many(request)
+        began = time.perf_counter()
+        item = read_one(request.take_body(), RewardRequest, self._limits.deepest)
+        self._check_reward(item)
+        self._bulk.read_rewards([item])
+        outcomes: list[Any] = [item]
+        await self._bring([0], outcomes, request)
+        (outcome,) = outcomes
+        if isinstance(outcome, BaseException):
+            raise outcome
+        self.live.rewards([outcome.status])
+        self.live.took("rewards", time.perf_counter() - began)
+        return Response(encode(outcome))
+
+    async def _reward_many(self, request: Request) -> Response:
+        began, size = time.perf_counter(), len(request.body)
+        items = self._listed(request, RewardRequest)
+        places = self._sound(items, RewardRequest, self._check_reward)
+        if size > _SMALL * len(items):
+            self._bulk.read_rewards([items[place] for place in places])
+        await self._bring(places, items, request)
+        statuses, body = _told(items, places, RewardAnswer)
+        self.live.rewards(statuses)
+        self.live.took("reward batches", time.perf_counter() - began)
+        return Response(body)
+
+    def _check_reward(self, item: RewardRequest) -> None:
+        needed(self._bulk.reward_needs, item)
+
+    async def _bring(self, places: list[int], items: list[Any], request: Request) -> None:
+        """Have the rewards at some places done; those beyond their decision's number are told so.
+
+        They pass no queue, no transaction and no rate, all of which others share.
+        """
+        takes = self._quota.takes([items[place].id for place in places])
+        more = places if all(takes) else list(compress(places, takes))
+        named = [items[place] for place in more]
+        for place in set(places).difference(more):
+            items[place] = _BEYOND
+        try:
+            if counted := len(items) - len(places) + len(more):
+                self._guard.admit(request.holder, counted)
+        except RefusalError:
+            self._quota.refund(item.id for item in named)
+            raise
+        if more:
+            batcher = self.rewards if len(more) < _LONG else self.reward_lists
+            await _do(batcher, more, items, request.receive)
+        if set(map(type, items)) != {RewardAnswer}:
+            both = zip(more, named, strict=True)
+            self._quota.refund(
+                item.id for place, item in both if isinstance(items[place], BaseException)
+            )
+
+    def _listed(self, request: Request, kind: type[Item]) -> list[Any]:
+        """The items of a list, a refusal in the place of each that is none."""
+        limits = self._limits
+        return [*read_many(request.take_body(), kind, limits.deepest, limits.largest_batch)]
+
+    @staticmethod
+    def _sound(items: list[Any], kind: type[Item], check: Callable[[Item], None]) -> list[int]:
+        """The places of items that are taken; a refusal comes in the place of any other."""
+        places = []
+        for place, item in enumerate(items):
+            if type(item) is kind:
+                try:
+                    check(item)
+                except RefusalError as refusal:
+                    items[place] = refusal
+                else:
+                    places.append(place)
+        return places
+
+    # -- operations: bodies are public, and refusals may quote them --------------------------------
+
+    def _operations(self) -> Any:
+        return [operation.to_dict() for operation in self._policy.operations]
+
+    async def _replace_actions(self, request: Request) -> Response:
+        return await replace_actions(request, self._policy.replace_actions, self._figures)
+
+    async def _set_mode(self, request: Request) -> Response:
+        given = read_public(request.body, ModeRequest)
+        try:
+            await asyncio.to_thread(self._policy.set_mode, given.mode, action=given.action)
+        except ConfigurationError as problem:
+            raise RefusalError(422, str(problem), "mode") from None
+        self._figures.forget()
+        return Response(encode({"status": "accepted", "mode": given.mode}))
+
+    async def _close_epoch(self, request: Request) -> Response:
+        given = read_public(request.body, CloseRequest)
+        await asyncio.to_thread(self._policy.close_epoch, early=given.early)
+        return Response(encode({"status": "closed", "releases": len(self._policy.epochs)}))
+
+
+async def _do(
+    batcher: MicroBatcher, places: list[int], items: list[Any], leave: Leave | None
+) -> None:
+    """Have the items at some places done, and put what came of them there.
+
+    A micro-batcher that takes none of them fails these alone: others may have been done.
+    """
+    try:
+        made = await batcher.do([items[place] for place in places], leave)
+    except (RefusalError, CapriError) as problem:
+        made = [problem] * len(places)
+    if len(places) == len(items):
+        items[:] = made
+        return
+    for place, outcome in zip(places, made, strict=True):
+        items[place] = outcome
+
+
+def _told(outcomes: list[Any], places: list[int], kind: type) -> tuple[list[str], bytes]:
+    """The status of each item of a list, and the answer.
+
+    Where everything that was asked of the store failed alike, the whole request has.
+    """
+    if set(map(type, outcomes)) == {kind}:  # nearly always
+        return [outcome.status for outcome in outcomes], encode(outcomes)
+    made = [outcomes[place] for place in places]
+    if made and all(isinstance(each, BaseException) for each in made):
+        raise next((each for each in made if isinstance(each, InDoubtError)), made[0])
+    items = [_item(each) for each in outcomes]
+    return [item.status for item in items], encode(items)
+
+
+def _item(outcome: Any) -> Any:
+    """What a list says of an item."""
+    if not isinstance(outcome, BaseException):
+        return outcome
+    _, detail = error_of(outcome)
+    known = isinstance(outcome, RefusalError | CapriError)
+    status = "in doubt" if isinstance(outcome, InDoubtError) else "refused"
+    return RefusedItem(status, detail if known else ErrorDetail("failed here"))
+
+
+class DeviceHandlers:
+    """A bundle for everybody, reports from anybody, figures and operations of an aggregator.
+
+    Nothing that arrives here needs protection by this process: a report is private when it leaves
+    its device. What is refused is the envelope; every report has a status of its own.
+    """
+
+    elsewhere = (
+        'this policy has model = "local": devices decide for themselves by GET /v1/bundle, and '
+        "POST /v1/reports takes what they report"
+    )
+
+    def __init__(self, durable: DurableAggregator, guard: Guard, figures: DeviceFigures) -> None:
+        """Within a running event loop, which the micro-batcher answers to."""
+        self._durable, self._guard, self._figures = durable, guard, figures
+        self._batcher = MicroBatcher("reports", durable.receive, guard.limits)
+
+    @property
+    def routes(self) -> dict[str, Handler]:
+        """The handler of each path."""
+        public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in _PUBLIC}
+        return public | {
+            "/v1/bundle": self._bundle,
+            "/v1/reports": self._reports,
+            "/v1/admin/catalogue": self._replace_actions,
+            "/v1/admin/close": self._close_epoch,
+            "/metrics": metrics_of(self._figures),
+            "/readyz": readiness(self._figures.check),
+        }
+
+    def stop(self) -> None:
+        """End after what waits."""
+        self._batcher.stop()
+
+    async def _bundle(self, request: Request) -> Response:
+        """The same bytes for everybody."""
+        self._guard.admit(request.holder, 1)
+        data = await asyncio.to_thread(self._durable.bundle)
+        digest = (b"etag", b'"' + data[-32:].hex().encode() + b'"')
+        return Response(data, kind=BINARY, headers=(digest,))
+
+    async def _reports(self, request: Request) -> Response:
+        """One, or many; durable before the answer."""
+        binary = request.kind == BINARY
+        items = read_reports(request.body, self._guard.limits.largest_batch, binary=binary)
+        self._guard.admit(request.holder, max(1, len(items)))
+        outcomes = [_item(item) for item in items]
+        places = [place for place, item in enumerate(items) if isinstance(item, bytes)]
+        if places:
+            made = await self._batcher.do([items[place] for place in places])
+            for place, outcome in zip(places, made, strict=True):
+                if isinstance(outcome, BaseException):  # all of them, or none
+                    raise outcome
+                outcomes[place] = ReportAnswer(str(outcome))
+        listed = len(items) > 1 if binary else is_list(request.body)
+        return Response(encode(outcomes if listed else outcomes[0]))
+
+    async def _replace_actions(self, request: Request) -> Response:
+        return await replace_actions(request, self._durable.replace_actions, self._figures)
+
+    async def _close_epoch(self, request: Request) -> Response:
+        """Read what has come in, and hand out a new bundle."""
+        given = read_public(request.body, CloseRequest)
+        releases = await asyncio.to_thread(self._durable.close_epoch, early=given.early)
+        return Response(encode({"status": "closed", "releases": releases}))
+
+
+# -- of both models --------------------------------------------------------------------------------
+
+
+async def replace_actions(
+    request: Request, replace: Callable[[Any], Any], figures: Figures
+) -> Response:
+    """A new catalogue for whatever decides or hands out bundles."""
+    given = read_public(request.body, CatalogueRequest)
+    try:
+        await asyncio.to_thread(replace, actions_from(given.actions, Path()))
+    except ConfigurationError as problem:
+        raise RefusalError(422, str(problem), "actions") from None
+    figures.forget()
+    return Response(encode({"status": "accepted", "effective": "from the next epoch on"}))
+
+
+def reading(compute: Callable[[], Any]) -> Handler:
+    """Figures are computed in a thread: nobody's decision waits for them."""
+
+    async def handle(_: Request) -> Response:
+        return Response(encode(await asyncio.to_thread(compute)))
+
+    return handle
+
+
+def metrics_of(figures: Figures) -> Handler:
+    """For Prometheus."""
+
+    async def handle(_: Request) -> Response:
+        text = await asyncio.to_thread(metrics, figures)
+        return Response(text.encode(), kind=b"text/plain; version=0.0.4; charset=utf-8")
+
+    return handle
+
+
+def readiness(check: Callable[[], None]) -> Handler:
+    """Whether the store serves; ``check`` raises where it does not."""
+
+    async def handle(_: Request) -> Response:
+        try:
+            async with asyncio.timeout(_READY):
+                await asyncio.to_thread(check)
+        except (CapriError, TimeoutError):
+            return Response(encode({"status": "the store does not serve"}), 503)
+        return Response(encode({"status": "ready"}))
+
+    return handle

@@ -1,0 +1,283 @@
+"""Public tables of a policy file: contexts, actions and limits, some of them in CSV files.
+
+[limits]
+floor = { control = 0.05 }
+ceiling = { loan = 0.3 }
+share = { gift = 0.1 }
+availability = { loan = 0.8 }
+
+[limits.allowed]
+loan = { age = [18, inf], country = ["at", "de"], member = true }
+"""
+
+import csv
+from collections.abc import Callable, Sequence
+from math import isfinite, isinf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capri.checks import is_number
+from capri.choices import as_actions
+from capri.epoch.limits import Limits
+from capri.errors import ConfigurationError
+from capri.schema import Boolean, Categorical, Numeric, Schema
+from capri.schema.columns import Column
+from capri.spaces import ContextPool, FixedActions
+from capri.toml import Given
+
+_TRUTH = {"true": True, "false": False, "yes": True, "no": False}
+_PUBLIC_ROWS = 200  # where no file of public rows is given
+_NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
+    "floor": (lambda value: 0 <= value <= 1, "a probability, from 0 to 1"),
+    "ceiling": (lambda value: 0 < value <= 1, "a probability above 0 and up to 1"),
+    "share": (lambda value: 0 < value <= 1, "a share of all decisions above 0 and up to 1"),
+    "availability": (lambda value: 0 <= value <= 1, "a probability, from 0 to 1"),
+}
+
+
+# -- contexts ------------------------------------------------------------------------------------
+
+
+def read_column(given: Given) -> Column:
+    """A column of the contexts."""
+    name = given.text("name")
+    kind = given.word("kind", ("numeric", "categorical", "boolean"))
+    missing = given.take("missing")
+    own = {"numeric": ("low", "high"), "categorical": ("levels",), "boolean": ()}[kind]
+    given.only(("name", "kind", "missing", *own))
+    for key in own:
+        if not given.has(key):
+            raise given.error(f"{key} is missing: a {kind} column needs {' and '.join(own)}")
+    values = [given.take(key) for key in own]
+    with given.at("missing" if missing is not None else "name", "levels", "low", "high"):
+        if kind == "numeric":
+            return Numeric(name, values[0], values[1], missing)
+        if kind == "boolean":
+            return Boolean(name, missing)
+        return Categorical(name, values[0], missing)
+
+
+def read_contexts(given: Given, schema: Schema, folder: Path) -> ContextPool:
+    """The public law of who comes: rows of a file, or rows spread over the declared ranges."""
+    file = given.take("public")
+    if file is None:
+        return ContextPool.from_ranges(schema, _PUBLIC_ROWS)
+    with given.at("public"):
+        if not isinstance(file, str):
+            raise ConfigurationError(f"public must name a CSV file, got {file!r}")
+        sheet = read_csv(folder / file)
+        absent = [name for name in schema.names if name not in sheet]
+        if absent:
+            raise ConfigurationError(
+                f"{file} has no column {absent[0]!r}; its columns: {', '.join(sheet)}"
+            )
+        table = {each.name: declared_cells(each, sheet[each.name]) for each in schema.columns}
+        weights = None
+        if "weight" in sheet and "weight" not in schema.names:
+            weights = np.array([float(cell) for cell in sheet["weight"]])
+            weights = weights / weights.sum()
+        return ContextPool(table, weights, schema)  # type: ignore[arg-type]
+
+
+# -- actions -------------------------------------------------------------------------------------
+
+
+def actions_from(rows: object, folder: Path) -> object:
+    """What a list of names, a list of tables with a name each, or a CSV file says of actions."""
+    if isinstance(rows, str):
+        sheet = read_csv(folder / rows)
+        if "name" not in sheet:
+            raise ConfigurationError(f"{rows} needs a column 'name': what each action is called")
+        cells = {key: guessed_cells(column) for key, column in sheet.items() if key != "name"}
+        rows = [
+            {"name": name, **{key: column[place] for key, column in cells.items()}}
+            for place, name in enumerate(sheet["name"])
+        ]
+    if not isinstance(rows, list) or len(rows) < 2:
+        raise ConfigurationError(
+            "actions must be at least two: a list of names, a list of tables that have a name and "
+            "the same feature columns, or the name of a CSV file"
+        )
+    if all(isinstance(row, str) and row for row in rows):
+        return rows
+    if not all(isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows):
+        raise ConfigurationError("every action needs a name, which is a text")
+    columns = set(rows[0])
+    if any(set(row) != columns for row in rows):
+        raise ConfigurationError(
+            f"every action needs the same columns as the first: {', '.join(rows[0])}"
+        )
+    return rows
+
+
+def read_actions(given: Given, folder: Path) -> FixedActions:
+    """What may be chosen."""
+    if not given.has("actions"):
+        raise given.error("actions is missing: give a list of names, or the name of a CSV file")
+    with given.at("actions"):
+        actions = as_actions(actions_from(given.take("actions"), folder))
+        assert isinstance(actions, FixedActions)
+        return actions
+
+
+# -- limits --------------------------------------------------------------------------------------
+
+
+def read_limits(
+    given: Given, actions: FixedActions, contexts: ContextPool, folder: Path
+) -> Limits | None:
+    """The limits of a file; None where there are none. What does not go together is refused."""
+    if not given.has("limits"):
+        return None
+    inner = given.inner(given.take("limits"), "limits")
+    inner.only((*_NUMBERS, "allowed"))
+    names, schema = actions.names or (), contexts.schema
+    assert schema is not None
+    floor, ceiling, share = (_numbers(inner, kind, names) for kind in ("floor", "ceiling", "share"))
+    for kind, most in (("ceiling", ceiling), ("share", share)):
+        for name, value in floor.items():
+            if name in most and value > most[name]:
+                raise inner.error(
+                    f"the floor of {name!r} is above its {kind}: {value:g} and {most[name]:g}",
+                    "floor",
+                    name,
+                )
+    limits = Limits(
+        floor=floor,
+        ceiling=ceiling,
+        share=share,
+        allowed=_allowed(inner, names, schema),
+        availability=_availability(inner, names, folder),
+    )
+    # Said of all of them together: floors that add up to more than 1, ceilings that leave nothing.
+    with inner.at(next(iter(inner.keys), ""), *_NUMBERS, "allowed"):
+        limits.of(actions, contexts)
+    return limits
+
+
+def _numbers(inner: Given, kind: str, names: tuple[str, ...]) -> dict[str | int, float]:
+    """One number for each of some actions."""
+    table = inner.inner(inner.take(kind, {}), kind)
+    table.only(names, "action")
+    return {name: table.number(name, None, *_NUMBERS[kind]) for name in table.keys}
+
+
+def _availability(inner: Given, names: tuple[str, ...], folder: Path) -> Any:
+    """How often actions are available: numbers by name, or a CSV of sets, a column an action."""
+    file = inner.take("availability")
+    if not isinstance(file, str):
+        return _numbers(inner, "availability", names) if inner.has("availability") else None
+    with inner.at("availability"):
+        sheet = read_csv(folder / file)
+        for name in names:
+            if name not in sheet:
+                raise ConfigurationError(f"{file} has no column {name!r}: every action needs one")
+        columns = [guessed_cells(sheet[name]) for name in names]
+        rows = [list(row) for row in zip(*columns, strict=True)]
+        if not all(cell in (0, 1) for row in rows for cell in row):
+            raise ConfigurationError(f"{file}: every cell must be true or false")
+        return [[bool(cell) for cell in row] for row in rows]
+
+
+def _allowed(inner: Given, names: tuple[str, ...], schema: Schema) -> dict[str | int, Any]:
+    """To whom actions are offered at all, by columns of the context."""
+    table = inner.inner(inner.take("allowed", {}), "allowed")
+    table.only(names, "action")
+    columns = {column.name: column for column in schema.columns}
+    found: dict[str | int, Any] = {}
+    for action in table.keys:
+        rules = table.inner(table.take(action), action)
+        rules.only(columns, "column")
+        if not rules.keys:
+            raise table.error("needs columns and what they must hold: {} says nothing", action)
+        found[action] = {name: _wanted(rules, columns[name]) for name in rules.keys}
+    return found
+
+
+def _wanted(rules: Given, column: Column) -> Any:
+    """What a column must hold, as :class:`capri.Limits` takes it."""
+    value = rules.take(column.name)
+    match column:
+        case Boolean():
+            sound, allowed = isinstance(value, bool), "true or false"
+        case Categorical():
+            levels = value if isinstance(value, list) else [value]
+            sound = bool(levels) and all(level in column.levels for level in levels)
+            allowed = f"a list of levels, of {', '.join(map(str, column.levels))}"
+            value = levels
+        case Numeric():
+            sound = isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
+            sound = sound and value[0] <= value[1] and not all(map(isinf, value))
+            sound = sound and all(isinf(end) or column.low <= end <= column.high for end in value)
+            allowed = (
+                f"a lowest and a highest number from {column.low:g} to {column.high:g}, either of "
+                "which may be -inf or inf"
+            )
+            value = [None if isinf(end) else end for end in value] if sound else value
+        case _:  # pragma: no cover
+            raise AssertionError(column)
+    if not sound:
+        raise rules.error(f"{column.name} must be {allowed}, got {value!r}", column.name)
+    return value
+
+
+# -- CSV files -----------------------------------------------------------------------------------
+
+
+def read_csv(path: Path) -> dict[str, list[str]]:
+    """The columns of a CSV file with a header, as texts."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else type(problem).__name__
+        raise ConfigurationError(f"{path} cannot be read: {reason}") from None
+    if len(rows) < 2:
+        raise ConfigurationError(f"{path} needs a header and at least one row")
+    names = [name.strip() for name in rows[0]]
+    if len(set(names)) < len(names) or not all(names):
+        raise ConfigurationError(f"{path}: every column needs a name of its own, got {names}")
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(names):
+            raise ConfigurationError(
+                f"{path}, line {number}: {len(names)} cells are needed, got {len(row)}"
+            )
+    return {name: [row[place].strip() for row in rows[1:]] for place, name in enumerate(names)}
+
+
+def guessed_cells(cells: Sequence[str]) -> list[object]:
+    """Cells of a column of which nothing is declared: all numbers, all truth values, else texts.
+
+    >>> guessed_cells(["1", "2.5", ""]), guessed_cells(["yes", "no"]), guessed_cells(["1", "x"])
+    ([1.0, 2.5, None], [True, False], ['1', 'x'])
+    """
+    present = [cell for cell in cells if cell]
+    if present and all(cell.lower() in _TRUTH for cell in present):
+        return [_TRUTH[cell.lower()] if cell else None for cell in cells]
+    numbers = [number_of(cell) for cell in cells]
+    if present and all(
+        number is not None for cell, number in zip(cells, numbers, strict=True) if cell
+    ):
+        return list(numbers)
+    return [cell or None for cell in cells]
+
+
+def declared_cells(column: Column, cells: Sequence[str]) -> list[object]:
+    """Cells as their column means them; None where one is empty or means nothing to it."""
+    if isinstance(column, Categorical):
+        levels = {str(level): level for level in column.levels}
+        return [levels.get(cell, cell) if cell else None for cell in cells]
+    if isinstance(column, Boolean):
+        return [_TRUTH.get(cell.lower(), number_of(cell)) for cell in cells]
+    return [number_of(cell) for cell in cells]
+
+
+def number_of(cell: str) -> float | None:
+    """A finite number, None for any other text."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return number if isfinite(number) else None
