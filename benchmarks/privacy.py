@@ -13,9 +13,8 @@ import numpy as np
 
 import capri
 from capri.audit.scenarios import audit_policy as audit
-from capri.epoch.encode import encode
-from capri.privacy.grid import make_grid
 from capri.privacy.noise import SecureNoise
+from capri.privacy.vector import vector_layout
 
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
 
@@ -48,11 +47,11 @@ def noise() -> None:
 
 def encoding() -> None:
     generator = np.random.default_rng(0)
-    grid = make_grid(bound=1.0, rank=200, length=1000, budget=BUDGET)
+    layout = vector_layout(value_bound=1.0, rank=200, length=1000, budget=BUDGET)
     for rows in (1, 1000):
         whitened, values = generator.normal(size=(rows, 200)), generator.uniform(-2, 2, rows)
         seconds = best(
-            lambda: encode(whitened, values, value_bound=1.0, clip_norm=1.0, grid=grid),  # noqa: B023
+            lambda: layout.messages(whitened, values),  # noqa: B023
             max(1, 2000 // rows),
         )
         report(f"encode, 200 coordinates, batch of {rows}, each", seconds / rows, 50e-6)

@@ -16,7 +16,7 @@ import pytest
 
 import capri
 from capri.audit.scenarios import Scenario, scenarios
-from capri.epoch import accumulate, encode
+from capri.epoch import accumulate
 from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.decide import ACCEPTED, Chooser, RewardStatus
 from capri.epoch.encode import Encoder
@@ -26,14 +26,13 @@ from capri.errors import DataError
 from capri.joint.desk import Desk
 from capri.joint.policy import Capri
 from capri.joint.settle import SettledSum
-from capri.learners import paper, tally
-from capri.privacy import grid as grids
+from capri.learners import paper
 from capri.privacy.gate import Gate
-from capri.privacy.grid import Grid
 from capri.privacy.ledger import Ledger
-from capri.privacy.message import MessageGrid
 from capri.privacy.noise import NoiseSource, SecureNoise
+from capri.privacy.products import ProductLayout
 from capri.privacy.users import Participation
+from capri.privacy.vector import VectorLayout, vector_layout
 from capri.store.shelf import Shelf
 
 Patch = pytest.MonkeyPatch
@@ -341,7 +340,11 @@ def unclipped(reward_bound: float, *, norms: bool) -> Callable[..., Any]:
         if norms:
             whitened = whitened * np.minimum(1, self._plan.clip_norm / np.maximum(length, 1e-300))
         values = np.clip(rewards, -reward_bound, reward_bound) - baseline
-        units = np.rint(whitened * values[:, None] / self._plan.grid.step)
+        layout = self._plan.layout
+        worth = layout.blocks["main"].worth
+        if isinstance(layout, ProductLayout):  # of t, and not of V t
+            worth /= self._plan.value_bound
+        units = np.rint(whitened * values[:, None] * worth)
         total = units.astype(np.int64).sum(axis=0)
         return np.pad(total, (0, self._plan.dimension - len(total)))
 
@@ -357,16 +360,16 @@ def reward_clipping_off(patch: Patch) -> None:
 @above("reward")
 def residual_clipping_off(patch: Patch) -> None:
     """Noise for residuals below ``B_r``, residuals as they come: ``B / B_r`` times too little."""
-    honest = MessageGrid.rounded
+    honest = ProductLayout.rounded
 
     def rounded(
-        self: MessageGrid, whitened: Any, values: Any, *, value_bound: float, **bounds: Any
+        self: ProductLayout, whitened: Any, values: Any, *, value_bound: float, **bounds: Any
     ) -> Any:
         rows = honest(self, whitened, values, value_bound=value_bound, **bounds)
         loud = np.rint(np.nan_to_num(values / value_bound) * self.level) * rows.answered
         return replace(rows, values=loud)
 
-    patch.setattr(MessageGrid, "rounded", rounded)
+    patch.setattr(ProductLayout, "rounded", rounded)
 
 
 # A smooth kernel and a small ridge: just outside the pool the whitened norm is several times the
@@ -393,12 +396,12 @@ PAPER: Changes = {"preset": "paper", "calibration": "analytic", "horizon": 400}
 
 def noise_for_the_square(patch: Patch) -> None:
     """The paper's learner asks for noise by sigma~^2."""
-    honest = grids.make_grid
 
-    def make_grid(*, bound: float, **settings: Any) -> Grid:
-        return honest(bound=bound**2, **settings)
+    def squared(*, value_bound: float, clip_norm: float, **settings: Any) -> VectorLayout:
+        bound = value_bound * clip_norm
+        return vector_layout(value_bound=value_bound, clip_norm=bound * clip_norm, **settings)
 
-    patch.setattr(paper, "make_grid", make_grid)
+    patch.setattr(paper, "vector_layout", squared)
 
 
 @above("reward", changes=PAPER | {"tau": 16.0}, planned=True)
@@ -414,14 +417,7 @@ def root_of_sigma_lost(patch: Patch) -> None:
 @above("reward", planned=True)
 def factor_two_lost(patch: Patch) -> None:
     """Sensitivity B C: add-or-remove-one where one datum is replaced. The ledger believes it."""
-    honest = tally.make_message_grid
-
-    def make_message_grid(*given: Any, **settings: Any) -> MessageGrid:
-        grid = honest(*given, **settings)
-        return replace(grid, noise_units=grid.noise_units / 2)
-
-    patch.setattr(tally, "make_message_grid", make_message_grid)
-    patch.setattr(MessageGrid, "sensitivity", property(lambda grid: grid.level**2))
+    patch.setattr(ProductLayout, "diameter", property(lambda layout: float(layout.level**2)))
 
 
 # -- overlap, missing rewards, sets, shadow, store -------------------------------------------------
@@ -465,13 +461,13 @@ def late_reward_counted_in_the_epoch_that_waits(patch: Patch) -> None:
 @above("as-estimated")
 def missing_form_is_twice_as_long(patch: Patch) -> None:
     """Who sends no reward sends the features with twice their norm."""
-    honest = MessageGrid.rounded
+    honest = ProductLayout.rounded
 
-    def rounded(self: MessageGrid, whitened: Any, values: Any, **bounds: Any) -> Any:
+    def rounded(self: ProductLayout, whitened: Any, values: Any, **bounds: Any) -> Any:
         rows = honest(self, whitened, values, **bounds)
         return replace(rows, features=rows.features * (1 + rows.missing)[:, None])
 
-    patch.setattr(MessageGrid, "rounded", rounded)
+    patch.setattr(ProductLayout, "rounded", rounded)
 
 
 @above("as-estimated")
@@ -502,7 +498,7 @@ def shadow_rewards_are_not_clipped(patch: Patch) -> None:
     def messages(self: ShadowSum, weights: Any, rewards: Any) -> Any:
         share = np.clip(weights, 0.0, 10.0) / 10.0
         message = np.stack([share * rewards, share, rewards], axis=1) / sqrt(3)
-        return np.rint(message / self.grid.step).astype(np.int64)
+        return np.rint(message / self.layout.step).astype(np.int64)
 
     patch.setattr(ShadowSum, "messages", messages)
 
@@ -627,8 +623,8 @@ PATCHED = (
     (SecureNoise, "add"),
     (Gate, "__init__"),
     (Gate, "release"),
-    (MessageGrid, "rounded"),
-    (MessageGrid, "sensitivity"),
+    (ProductLayout, "rounded"),
+    (ProductLayout, "diameter"),
     (Problem, "composition"),
     (Encoder, "total"),
     (OpenEpoch, "reward"),
@@ -639,7 +635,6 @@ PATCHED = (
     (ShadowSum, "add"),
     (Shelf, "known_keys"),
     (SettledSum, "released"),
-    (encode, "encode"),
 )
 
 

@@ -50,9 +50,7 @@ class Released:
         their way, and of combinations of second moments they soon are.
         """
         plan, vector = self.release.plan, self.release.vector
-        if plan.message is None:
-            return np.array_equal(vector, units * plan.grid.step)
-        return np.array_equal(vector, plan.message.numbers(units))  # blocks have their own units
+        return np.array_equal(vector, plan.layout.numbers(units))
 
 
 def released_in(url: str, kernel: Kernel) -> tuple[Released, ...]:

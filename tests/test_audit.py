@@ -46,9 +46,8 @@ from capri.audit.proof import (
 from capri.audit.scenarios import SCENARIOS, Scenario, scenarios
 from capri.audit.scenarios import audit_policy as audit
 from capri.errors import BudgetError, ConfigurationError
-from capri.learners import tally
-from capri.privacy.message import MessageGrid
 from capri.privacy.noise import SecureNoise
+from capri.privacy.products import ProductLayout
 from capri.privacy.randomness import Streams
 
 CLAIM = 0.92493
@@ -319,13 +318,13 @@ def test_mutant_needs_the_attack_that_is_made_for_it(monkeypatch: Patch, name: s
 
 def test_ledger_stops_a_plan_with_too_little_noise(monkeypatch: Patch) -> None:
     """Half the noise in the plan never gets as far as a release."""
-    honest = tally.make_message_grid
+    honest = ProductLayout.fitted
 
-    def make_message_grid(*given: Any, **settings: Any) -> MessageGrid:
-        grid = honest(*given, **settings)
-        return replace(grid, noise_units=grid.noise_units / 2)
+    def fitted(self: ProductLayout, **settings: Any) -> ProductLayout:
+        layout = honest(self, **settings)
+        return replace(layout, noise_units=layout.noise_units / 2)
 
-    monkeypatch.setattr(tally, "make_message_grid", make_message_grid)
+    monkeypatch.setattr(ProductLayout, "fitted", fitted)
     with pytest.raises(BudgetError, match="nothing was released"):
         audit(target(), trials=200, attacks=("reward",))
 

@@ -41,9 +41,9 @@ def test_no_message_is_longer_than_what_is_accounted_for(budget: Budget | None) 
     weights, values = (each.ravel() for each in np.meshgrid(odd, rewards))
     messages = shadow.messages(weights, values).astype(object)
     longest = max(int(sum(row * row)) for row in messages)
-    assert longest <= shadow.grid.norm_limit**2
+    assert longest <= shadow.layout.norm_limit**2
     if budget is not None:
-        assert longest > 0.98 * shadow.grid.norm_limit**2  # and the bound is reached
+        assert longest > 0.98 * shadow.layout.norm_limit**2  # and the bound is reached
 
 
 def test_the_estimate_is_the_clipped_one() -> None:

@@ -1074,7 +1074,7 @@ def test_context_where_the_kernel_exceeds_one_is_served(context: float) -> None:
         policy.update(decision, 1.0)
     assert policy._open is not None
     squared = sum(int(unit) ** 2 for unit in policy._open._accumulator)
-    assert squared <= policy._open.plan.grid.norm_limit**2
+    assert squared <= policy._open.plan.layout.norm_limit**2
 
 
 def test_huge_context_does_not_stop_the_policy_or_cost_others_their_rewards() -> None:

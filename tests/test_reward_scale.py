@@ -75,7 +75,7 @@ def test_a_range_halves_the_sensitivity() -> None:
     half = small_policy(budget=capri.Budget(1.0, 1e-5), **RANGE)
     assert half.problem.reward_bound == 0.5
     assert half.plan().noise_scale == pytest.approx(whole.plan().noise_scale / 2)
-    assert half.plan().grid.sensitivity == whole.plan().grid.sensitivity  # in units of the grid
+    assert half.plan().layout.diameter == whole.plan().layout.diameter  # in integers
 
 
 def test_estimates_are_in_the_units_of_rewards() -> None:

@@ -547,7 +547,7 @@ def test_any_finite_reward_is_clipped(tmp_path: Path, value: Any) -> None:
         epoch = policy._open
         assert isinstance(epoch, OpenEpoch)
         squared = sum(int(unit) ** 2 for unit in epoch._accumulator)
-        assert squared <= epoch.plan.grid.norm_limit**2
+        assert squared <= epoch.plan.layout.norm_limit**2
         states.append(snapshot(policy, tmp_path))
     assert states[0] == states[1]
 
@@ -607,7 +607,7 @@ def test_context_beyond_the_kernel_is_served_and_clipped() -> None:
         assert policy.update(decision, 1.0) is capri.RewardStatus.ACCEPTED
         moved = policy._open._accumulator - before
         squared = sum(int(unit) ** 2 for unit in moved)
-        assert squared <= policy._open.plan.grid.norm_limit**2
+        assert squared <= policy._open.plan.layout.norm_limit**2
     policy.act_many([[0.1]] * policy.remaining)
     policy.close_epoch()
     assert np.isfinite(policy.estimate([[0.1], [0.2]])).all()

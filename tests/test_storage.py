@@ -221,7 +221,7 @@ def test_private_file_holds_no_context_reward_or_sum(model: str, tmp_path: Path)
     # The sum so far: two neighbouring entries, as integers, floats or text, cannot occur by chance.
     assert policy._open is not None
     first, second = (int(entry) for entry in policy._open._accumulator[:2])
-    step = policy._open.plan.grid.step
+    step = policy._open.plan.layout.step
     assert first != 0
     for form in (
         struct.pack("<2q", first, second),
@@ -416,7 +416,7 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
         (lambda v: v["epochs"][0].pop("width"), "damaged"),
         (lambda v: v["streams"].pop("noise"), "damaged"),
         (lambda v: v["streams"]["noise"].update(bit_generator="MT19937"), "damaged"),
-        (lambda v: v["open"]["plan"]["grid"].pop("step"), "damaged"),
+        (lambda v: v["open"]["plan"]["layout"].pop("step"), "damaged"),
         (lambda v: v["open"].update(plan=None), "damaged"),
     ],
 )
@@ -468,9 +468,9 @@ def test_file_whose_json_is_no_state_is_refused(content: bytes, saved: Path) -> 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda plan: plan["grid"].update(noise_scale=0.0),
-        lambda plan: plan["grid"].update(noise_scale=plan["grid"]["noise_scale"] / 100),
-        lambda plan: plan["grid"].update(norm_limit=plan["grid"]["norm_limit"] * 1000),
+        lambda plan: plan["layout"].update(noise_units=0.0),
+        lambda plan: plan["layout"].update(noise_units=plan["layout"]["noise_units"] / 100),
+        lambda plan: plan["layout"].update(norm_limit=plan["layout"]["norm_limit"] * 1000),
     ],
     ids=["no noise", "little noise", "large contributions"],
 )

@@ -42,7 +42,7 @@ def test_clicks_are_known_from_the_first_release(rate: float, kernel: object) ->
     assert learner._belief.ends
     assert not learner._belief.heavy_tails
     assert policy.plan().value_bound >= policy.problem.reward_bound  # nothing is cut off
-    assert policy.plan().tail_share == 0
+    assert "tail" not in policy.plan().layout.blocks
     level = float(policy.estimate(world.contexts).mean())
     assert level == pytest.approx(float(world.means.mean()), abs=0.1)
 

@@ -1,6 +1,6 @@
 """The law of contexts is learnt from second moments, at no price and whoever comes."""
 
-from fractions import Fraction
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +11,12 @@ from scipy.optimize import nnls
 
 import capri
 from capri.epoch.encode import Encoder
-from capri.epoch.storage import message_from_state, message_state
+from capri.epoch.storage import layout_from_state, layout_state
 from capri.learners.context_law import allowed
 from capri.learners.context_support import Functions, Reach
 from capri.learners.practical import PracticalLearner
 from capri.spaces import Contexts
+from layouts import squared_distance
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 GRID = np.linspace(0, 1, 30)[:, None]
@@ -67,9 +68,7 @@ def encoder() -> Encoder:
     policy = played(policy_for(), 1000, crowded=True)
     plan = policy.plan()
     assert plan is not None
-    assert plan.message is not None
-    assert plan.message.layout.projection is not None
-    assert plan.message.layout.tail_share > 0
+    assert {"projected", "tail"} <= set(plan.layout.blocks)
     return Encoder(plan, policy.problem)
 
 
@@ -88,7 +87,6 @@ def test_messages_of_a_real_plan_are_within_the_sensitivity(
 ) -> None:
     """``sum share^2 |gap|^2 <= (2 L^2)^2`` in exact fractions, whoever is replaced by whom."""
     plan = encoder._plan
-    assert plan.message is not None
     units = []
     for context, action, reward in (left, right):
         pairs = np.concatenate([[[context]], ACTIONS[[action]]], axis=1)
@@ -96,21 +94,12 @@ def test_messages_of_a_real_plan_are_within_the_sensitivity(
         units.append(
             encoder.total(plan.opening, pairs, place, np.array([action]), np.array([reward]))
         )
-    gaps = [int(a) - int(b) for a, b in zip(*units, strict=True)]
-    squared = sum(
-        (
-            block.share_squared * sum(gap * gap for gap in gaps[block.part])
-            for block in plan.message.layout.blocks.values()
-        ),
-        Fraction(0),
-    )
-    assert squared <= plan.message.sensitivity**2
+    assert squared_distance(plan.layout, *units) <= plan.layout.diameter_squared
 
 
 def test_message_with_a_projection_is_stored_whole(encoder: Encoder) -> None:
-    message = encoder._plan.message
-    assert message is not None
-    assert message_from_state(message_state(message)) == message
+    layout = encoder._plan.layout
+    assert layout_from_state(json.loads(json.dumps(layout_state(layout)))) == layout
 
 
 # -- what is learnt -------------------------------------------------------------------------------

@@ -20,7 +20,9 @@ from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
 from capri.learners.reading import measured_excess, measured_square
 from capri.privacy.calibration import noise_multiplier
+from capri.privacy.products import ProductLayout
 from capri.privacy.projection import half_vector
+from capri.privacy.vector import VectorLayout
 
 CONTEXTS = np.array([[0.0], [0.2], [0.45], [0.7], [1.0]])
 WEIGHTS = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
@@ -90,10 +92,7 @@ class Rehearsed:
         return state.mean + state.factor @ rng.standard_normal(state.factor.shape[1])
 
     def decoded(self, release: Release) -> np.ndarray:
-        main = release.vector[: self.plan.features.rank]
-        if self.plan.message is not None:  # in units of the bound, shares taken off already
-            return np.asarray(self.plan.value_bound * main)
-        return np.asarray(main / self.design.main_share)
+        return self.plan.layout.main(release.vector, self.plan.value_bound)
 
     @property
     def noise_variance(self) -> float:
@@ -203,7 +202,8 @@ def test_noise_the_learner_expects_is_what_the_gate_adds(
     rehearsed = frozen(monkeypatch, warm_up, **changes)
     reports = rehearsed.plan.length if changes.get("model") == "local" else 1
     plan, share = rehearsed.plan, rehearsed.design.main_share
-    scale = plan.noise_scale * (share if plan.message is not None else 1.0)  # on whole messages
+    weighs = isinstance(plan.layout, VectorLayout)  # shares weigh the message, or the noise
+    scale = plan.noise_scale * (1.0 if weighs else share)  # on whole messages
     added = scale * sqrt(reports) / share
     assert rehearsed.design.noise == pytest.approx(added, rel=1e-3)
     budget = changes.get("budget", ONE)
@@ -315,16 +315,12 @@ def test_message_is_within_its_bound_for_any_reward_and_any_context(
     before = policy._open._accumulator.copy()
     policy.update(policy.act([context]), reward)
     added = [int(unit) for unit in policy._open._accumulator - before]
-    message = policy._open.plan.message
-    assert message is not None
+    blocks = policy._open.plan.layout.blocks
     squares = {
-        name: sum(unit * unit for unit in added[block.part])
-        for name, block in message.layout.blocks.items()
+        name: sum(unit * unit for unit in added[block.part]) for name, block in blocks.items()
     }
-    whole, loss = message.level**4, message.layout.blocks["projected"].largest ** 2
-    assert squares["main"] <= whole
-    assert squares["moment"] <= whole
-    assert squares["projected"] <= loss * whole
+    for name in ("main", "moment", "projected"):
+        assert squares[name] <= blocks[name].largest ** 2
 
 
 def test_loudest_message_nearly_reaches_the_bound(open_residual_policy: capri.Capri) -> None:
@@ -338,9 +334,7 @@ def test_loudest_message_nearly_reaches_the_bound(open_residual_policy: capri.Ca
             policy.update(policy.act(context), reward)
             added = (policy._open._accumulator - before)[: policy._open.plan.features.rank]
             largest = max(largest, sum(int(unit) ** 2 for unit in added))
-    message = policy._open.plan.message
-    assert message is not None
-    assert sqrt(largest) > 0.99 * message.level**2
+    assert sqrt(largest) > 0.99 * policy._open.plan.layout.blocks["main"].largest
 
 
 # -- what is encoded is read back -----------------------------------------------------------------
@@ -359,8 +353,7 @@ def test_residual_encoding_is_added_back_exactly(monkeypatch: pytest.MonkeyPatch
     assert design is not None
     assert plan.baseline is not None
     assert np.abs(design.observation.baseline).max() > 0.01
-    assert plan.message is not None
-    observation, blocks = design.observation, plan.message.layout.blocks
+    observation, blocks = design.observation, plan.layout.blocks
     expected = observation.design @ (truth - observation.baseline)
     # Who came is another question: moments say nothing here.
     monkeypatch.setattr("capri.learners.practical.moments_of", lambda *given: None)
@@ -419,23 +412,25 @@ def test_release_without_noise_is_the_sum_of_encoded_residuals(
     psi = plan.features.whitened(pairs)
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
     release = rehearsed.releases[-1]
-    assert plan.message is not None
-    sums, layout = plan.message.sums(release.vector), plan.message.layout
-    tolerance = 100 * len(context) / plan.message.level
+    layout = plan.layout
+    assert isinstance(layout, ProductLayout)
+    tolerance = 100 * len(context) / layout.level
     np.testing.assert_allclose(
         rehearsed.decoded(release), clipped @ psi, rtol=0, atol=tolerance * bound
     )
-    assert sums.moment == pytest.approx(np.sum(2 * (clipped / bound) ** 2 - 1), abs=tolerance)
-    assert sums.tail == pytest.approx(np.sum(2 * excess - 1), abs=tolerance)
-    assert sums.projected is not None
+    moment, tail, projected = (
+        layout.part(release.vector, name) for name in ("moment", "tail", "projected")
+    )
+    assert moment == pytest.approx(np.sum(2 * (clipped / bound) ** 2 - 1), abs=tolerance)
+    assert tail == pytest.approx(np.sum(2 * excess - 1), abs=tolerance)
     assert layout.projection is not None
     np.testing.assert_allclose(
-        sums.projected,
+        projected,
         layout.projection.directions @ half_vector(psi.T @ psi),
         rtol=0,
         atol=tolerance * layout.projection.norm,
     )
-    assert design.main_share**2 + plan.tail_share**2 == pytest.approx(1.0)
+    assert design.main_share**2 + layout.tail_share**2 == pytest.approx(1.0)
     # What the learner reads from the moment coordinate: the mean square less the signal's part.
     measured, deviation = measured_square(release, design, 10.0)
     excess, deviated = measured_excess(release, design, 10.0) or (0.0, 0.0)

@@ -68,8 +68,8 @@ def exact_release(fleet: Fleet, square: float, excess: float) -> tuple[Release, 
     bound, n, rank = plan.value_bound, plan.length, plan.features.rank
     most = min(1.0, 16 * bound)
     vector = np.zeros(plan.dimension)
-    vector[rank] = bound * plan.moment_share * n * (2 * square / bound**2 - 1)
-    vector[rank + 1] = bound * plan.tail_share * n * (2 * excess / most - 1)
+    vector[rank] = bound * plan.layout.moment_share * n * (2 * square / bound**2 - 1)
+    vector[rank + 1] = bound * plan.layout.tail_share * n * (2 * excess / most - 1)
     return Release.as_planned(plan, vector), design
 
 

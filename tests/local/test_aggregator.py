@@ -140,7 +140,7 @@ def test_payloads_that_no_device_sends(randomizer: str) -> None:
     if plan.sphere is not None:
         bad = [n.to_bytes(2, "little") for n in (plan.sphere.candidates, 4096, 65535)]
     else:
-        limit = 41 * plan.noise_scale / plan.grid.step + 2 * plan.grid.norm_limit
+        limit = 41 * plan.noise_scale / plan.vector.step + 2 * plan.vector.norm_limit
         for value in (2**63 - 1, -(2**63), 10**18, int(limit * sqrt(plan.dimension))):
             row = np.zeros(plan.dimension, dtype="<i8")
             row[0] = value
@@ -274,7 +274,7 @@ def test_one_gaussian_report_is_bounded() -> None:
     aggregator = small_aggregator("gaussian", first_epoch=2000, horizon=5000)
     plan = newest(aggregator).plan
     report = honest_reports(aggregator, "gaussian", 1)[0]
-    grid = plan.grid
+    grid = plan.vector
     reach = grid.norm_limit + grid.noise_units * (sqrt(plan.dimension) + 40)
     generator = np.random.default_rng(3)
     largest = 0.0

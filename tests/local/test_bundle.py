@@ -7,7 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -92,12 +92,7 @@ def test_round_trip(randomizer: str, kind: dict[str, Any]) -> None:
     assert bundle.reward_bound == 1.0
     for name in ("epoch", "length", "tau", "value_bound", "clip_norm", "dimension", "noise_scale"):
         assert getattr(bundle.plan, name) == getattr(plan, name)
-    assert asdict(bundle.plan.grid) == asdict(plan.grid)
-    assert bundle.plan.sphere == plan.sphere
-    assert (bundle.plan.moment_share, bundle.plan.tail_share) == (
-        plan.moment_share,
-        plan.tail_share,
-    )
+    assert bundle.plan.layout == plan.layout
     law = bundle.conduct.probabilities(CONTEXTS)
     assert law.tobytes() == aggregator.probabilities(CONTEXTS).tobytes()
     pairs = bundle.actions.pairs(CONTEXTS).reshape(-1, 2)
@@ -406,8 +401,8 @@ def refused_or_harmless(data: bytes, budget: capri.Budget) -> bool:
     if bundle.plan.sphere is not None:
         assert bundle.plan.sphere.keeps(budget.epsilon)
     else:
-        grid = bundle.plan.grid
-        mu = grid.sensitivity / grid.noise_units
+        layout = bundle.plan.vector
+        mu = layout.diameter / layout.noise_units
         assert delivered_epsilon(mu, budget.delta) <= budget.epsilon * (1 + 1e-6)
     dimension = bundle.context_dimension
     contexts = [np.zeros(dimension), np.full(dimension, 0.7), np.full(dimension, -1e100)]
@@ -421,7 +416,7 @@ def refused_or_harmless(data: bytes, budget: capri.Budget) -> bool:
                 everyone, np.full(len(everyone), action), np.full(len(everyone), reward)
             )
             norms = [sum(int(unit) ** 2 for unit in row) for row in units]
-            assert max(norms) <= bundle.plan.grid.norm_limit**2
+            assert max(norms) <= bundle.plan.vector.norm_limit**2
     report = client.report(1e300)
     assert len(report) == 32 or bundle.plan.sphere is None
     return True

@@ -216,7 +216,9 @@ def test_mechanism_at_twice_the_budget() -> None:
             super().__init__(*arguments, **options)
             plan = self._bundle.plan
             twice = sphere(2 * self._budget.epsilon, plan.dimension)
-            self._bundle = replace(self._bundle, plan=replace(plan, sphere=twice))
+            self._bundle = replace(
+                self._bundle, plan=replace(plan, layout=replace(plan.layout, sphere=twice))
+            )
             self._device = Device(self._bundle)
 
     with pytest.raises(BudgetError, match="costs epsilon"):

@@ -286,7 +286,7 @@ def encoded(bundle: bytes, contexts: np.ndarray, actions: np.ndarray, rewards: n
     """The sum of the contributions before they were made private."""
     opened = open_bundle(bundle)
     units = Device(opened).encode(contexts, actions, rewards)
-    return units.sum(axis=0) * opened.plan.grid.step
+    return units.sum(axis=0) * opened.plan.vector.step
 
 
 def test_readings_are_unbiased(randomizer: str) -> None:
@@ -531,7 +531,7 @@ def test_a_few_late_reports_do_not_cry_wolf() -> None:
     aggregator, _ = in_flight("sphere")
     assert aggregator._newest is not None
     plan = aggregator._newest.plan
-    assert plan.tail_share > 0
+    assert plan.vector.tail_share > 0
     design = aggregator._learner._flights[plan.epoch][0].design
     assert design is not None
     for share, alarm in ((1, True), (3, True), (5, False), (plan.length, False)):

@@ -34,8 +34,8 @@ from capri.kernels.steady import LEAST, MOST, steady
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.device import Device, _steady_rows
 from capri.local.steady import SteadyBasis, SteadyFeatures, settled
-from capri.privacy.grid import _LARGEST_SQUARE, _shrunk, _shrunk_rows, within_norm
 from capri.privacy.sphere import COIN
+from capri.privacy.vector import _LARGEST_SQUARE, _shrunk, _shrunk_rows, within_norm
 
 FINEST = np.finfo(np.float64).tiny  # the smallest number that is not subnormal
 

@@ -1,6 +1,6 @@
 """Noise that ignores its input, and every other draw fixed: the oracle of these tests.
 
-Each mechanism is run as it is, on zeros instead of the secret and with a seeded source instead of
+The gate runs as it is, with zeros in the place of the secret and a seeded source in the place of
 the operating system: what it gives has the right law and shape and knows nothing of the data. In
 the textbook local model a release carries one noise vector for every visit, some of them added
 when rewards came; the blind one is drawn for their number, so that a run which adds more or fewer
@@ -20,15 +20,9 @@ import numpy as np
 import pytest
 
 from capri.local.randomness import SimulatedRandomness
-from capri.privacy.gate import (
-    Mechanism,
-    MessageMechanism,
-    MomentMechanism,
-    NoisyReportMechanism,
-    SphereMechanism,
-    SumMechanism,
-)
-from capri.privacy.grid import Grid
+from capri.privacy import gate
+from capri.privacy.gate import Gate
+from capri.privacy.layout import Layout
 from capri.privacy.noise import SimulatedNoise
 from capri.privacy.randomness import Streams
 
@@ -38,53 +32,32 @@ _PUBLIC, _ACTIONS, _NOISE = 1, 2, 3
 def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
     """Fix public and action draws, keys and salts; let no release depend on what it releases."""
     releases, reports = itertools.count(), itertools.count()
-    noises: Counter[int] = Counter()  # of each epoch, known by its grid
-    grids: list[Grid] = []
-
-    def source(*parts: int) -> SimulatedNoise:
-        return SimulatedNoise(np.random.default_rng([seed, _NOISE, *parts]))
+    honest_noise, honest_reports = gate.noised, gate.reported
+    alone: Counter[int] = Counter()  # noises of each epoch, known by its layout
+    layouts: list[Layout] = []
 
     def fixed(streams: Streams) -> None:
         streams._process = os.getpid()
         streams._public = np.random.default_rng([seed, _PUBLIC])
         streams._actions = np.random.default_rng([seed, _ACTIONS])
 
-    def noised(mechanism: SumMechanism, units: Any, _: Any) -> Any:
+    def add_noise(_: Gate, units: Any, layout: Layout, reports: int) -> Any:
         """A report of the textbook local model: its noise is in the release below."""
-        grids.append(mechanism.grid)  # kept, so that no other has its number
-        noises[id(mechanism.grid)] += mechanism.noises
+        layouts.append(layout)  # kept, so that no other has its number
+        alone[id(layout)] += reports
         return np.zeros_like(units)
 
-    def of_sum(mechanism: SumMechanism, secret: Any, _: Any) -> Any:
-        total = noises.pop(id(mechanism.grid), 0) + mechanism.noises
-        draws = source(next(releases), total)
-        units = draws.add(np.zeros_like(secret), mechanism.grid.noise_units, reports=total)
-        return np.asarray(units * mechanism.grid.step)
+    def noised(total: Any, layout: Layout, _: Any, noises: int = 1) -> Any:
+        noises += alone.pop(id(layout), 0)
+        draws = np.random.default_rng([seed, _NOISE, next(releases), noises])
+        return honest_noise(np.zeros_like(total), layout, SimulatedNoise(draws), noises)
 
-    honest_message = MessageMechanism.noisy
-
-    def of_message(mechanism: MessageMechanism, secret: Any, _: Any) -> Any:
-        return honest_message(mechanism, np.zeros_like(secret), source(next(releases)))
-
-    honest_moments = MomentMechanism.noisy
-
-    def of_moments(mechanism: MomentMechanism, secret: Any, _: Any) -> Any:
-        return honest_moments(mechanism, np.zeros_like(secret), source(next(releases)))
-
-    def blind_reports(kind: type[Mechanism[Any, Any]]) -> None:
-        honest = kind.noisy
-
-        def of_report(mechanism: Any, secret: Any, _: Any) -> Any:
-            users = np.array([next(reports) for _ in secret])
-            return honest(mechanism, np.zeros_like(secret), SimulatedRandomness(seed, users))
-
-        patch.setattr(kind, "noisy", of_report)
+    def reported(units: Any, layout: Any, _: Any) -> Any:
+        users = np.array([next(reports) for _ in units])
+        return honest_reports(np.zeros_like(units), layout, SimulatedRandomness(seed, users))
 
     patch.setattr(Streams, "_reseed", fixed)
     patch.setattr(secrets, "token_bytes", lambda count=32: bytes(range(count)))
-    patch.setattr(SumMechanism, "noised", noised)
-    patch.setattr(SumMechanism, "noisy", of_sum)
-    patch.setattr(MessageMechanism, "noisy", of_message)
-    patch.setattr(MomentMechanism, "noisy", of_moments)
-    blind_reports(SphereMechanism)
-    blind_reports(NoisyReportMechanism)
+    patch.setattr(Gate, "add_noise", add_noise)
+    patch.setattr(gate, "noised", noised)
+    patch.setattr(gate, "reported", reported)

@@ -89,7 +89,7 @@ def test_premise_worlds_differ_and_noise_counts(tmp_path: Path) -> None:
     """Without the blind noise the same two worlds are told apart by what they release."""
     with pytest.MonkeyPatch.context() as patch:
         blind(patch)
-        patch.setattr("capri.privacy.gate.SumMechanism.noisy", lambda mechanism, units, _: units)
+        patch.setattr("capri.privacy.gate.noised", lambda total, *_: total)
         shown = [
             dict(played(world, POLICIES["paper"], tmp_path))["estimate"]
             for world in (quiet_world(), wild_world(0))

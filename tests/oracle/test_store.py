@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import capri
@@ -123,10 +122,7 @@ def test_premise_a_release_with_the_real_sum_is_told(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             blind(patch)
             unwatched(patch)
-            patch.setattr(
-                "capri.privacy.gate.SumMechanism.noisy",
-                lambda mechanism, units, _: np.asarray(units * mechanism.grid.step),
-            )
+            patch.setattr("capri.privacy.gate.noised", lambda total, *_: total)
             url = f"sqlite:///{tmp_path}/{place}/store.db"
             shown.append(played(world, POLICIES["paper"], url, restarts=False))
     assert told_apart_by(*shown)

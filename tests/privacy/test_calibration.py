@@ -22,7 +22,7 @@ from capri.privacy.calibration import (
     gaussian_delta,
     paper_noise_scale,
 )
-from capri.privacy.grid import make_grid
+from capri.privacy.vector import vector_layout
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 BUDGETS = [Budget(epsilon=epsilon, delta=delta) for epsilon in EPSILONS for delta in (1e-5, 1e-6)]
@@ -70,10 +70,10 @@ def pld_epsilon(multiplier: float, delta: float) -> float:
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_accountant_agrees_with_the_claim(budget: Budget) -> None:
     """From the integers a release really uses to the epsilon an outsider computes."""
-    grid = make_grid(bound=0.83, rank=200, length=1000, budget=budget)
-    reported = pld_epsilon(grid.noise_units / grid.sensitivity, budget.delta)
+    grid = vector_layout(value_bound=0.83, rank=200, length=1000, budget=budget)
+    reported = pld_epsilon(grid.noise_units / grid.diameter, budget.delta)
     assert budget.epsilon - 1e-3 <= reported <= budget.epsilon + 1e-6
-    ours = delivered_by_integers(grid.sensitivity / grid.noise_units, budget, rank=200)
+    ours = delivered_by_integers(grid.diameter / grid.noise_units, budget, rank=200)
     assert budget.epsilon - 1e-3 <= ours <= budget.epsilon * (1 + 1e-9)
     assert ours == pytest.approx(reported, abs=1e-6)
 
@@ -348,7 +348,7 @@ def test_price_of_integers_is_below_a_millionth(budget: Budget, rank: int) -> No
     price = analytic_multiplier(continuous_budget(budget, rank)) / analytic_multiplier(budget) - 1
     assert 0 <= price < 1e-6
     # With the rounding of contributions, which the sensitivity includes.
-    grid = make_grid(bound=0.83, rank=rank, length=1000, budget=budget)
+    grid = vector_layout(value_bound=0.83, rank=rank, length=1000, budget=budget)
     noise = grid.noise_units * grid.step
     assert 0 <= noise / (2 * 0.83 * analytic_multiplier(budget)) - 1 < 1e-4
 
@@ -356,5 +356,5 @@ def test_price_of_integers_is_below_a_millionth(budget: Budget, rank: int) -> No
 def test_noise_is_never_coarser_than_the_lemma_assumes() -> None:
     for budget in BUDGETS:
         for rank in (1, 1000):
-            grid = make_grid(bound=1.0, rank=rank, length=10, budget=budget)
+            grid = vector_layout(value_bound=1.0, rank=rank, length=10, budget=budget)
             assert grid.noise_units >= NOISE_UNITS * (1 - 1e-12)

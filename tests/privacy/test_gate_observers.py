@@ -10,15 +10,13 @@ import pytest
 from builders import play_epoch, small_policy
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
-from capri.privacy.gate import Gate, SumMechanism, noise_source
-from capri.privacy.grid import make_grid
+from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.vector import VectorLayout, vector_layout
 
 
-def mechanism() -> SumMechanism:
-    grid = make_grid(bound=1.0, rank=3, length=10, budget=Budget(1.0, 1e-5))
-    return SumMechanism(grid=grid, rank=3, model=PrivacyModel.JOINT, calibration="analytic")
+def some_layout() -> VectorLayout:
+    return vector_layout(value_bound=1.0, rank=3, length=10, budget=Budget(1.0, 1e-5))
 
 
 def observed(gate: Gate) -> list[Any]:
@@ -33,23 +31,23 @@ def test_observer_is_shown_the_noisy_vector_after_it_is_recorded() -> None:
     seen = observed(gate)
     recorded: list[int] = []
     gate.observe(lambda _: recorded.append(len(ledger.events)))
-    public, _ = gate.release(mechanism(), np.array([1, 2, 3]), epoch=1, participants=4)
+    public, _ = gate.release(np.array([1, 2, 3]), some_layout(), epoch=1, participants=4)
     assert len(seen) == 1
     assert seen[0] is public
     assert recorded == [1]
     # What the ledger refuses is shown to nobody.
     with pytest.raises(BudgetError, match="released before"):
-        gate.release(mechanism(), np.array([1, 2, 3]), epoch=1, participants=4)
+        gate.release(np.array([1, 2, 3]), some_layout(), epoch=1, participants=4)
     assert len(seen) == 1
 
 
 def test_reports_and_gates_with_another_account_are_observed_too() -> None:
     gate = Gate(noise_source(None), None)
-    seen, form = observed(gate), mechanism()
-    noised = gate.report(form, np.array([1, 2, 3]))
-    np.testing.assert_array_equal(seen[0], noised * form.grid.step)
+    seen, layout = observed(gate), some_layout()
+    noised = gate.add_noise(np.array([1, 2, 3]), layout, 1)
+    np.testing.assert_array_equal(seen[0], layout.numbers(noised))
     other = gate.afresh(Ledger(Budget(1.0, 1e-5)))
-    other.release(form, np.array([1, 2, 3]), epoch=1, participants=4)
+    other.release(np.array([1, 2, 3]), layout, epoch=1, participants=4)
     assert len(seen) == 2
 
 
@@ -57,7 +55,7 @@ def test_copies_are_observed_by_nobody() -> None:
     gate = Gate(noise_source(np.random.default_rng(0)), Ledger(Budget(1.0, 1e-5)))
     seen = observed(gate)
     for copy in (deepcopy(gate), pickle.loads(pickle.dumps(gate))):
-        copy.release(mechanism(), np.array([1, 2, 3]), epoch=1, participants=4)
+        copy.release(np.array([1, 2, 3]), some_layout(), epoch=1, participants=4)
     assert seen == []
 
 

@@ -302,20 +302,20 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
     the attacker, who may be as predictable as he likes.
     """
     known = {
-        (os.path.join("joint", "attacker.py"), ""): "probes of the attacker",
-        (os.path.join("joint", "stage.py"), "Stage"): "made-up users of a simulation",
-        (os.path.join("learners", "guards", "watch.py"), ""): "public pairs that notices look at",
+        (os.path.join("audit", "attacker.py"), ""): "probes of the attacker",
+        (os.path.join("audit", "run.py"), "Stage"): "made-up users of a simulation",
+        (os.path.join("learners", "watch.py"), ""): "public pairs that notices look at",
         (os.path.join("epoch", "limits.py"), "Limits"): "public sets that plans expect",
         (os.path.join("family", "plausible.py"), ""): "draws from a released posterior",
-        (os.path.join("learners", "playing.py"), "PlayingLearner"): "public contexts for prices",
+        (os.path.join("learners", "changing.py"), "ChangingLearner"): "public contexts for prices",
         (os.path.join("learners", "start", "prior.py"), ""): "public pairs of a prior",
-        (os.path.join("learners", "whereabouts.py"), "Reach"): "public rows of the law",
+        (os.path.join("learners", "context_support.py"), "Reach"): "public rows of the law",
         (os.path.join("regression", "as_prior.py"), ""): "public pairs of a prior",
         (os.path.join("regression", "decode.py"), "Model"): "draws from a released posterior",
         (os.path.join("regression", "law.py"), ""): "public rows that stand for the box",
         (os.path.join("regression", "law.py"), "Law"): "public rows that stand for the box",
         (os.path.join("regression", "support.py"), "Support"): "public rows of a law",
-        (os.path.join("regression", "audit.py"), "_Target"): "probes of the attacker",
+        (os.path.join("audit", "fit.py"), "_Target"): "probes of the attacker",
         (os.path.join("capri_lab", "report", "summary.py"), ""): "flips of a permutation test",
         (os.path.join("capri_lab", "rivals", "features.py"), ""): "features of a simulated rival",
     }
@@ -341,7 +341,7 @@ def test_streams_are_made_only_by_policies_and_the_estimator() -> None:
         os.path.join("joint", "workshop.py"),
         "simulation.py",
         os.path.join("regression", "options.py"),
-        os.path.join("regression", "audit.py"),
+        os.path.join("audit", "fit.py"),
     }
     assert makers <= owners
     assert os.path.join("joint", "policy.py") in makers

@@ -17,10 +17,9 @@ from capri.audit.fit import audit_fit
 from capri.audit.proof import AuditResult
 from capri.errors import ConfigurationError
 from capri.kernels import Linear
-from capri.privacy import moments
-from capri.privacy.gate import MomentMechanism
+from capri.privacy import gate, mechanism, moments
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import MomentGrid
+from capri.privacy.moments import MomentLayout
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.regression.stage import StagePlan
 
@@ -56,21 +55,21 @@ def test_honest_fit_in_full() -> None:
 
 
 def test_unclipped_targets_are_caught(patch: Patch) -> None:
-    def rounded(self: MomentGrid, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    def rounded(self: MomentLayout, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return np.rint(np.concatenate([features, targets], axis=1) * self.level)
 
     def contributions(self: StagePlan, X: np.ndarray, y: np.ndarray) -> Any:
         psi = self.features.whitened(X) / self.clip_norm
         return psi, (y - self.targets.middle) / self.targets.half / 1e5
 
-    patch.setattr(MomentGrid, "rounded", rounded)
+    patch.setattr(MomentLayout, "rounded", rounded)
     patch.setattr(StagePlan, "contributions", contributions)
     assert not audited(500).passed
 
 
 def test_forgotten_factor_of_two_is_caught(patch: Patch) -> None:
-    honest = moments.noise_multiplier
-    patch.setattr(moments, "noise_multiplier", lambda *a, **k: honest(*a, **k) / 2)
+    honest = mechanism.noise_multiplier
+    patch.setattr(mechanism, "noise_multiplier", lambda *a, **k: honest(*a, **k) / 2)
     patch.setattr(Ledger, "check", lambda self, event: None)
     assert not audited(500).passed
 
@@ -80,12 +79,17 @@ def test_noise_averaged_over_both_triangles_is_caught(patch: Patch) -> None:
     """Careless symmetrisation loses a factor sqrt(2): 2,000 trials prove 121 % of the claim,
     and miss it with probability 2e-6."""
 
-    def noisy(self: MomentMechanism, total: np.ndarray, noise: Any) -> np.ndarray:
-        grid = self.grid
-        matrix = noise.add(total.ravel(), grid.noise_units / sqrt(2)).reshape(total.shape)
-        return np.asarray((matrix + matrix.T) / 2 / float(grid.level) ** 2)
+    honest = gate.noised
 
-    patch.setattr(MomentMechanism, "noisy", noisy)
+    def averaged(total: np.ndarray, layout: MomentLayout, *given: Any) -> np.ndarray:
+        """Twice noise of the same width, and the mean of both: above the diagonal alone."""
+        twice = np.stack([honest(total, layout, *given) for _ in range(2)])
+        found = twice[0].copy()
+        above = layout.blocks["products"].part
+        found[above] = np.rint(twice[:, above].mean(axis=0)).astype(np.int64)
+        return found
+
+    patch.setattr(gate, "noised", averaged)
     assert not audited(2000).passed
 
 

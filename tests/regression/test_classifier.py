@@ -53,7 +53,7 @@ def test_two_classes_cost_one_target() -> None:
         PrivateKernelClassifier(classes=["c", "a"], X_bounds=(0, 1), random_state=0), X, y
     )
     plan = model.ridge_._engine.readings[0].result.plan
-    assert plan.grid.targets == 1
+    assert plan.layout.targets == 1
     assert model.decision_function(X[:4]).shape == (4,)
     assert model.predict_proba(X[:4]).shape == (4, 2)
     assert set(model.predict(X)) <= {"a", "c"}

@@ -16,7 +16,7 @@ import pytest
 
 from capri import KernelWarning, PrivateKernelClassifier, PrivateKernelQuantiles, PrivateKernelRidge
 from capri.errors import DataError
-from capri.regression.doubts import _AT_ENDS, _LITTLE, _counted, _squares
+from capri.regression.summary import _AT_ENDS, _LITTLE, _counted, _squares
 
 ROWS = 6_000
 X = np.random.default_rng(0).random((ROWS, 2))

@@ -10,8 +10,7 @@ from scipy.special import ndtri
 
 from capri import ConfigurationError, PrivacyLeakWarning, PrivateKernelQuantiles
 from capri.errors import DataError, KernelWarning
-from capri.regression.quantiles import _parts
-from capri.regression.residual_classes import ResidualClasses
+from capri.regression.quantiles import ResidualClasses, _parts
 
 QUANTILES = np.array([0.1, 0.5, 0.9])
 

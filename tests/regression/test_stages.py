@@ -90,5 +90,5 @@ def test_a_bad_row_adds_nothing_and_moves_nobody(
     assert np.array_equal(plan.total(*broken, 0), plan.total(X[others], y[others], 0))
     half = Lot(salt=1, low=0.0, high=0.5)
     some = np.setdiff1d(np.flatnonzero(half.takes(0, len(X))), (5, 11))
-    expected = plan.grid.total(features[some], targets[some])
+    expected = plan.layout.total(features[some], targets[some])
     assert np.array_equal(replace(plan, lot=half).total(*broken, 0), expected)

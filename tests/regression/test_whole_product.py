@@ -6,8 +6,7 @@ from capri import PrivateKernelRidge
 from capri.privacy.randomness import Streams
 from capri.regression.options import checked
 from capri.regression.sources import one_block
-from capri.regression.stage import EVERYONE, StagePlan
-from capri.regression.whole_product import WholeProduct
+from capri.regression.stage import EVERYONE, StagePlan, WholeProduct
 
 
 def a_plan() -> StagePlan:
@@ -37,7 +36,7 @@ def test_features_are_those_of_the_plain_product_up_to_units_of_the_grid() -> No
     psi = plan.features.whitened(X)
     norms = np.linalg.norm(psi, axis=1, keepdims=True)
     wanted = psi / np.maximum(norms, plan.clip_norm)
-    assert np.abs(features - wanted).max() * plan.grid.level < 20
+    assert np.abs(features - wanted).max() * plan.layout.level < 20
 
 
 def test_every_partial_sum_is_a_whole_number_below_two_to_the_53() -> None:

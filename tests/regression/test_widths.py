@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from capri import PrivateKernelRidge
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.moments import make_moment_grid
-from capri.regression.law import Law, Seen
+from capri.privacy.moments import moment_layout
+from capri.regression.decode import read_tail
+from capri.regression.design import ReleasedCovariance, RowDistribution, RowSupport
 from capri.regression.stage import EVERYONE
-from capri.regression.support import Support
-from capri.regression.tails import read_tail
+from layouts import squared_distance
 
 
 def wave(X: np.ndarray) -> np.ndarray:
@@ -98,23 +98,20 @@ def test_several_outputs_have_intervals_of_their_own() -> None:
 @given(st.lists(st.floats(-1e9, 1e9), min_size=12, max_size=12))
 def test_tails_are_free(rows: list[float]) -> None:
     """No row moves the sum by more than without tails, in exact integers."""
-    grid = make_moment_grid(
+    grid = moment_layout(
         features=2, targets=2, rows=100, budget=Budget(epsilon=1.0, delta=1e-5), tails=True
     )
-    plain = make_moment_grid(
-        features=2, targets=2, rows=100, budget=Budget(epsilon=1.0, delta=1e-5)
-    )
-    assert grid.sensitivity == plain.sensitivity
+    plain = moment_layout(features=2, targets=2, rows=100, budget=Budget(epsilon=1.0, delta=1e-5))
+    assert grid.diameter_squared == plain.diameter_squared
     totals = [
         grid.total(np.array([part[:2]]), np.array([part[2:]])) for part in (rows[:6], rows[6:])
     ]
-    gap = [int(a) - int(b) for a, b in zip(totals[0].ravel(), totals[1].ravel(), strict=True)]
-    assert sum(number * number for number in gap) <= grid.sensitivity**2 * (1 + 1e-12)
+    assert squared_distance(grid, *totals) <= grid.diameter_squared
 
 
 def test_target_and_tail_tell_the_whole_residual(corner: PrivateKernelRidge) -> None:
     plan = corner._engine.plan(EVERYONE, 1000)
-    assert plan.grid.tails
+    assert plan.layout.tails
     residual = np.linspace(-3, 3, 601)[:, None]
     pair = plan._with_tails(residual)
     told = plan.reach * pair[:, :1] + plan.tail * pair[:, 1:]
@@ -150,19 +147,19 @@ def test_released_moments_say_where_rows_are() -> None:
 
     v = features(rows)
     noise = generator.normal(0, 30, (6, 6))
-    seen = Seen(
+    seen = ReleasedCovariance(
         covariance=v.T @ v + (noise + noise.T) / 2,
         rows=len(rows),
         deviation=30.0,
         whitening=np.eye(6),
         clip_norm=3.0,
     )
-    law = Law.of(features(public), public).realised([seen])
+    law = RowDistribution.of(features(public), public).realised([seen])
     assert law.rows is not None
     assert np.abs(law.rows.mean(axis=0) - 0.15).max() < 0.03
     assert np.quantile(law.rows, 0.99) < 0.6
-    assert Law.of(features(public)).realised([seen]).rows is None
-    support = Support.of(law.rows, np.ones(2), 0.1)
+    assert RowDistribution.of(features(public)).realised([seen]).rows is None
+    support = RowSupport.of(law.rows, np.ones(2), 0.1)
     assert support.lack(np.array([[0.15, 0.15]]))[0] == 0.0
     assert support.lack(np.array([[0.9, 0.9]]))[0] > 0.1
 

@@ -58,7 +58,7 @@ class Reader:
     @property
     def deviations(self) -> FloatArray:
         """The noise of each coordinate."""
-        return np.asarray(self.plan.deviations)
+        return self.plan.layout.deviations
 
     @property
     def nothing(self) -> FloatArray:
@@ -89,9 +89,7 @@ class Reader:
             np.full(len(pairs), reward),
             scale=self._problem.scale,
         )
-        if self.plan.message is not None:
-            return np.asarray(self.plan.message.numbers(units) / self.plan.deviations)
-        return np.asarray(units * (self.plan.grid.step / self.plan.noise_scale))
+        return np.asarray(self.plan.layout.numbers(units) / self.deviations)
 
     def mean_share(self, visit: Visit, law: FloatArray) -> FloatArray:
         """What a visit adds on average over the action it is given."""
@@ -127,13 +125,13 @@ class ShadowReader(Reader):
     @property
     def deviations(self) -> FloatArray:
         """The same noise for all coordinates."""
-        return np.full(len(self._sum.units), self._sum.grid.step * self._sum.grid.noise_units)
+        return self._sum.layout.deviations
 
     def share(self, visit: Visit, action: int) -> FloatArray:
         """What a visit adds: by what was chosen and how probable that was."""
         weight = self._law[visit.given["chosen"]] / visit.given["chosen_propensity"]
         units = self._sum.messages(np.array([weight]), np.array([visit.reward], dtype=float))
-        return np.asarray(units[0] / self._sum.grid.noise_units)
+        return np.asarray(self._sum.layout.numbers(units[0]) / self.deviations)
 
 
 def outside(rows: FloatArray) -> FloatArray:

@@ -157,7 +157,7 @@ class _Target:
 
     def _vector(self, sign: float) -> FloatArray:
         """The contribution in the unit ball."""
-        return np.asarray(self._units[sign] / self.bundle.plan.grid.norm_limit)
+        return np.asarray(self._units[sign] / self.bundle.plan.vector.norm_limit)
 
     def bias(self, rows: wire.Messages, sign: float) -> float:
         """Standard errors between the mean report and the contribution, along the contribution."""

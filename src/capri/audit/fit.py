@@ -125,7 +125,7 @@ class _Target:
         with suppress(BudgetError):
             for _ in range(2):
                 seen.append(self._engine.release(plan, total, gate))
-        return np.asarray(np.mean(seen, axis=0) * float(plan.grid.level) ** 2).ravel()
+        return np.asarray(np.mean(seen, axis=0)).ravel()
 
     def _total(self, row: FloatArray, sign: float | None) -> IntArray:
         """The secret sum of the attacked row and a bystander without a target of note."""
@@ -137,8 +137,12 @@ class _Target:
         self, row: FloatArray, first: FloatArray, second: FloatArray | None = None
     ) -> Sighting:
         """The worlds looked for in a release, or in what is left of it without another one."""
-        noise = self._plan.grid.noise_units
-        low, high, none = (self._total(row, sign).ravel() / noise for sign in (-1.0, 1.0, None))
+        layout = self._plan.layout
+        noise = layout.deviation("diagonal")
+        low, high, none = (
+            layout.matrix(layout.numbers(self._total(row, sign))).ravel() / noise
+            for sign in (-1.0, 1.0, None)
+        )
         piece = Piece(first / noise, low, high)
         if second is not None:  # noise alone, once its known rows are subtracted
             piece = piece.less(second / noise - none)

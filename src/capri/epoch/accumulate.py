@@ -1,7 +1,6 @@
 """An epoch with its data: the only place in memory that holds what users did."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,9 @@ from capri.epoch.problem import Problem
 from capri.epoch.rewards import MOST_REWARDS, settled
 from capri.epoch.shadow import ShadowRecord, ShadowSum
 from capri.epoch.storage import Arrays, plan_state, segment_from_state, segment_state
-from capri.privacy.gate import Gate, MessageMechanism, SumMechanism
+from capri.privacy.gate import Gate
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import Actions
-
-
-def mechanism_of(plan: EpochPlan, model: PrivacyModel) -> SumMechanism | MessageMechanism:
-    """The one way out for the data of an epoch."""
-    if plan.message is not None:
-        return MessageMechanism(grid=plan.message, model=model, calibration=plan.calibration)
-    return SumMechanism(
-        grid=plan.grid, rank=plan.dimension, model=model, calibration=plan.calibration
-    )
-
 
 # When an epoch began, was full, and is due: public numbers and times.
 _TIMES = ("closes", "deadline", "began", "filled")
@@ -46,8 +35,7 @@ class OpenEpoch:
 
     def __init__(self, plan: EpochPlan, first: int, problem: Problem, gate: Gate) -> None:
         """``first``: the number of its first decision."""
-        self._mechanism = mechanism_of(plan, problem.model)
-        gate.check(self._mechanism, plan.epoch, plan.length)
+        gate.check(plan.layout, epoch=plan.epoch, participants=plan.length, model=problem.model)
         self.plan = plan
         self.first = first
         self.issued = 0
@@ -56,12 +44,11 @@ class OpenEpoch:
         self.began: float | None = None
         self.filled: float | None = None
         self._noised = 0
+        self._noised_alone = problem.model is PrivacyModel.LOCAL and gate.private
         self._gate = gate
         self._problem = problem
         self._terms = problem.rewards
         self._keyed = problem.rewards.rule.keyed
-        self._local = problem.model is PrivacyModel.LOCAL
-        self._noised_alone = self._local and gate.private
         columns = problem.actions.pair_dimension(problem.contexts.dimension)
         self._pairs = np.empty((plan.length, columns))
         self._pool_index = np.empty(plan.length, dtype=np.int64)
@@ -213,9 +200,8 @@ class OpenEpoch:
             # What is encoded is needed no more: forget it now rather than when the epoch closes.
             self._pairs[place] = 0.0
             self._pool_index[place] = self._action_index[place] = 0
-            if self._noised_alone:  # Alg. 1, line 14
-                assert isinstance(self._mechanism, SumMechanism)
-                total = self._gate.report(replace(self._mechanism, noises=len(numbers)), total)
+            if self._noised_alone:
+                total = self._gate.add_noise(total, self.plan.layout, len(numbers))
                 self._noised += len(numbers)
             self._accumulator += total  # Alg. 1, line 15
         return statuses
@@ -259,13 +245,14 @@ class OpenEpoch:
     def release(self) -> Release:
         """Pass the sum through the gate; a missing reward counts as the terms say."""
         total = self._accumulator + self._total(*self._missing())
-        plan, mechanism, counts = self.plan, self._mechanism, self.counts
-        participants = sum(counts)
-        if isinstance(mechanism, SumMechanism):
-            # Joint: once (Alg. 1, line 17). Local: for every visit, whether or not it counts.
-            mechanism = replace(mechanism, noises=participants - self._noised if self._local else 1)
+        plan, counts = self.plan, self.counts
         vector, event = self._gate.release(
-            mechanism, total, epoch=plan.epoch, participants=participants
+            total,
+            plan.layout,
+            epoch=plan.epoch,
+            participants=sum(counts),
+            model=self._problem.model,
+            noised_alone=self._noised,
         )
         return Release(
             plan=plan, vector=vector, event=event, segments=tuple(self.segments), counts=counts

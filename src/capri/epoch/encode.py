@@ -5,18 +5,14 @@ noise at the gate is integer too. A floating-point sum with floating-point noise
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
-from math import isfinite, sqrt
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
-from capri.epoch.scale import LARGEST_EXCESS, RewardScale
-from capri.privacy.grid import Grid, within_norm
-from capri.privacy.message import MessageGrid, RoundedRows
+from capri.epoch.scale import RewardScale, tail_bound
 from capri.spaces import ContextPool, context_chunks
 
 # Features of all pairs of a pool are kept up to this many pairs and numbers (128 MB), else computed
@@ -24,51 +20,6 @@ from capri.spaces import ContextPool, context_chunks
 _TABLE_PAIRS, _TABLE_ELEMENTS = 1 << 16, 1 << 24
 # Contributions encoded at once: bounds the temporary (rows x dimension) matrix.
 _BATCH_ELEMENTS = 1 << 19
-
-
-def encode(
-    whitened: FloatArray,
-    values: FloatArray,
-    *,
-    value_bound: float,
-    clip_norm: float,
-    grid: Grid,
-    moment_share: float = 0.0,
-    tail_share: float = 0.0,
-    tail_bound: float = 1.0,
-) -> IntArray:
-    """Contributions ``q = rint(y psi / step)``, ``|y| <= B``, ``|psi| <= C`` (Alg. 1, line 13).
-
-    Both bounds are enforced by clipping and the result is checked in integers, so the sensitivity
-    holds for any input: a context outside the pool, a reward beyond its bound.
-
-    With ``t = clip(y / B, -1, 1)``, ``e`` the excess ``|y| - B|t|`` clipped to and divided by its
-    bound, and shares ``s`` (moment) and ``q`` (tail), the contribution is
-
-        B C [ sqrt(1 - s^2 - q^2) t psi / C,  s (2 t^2 - 1),  q (2 e - 1) ]
-
-    of norm at most ``B C``: ``(1 - s^2 - q^2) t^2 + s^2 (2 t^2 - 1)^2 + q^2 (2 e - 1)^2`` is convex
-    in ``t^2`` and in ``e``, hence largest at the ends of ``[0, 1]``, where it is at most 1. A share
-    of 0 leaves its coordinate out.
-    """
-    norms = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
-    if not isfinite(norms.sum()):  # a feature that overflowed tells nothing: leave it out
-        whitened = np.where(np.isfinite(norms)[:, None], whitened, 0.0)
-        norms = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
-    clipped = np.minimum(np.maximum(values, -value_bound), value_bound)
-    main_share = sqrt(1 - moment_share**2 - tail_share**2)
-    # y psi / step with psi shrunk to the clip norm where it is longer.
-    factor = clipped * (main_share * clip_norm / grid.step) / np.maximum(norms, clip_norm)
-    rank = whitened.shape[1]
-    scaled = np.empty((len(values), rank + (moment_share > 0) + (tail_share > 0)))
-    np.multiply(whitened, factor[:, None], out=scaled[:, :rank])
-    unit = value_bound * clip_norm / grid.step
-    if moment_share:
-        scaled[:, rank] = moment_share * unit * (2 * (clipped / value_bound) ** 2 - 1)
-    if tail_share:
-        excess = np.minimum(np.abs(values) - np.abs(clipped), tail_bound) / tail_bound
-        scaled[:, -1] = tail_share * unit * (2 * excess - 1)
-    return within_norm(np.rint(scaled, out=scaled), grid.norm_limit)
 
 
 def features_and_baseline(
@@ -89,46 +40,25 @@ def contributions(
     *,
     scale: RewardScale,
 ) -> IntArray:
-    """Each decision's contribution: reward clipped, last estimate subtracted, encoded.
+    """Each decision's contribution: reward clipped, last estimate subtracted, encoded."""
+    residuals = _residuals(rewards, baseline, scale)
+    return plan.layout.messages(whitened, residuals, **_bounds(plan, segment, scale))
 
-    A segment with a bound ``B_s`` of its own sends ``t = z / B_s``: in units of the epoch's grid
-    that is a step of ``B_s / V`` times its own.
-    """
+
+def _residuals(rewards: FloatArray, baseline: FloatArray, scale: RewardScale) -> FloatArray:
+    """What is encoded: ``y - baseline``, with ``y`` within ``[-B, B]``; a missing one is NaN."""
     if not scale.symmetric:
         rewards = scale.centred(rewards)
-    residuals = np.minimum(np.maximum(rewards, -scale.bound), scale.bound) - baseline
-    if plan.message is not None:
-        return plan.message.messages(
-            _rounded(plan.message, plan, segment, whitened, residuals, scale.bound)
-        )
-    return encode(
-        whitened,
-        residuals,
-        value_bound=segment.value_bound,
-        clip_norm=plan.clip_norm,
-        grid=replace(plan.grid, step=plan.grid.step * (segment.value_bound / plan.value_bound)),
-        moment_share=plan.moment_share,
-        tail_share=plan.tail_share,
-        tail_bound=min(scale.bound, LARGEST_EXCESS * segment.value_bound),
-    )
+    return np.asarray(np.minimum(np.maximum(rewards, -scale.bound), scale.bound) - baseline)
 
 
-def _rounded(
-    message: MessageGrid,
-    plan: EpochPlan,
-    segment: Segment,
-    whitened: FloatArray,
-    residuals: FloatArray,
-    reward_bound: float,
-) -> RoundedRows:
-    """Rows of the message with a form for missing rewards, whose residual is NaN."""
-    return message.rounded(
-        whitened,
-        residuals,
-        clip_norm=plan.clip_norm,
-        value_bound=segment.value_bound,
-        tail_bound=min(reward_bound, LARGEST_EXCESS * segment.value_bound),
-    )
+def _bounds(plan: EpochPlan, segment: Segment, scale: RewardScale) -> dict[str, float]:
+    """What features and residuals of a segment are clipped at."""
+    return {
+        "clip_norm": plan.clip_norm,
+        "value_bound": segment.value_bound,
+        "tail_bound": tail_bound(scale.bound, segment.value_bound),
+    }
 
 
 class Encoder:
@@ -143,6 +73,7 @@ class Encoder:
         self._problem = problem
         self._dimension = plan.dimension
         self._baselines: dict[int, FloatArray] = {}
+        self._bounds: dict[int, dict[str, float]] = {}
 
     def total(
         self,
@@ -156,31 +87,23 @@ class Encoder:
 
         ``pairs`` are what was played, one row each; ``pool_index`` is -1 outside of a pool.
         """
+        scale, bounds = self._problem.scale, self._bounds.get(segment.number)
+        if bounds is None:
+            bounds = self._bounds[segment.number] = _bounds(self._plan, segment, scale)
         total = np.zeros(self._dimension, dtype=np.int64)
         step = max(1, _BATCH_ELEMENTS // self._dimension)
         for start in range(0, len(rewards), step):
             part = slice(start, start + step)
             with np.errstate(all="ignore"):  # whatever the caller set, no value may raise
-                features = self._features(
+                whitened, baseline = self._features(
                     segment, pairs[part], pool_index[part], action_index[part]
                 )
-                units = self._units(segment, *features, rewards[part])
+                residuals = _residuals(rewards[part], baseline, scale)
+                units = self._plan.layout.total(whitened, residuals, **bounds)
             if len(rewards) == 1:  # the usual call of a service
                 return units
             total += units
         return total
-
-    def _units(
-        self, segment: Segment, whitened: FloatArray, baseline: FloatArray, rewards: FloatArray
-    ) -> IntArray:
-        """The sum of some contributions."""
-        plan, scale = self._plan, self._problem.scale
-        if plan.message is not None:
-            residuals = scale.learnt(rewards) - baseline
-            rows = _rounded(plan.message, plan, segment, whitened, residuals, scale.bound)
-            return plan.message.total(rows)
-        units = contributions(plan, segment, whitened, baseline, rewards, scale=scale)
-        return units[0] if len(units) == 1 else np.asarray(units.sum(axis=0))
 
     def _features(
         self, segment: Segment, pairs: FloatArray, pool_index: IntArray, action_index: IntArray

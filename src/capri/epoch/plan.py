@@ -3,16 +3,14 @@
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
-import numpy as np
-
 from capri.arrays import FloatArray
 from capri.epoch.notice import Notice
 from capri.features import Function, ProjectedFeatures
 from capri.notebook import html_table, text_table
-from capri.privacy.grid import Grid
 from capri.privacy.ledger import ReleaseEvent
-from capri.privacy.message import MessageGrid
+from capri.privacy.products import ProductLayout
 from capri.privacy.sphere import Sphere
+from capri.privacy.vector import VectorLayout
 
 # An epoch may go on beyond its planned length, while the next plan is being made, up to so often.
 _CAPACITY = 4
@@ -38,22 +36,13 @@ class EpochPlan:
 
     A function of earlier releases and public randomness alone, so it may be published.
 
-    A user with pair ``w`` and reward ``y`` contributes, with ``t`` the residual
-    ``(y - baseline(w)) / value_bound`` clipped to ``[-1, 1]`` and ``psi`` clipped to ``clip_norm``,
+    A user with pair ``w`` and reward ``y`` sends the message that ``layout`` makes of ``psi(w)``,
+    clipped to ``clip_norm``, and of the residual ``y - baseline(w)``, clipped to ``value_bound``:
+    exact products in the joint model, one vector in the paper, of unrelated arms and of reports.
 
-        V C [ sqrt(1 - s^2 - q^2) t psi(w) / C,  s (2 t^2 - 1),  q (2 e - 1) ]
-
-    with ``V = value_bound`` and ``C = clip_norm``: its norm is at most ``V C``. The share
-    ``s = moment_share`` pays for a private measure of how large the residuals are, the share
-    ``q = tail_share`` for one of what clipping them cuts off (``e``, see
-    :func:`capri.epoch.encode.encode`); both are 0 in the paper, and the coordinates absent.
-    ``sphere`` is set where reports are made private by that randomizer instead of integer Gaussian
-    noise. ``message`` is set where users without a reward send a form of their own: the message of
-    :mod:`capri.privacy.layout` then takes the place of the one above.
-
-    Only the shape ``psi`` and the grid hold for the whole epoch. ``value_bound`` and ``baseline``
-    are those of its opening segment; later ones measure residuals by their own bound ``B_s``, so
-    ``V t = V z / B_s`` is what is summed.
+    Only the shape ``psi`` and the layout hold for the whole epoch. ``value_bound`` ``V`` and
+    ``baseline`` are those of its opening segment; later ones measure residuals ``z`` by their own
+    bound ``B_s``, so ``V t = V z / B_s`` is what is summed.
     """
 
     epoch: int
@@ -63,13 +52,8 @@ class EpochPlan:
     sigma_max: float
     value_bound: float
     clip_norm: float
-    grid: Grid
-    calibration: str
+    layout: VectorLayout | ProductLayout
     baseline: Function | None = None
-    moment_share: float = 0.0
-    tail_share: float = 0.0
-    sphere: Sphere | None = None
-    message: MessageGrid | None = None
 
     @property
     def opening(self) -> Segment:
@@ -84,28 +68,23 @@ class EpochPlan:
     @property
     def dimension(self) -> int:
         """Length of the released vector."""
-        if self.message is not None:
-            return self.message.layout.coordinates
-        return self.features.rank + (self.moment_share > 0) + (self.tail_share > 0)
+        return self.layout.coordinates
 
     @property
     def noise_scale(self) -> float:
         """Standard deviation of the noise on the released vector, or on each local report."""
-        if self.sphere is not None:
-            return self.sphere.deviation * self.value_bound * self.clip_norm
-        if self.message is not None:
-            return self.message.deviation("main") * self.value_bound * self.clip_norm
-        return self.grid.noise_units * self.grid.step
+        return self.layout.noise_scale(self.value_bound * self.clip_norm)
 
     @property
-    def deviations(self) -> FloatArray:
-        """Standard deviation of the noise on each number of the released vector."""
-        if self.message is None:
-            return np.full(self.dimension, self.noise_scale)
-        blocks = self.message.layout.blocks.items()
-        return np.concatenate(
-            [np.full(block.size, self.message.deviation(name)) for name, block in blocks]
-        )
+    def vector(self) -> VectorLayout:
+        """The layout of reports, which is always one of vectors."""
+        assert isinstance(self.layout, VectorLayout)
+        return self.layout
+
+    @property
+    def sphere(self) -> Sphere | None:
+        """The randomizer of reports, where they are made so."""
+        return self.layout.sphere if isinstance(self.layout, VectorLayout) else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -52,7 +52,7 @@ class Problem:
 
     @property
     def sends_products(self) -> bool:
-        """Whether messages are products of integers (:mod:`capri.privacy.message`).
+        """Whether messages are products of integers (:mod:`capri.privacy.products`).
 
         They measure the size of residuals, who did not answer, and the law of contexts, for
         nothing. A report that is made private by itself has no such room, and blocks of arms and

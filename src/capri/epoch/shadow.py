@@ -20,10 +20,9 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.problem import Problem
-from capri.privacy.gate import Gate, SumMechanism
-from capri.privacy.grid import Grid, make_grid, within_norm
+from capri.privacy.gate import Gate
 from capri.privacy.ledger import SHADOW, ReleaseEvent
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.vector import vector_layout
 
 # The public bound W on a weight.
 WEIGHT_BOUND = 10.0
@@ -60,8 +59,8 @@ class ShadowSum:
     def __init__(self, problem: Problem, epoch: int, capacity: int) -> None:
         """``capacity``: the most visits that an epoch may have."""
         self._epoch, self._scale = epoch, problem.scale
-        self.grid: Grid = make_grid(
-            bound=1.0,
+        self.layout = vector_layout(
+            value_bound=1.0,
             rank=_COORDINATES,
             length=capacity,
             budget=problem.budget,
@@ -82,22 +81,15 @@ class ShadowSum:
         share = np.clip(weights, 0.0, WEIGHT_BOUND) / WEIGHT_BOUND
         reward = np.nan_to_num(self._scale.learnt(rewards), nan=0.0) / self._scale.bound
         message = np.stack([share * reward, share, reward], axis=1) / sqrt(_COORDINATES)
-        return within_norm(np.rint(message / self.grid.step), self.grid.norm_limit)
+        return self.layout.bounded(message)
 
     def release(self, gate: Gate) -> tuple[ShadowRecord, ReleaseEvent | None]:
         """Pass the gate."""
-        mechanism = SumMechanism(
-            grid=self.grid,
-            rank=_COORDINATES,
-            model=PrivacyModel.JOINT,
-            calibration="analytic",
-            purpose=SHADOW,
-        )
         sums, event = gate.release(
-            mechanism, self.units, epoch=self._epoch, participants=self.visits
+            self.units, self.layout, epoch=self._epoch, participants=self.visits, purpose=SHADOW
         )
         scale = sqrt(_COORDINATES) / self.visits
-        noise = self.grid.noise_units * self.grid.step * scale
+        noise = self.layout.deviation("main") * scale
         worth, weight, earned = (float(each) * scale for each in sums)
         largest, bound, centre = WEIGHT_BOUND, self._scale.bound, self._scale.centre
         return ShadowRecord(

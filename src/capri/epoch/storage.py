@@ -4,7 +4,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
@@ -31,13 +31,13 @@ from capri.features import (
 from capri.files import plain, write_atomically
 from capri.kernels import Kernel, from_dict
 from capri.privacy.budget import Budget
-from capri.privacy.grid import Grid
-from capri.privacy.layout import MessageLayout
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.message import MessageGrid
+from capri.privacy.mechanism import Norm
 from capri.privacy.mixing import Shuffle
+from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection
 from capri.privacy.sphere import Sphere
+from capri.privacy.vector import VectorLayout
 from capri.schema import Schema
 from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 
@@ -235,19 +235,9 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
         "sigma_max": plan.sigma_max,
         "value_bound": plan.value_bound,
         "clip_norm": plan.clip_norm,
-        "calibration": plan.calibration,
-        "moment_share": plan.moment_share,
-        "tail_share": plan.tail_share,
         "baseline": plan.baseline is not None,
-        "grid": {
-            "step": plan.grid.step,
-            "norm_limit": plan.grid.norm_limit,
-            "noise_scale": plan.grid.noise_units,  # named so since format 1
-        },
-        "sphere": None if plan.sphere is None else asdict(plan.sphere),
+        "layout": layout_state(plan.layout),
     }
-    if plan.message is not None:
-        values["message"] = message_state(plan.message)
     features = plan.features
     arrays: Arrays = {}
     if plan.baseline is not None:
@@ -303,46 +293,37 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
         sigma_max=values["sigma_max"],
         value_bound=values["value_bound"],
         clip_norm=values["clip_norm"],
-        grid=_grid(**values["grid"]),
-        calibration=values["calibration"],
+        layout=layout_from_state(values["layout"]),
         baseline=baseline,
-        moment_share=values["moment_share"],
-        tail_share=values["tail_share"],
-        sphere=None if values.get("sphere") is None else Sphere(**values["sphere"]),
-        message=message_from_state(values["message"]) if "message" in values else None,
     )
 
 
-def message_state(grid: MessageGrid) -> dict[str, Any]:
-    """A message grid as plain values; of a projection the products that enter it."""
-    layout = grid.layout
-    values: dict[str, Any] = {
-        "rank": layout.rank,
-        "missing": layout.missing,
-        "moment_share": layout.moment_share,
-        "tail_share": layout.tail_share,
-        "count_share": layout.count_share,
-        "level": grid.level,
-        "noise_units": grid.noise_units,
-    }
+def layout_state(layout: VectorLayout | ProductLayout) -> dict[str, Any]:
+    """A layout as plain values; of a projection the products that enter it."""
+    values = {each.name: getattr(layout, each.name) for each in fields(layout)}
+    if isinstance(layout, VectorLayout):
+        sphere = layout.sphere
+        return {"kind": "vector", **values, "sphere": None if sphere is None else asdict(sphere)}
     if (projection := layout.projection) is not None:
         values["projection"] = {
             "coordinates": projection.coordinates.tolist(),
             "rows": projection.compact.tolist(),
         }
-    return values
+    return {"kind": "products", **values}
 
 
-def message_from_state(values: dict[str, Any]) -> MessageGrid:
-    """The inverse of :func:`message_state`."""
-    apart = ("level", "noise_units", "projection")
-    shares = {name: value for name, value in values.items() if name not in apart}
-    if (kept := values.get("projection")) is not None:
-        projection = IntegerProjection.compacted(values["rank"], kept["coordinates"], kept["rows"])
-        shares |= {"second_moments": True, "projection": projection}
-    return MessageGrid(
-        layout=MessageLayout(**shares), level=values["level"], noise_units=values["noise_units"]
-    )
+def layout_from_state(values: dict[str, Any]) -> VectorLayout | ProductLayout:
+    """The inverse of :func:`layout_state`."""
+    values = {**values, "norm": Norm(values["norm"])}
+    if values.pop("kind") == "vector":
+        sphere = values["sphere"]
+        values["sphere"] = None if sphere is None else Sphere(**sphere)
+        return VectorLayout(**values)
+    if (kept := values["projection"]) is not None:
+        values["projection"] = IntegerProjection.compacted(
+            values["rank"], kept["coordinates"], kept["rows"]
+        )
+    return ProductLayout(**values)
 
 
 def segment_state(segment: Segment) -> tuple[dict[str, Any], Arrays]:
@@ -390,10 +371,6 @@ def below(name: str, arrays: Arrays) -> Arrays:
     """The arrays under a common name, without it: the inverse of :func:`named`."""
     start = f"{name}."
     return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}
-
-
-def _grid(*, step: float, norm_limit: int, noise_scale: float) -> Grid:
-    return Grid(step, norm_limit, noise_scale)
 
 
 def ledger_state(ledger: Ledger) -> list[dict[str, Any]]:

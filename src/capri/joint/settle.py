@@ -4,19 +4,18 @@ Sums are integers, so neither the order of the rows nor who wrote them changes t
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.accumulate import mechanism_of
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
 from capri.epoch.shadow import ShadowSum
-from capri.privacy.gate import Gate, SumMechanism
+from capri.privacy.gate import Gate
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import Actions, FixedActions
@@ -54,12 +53,10 @@ class SettledSum:
 
     def release(self, gate: Gate) -> tuple[FloatArray, ReleaseEvent | None]:
         """Pass the gate."""
-        mechanism, participants = mechanism_of(self.plan, self.model), sum(self.counts)
-        if isinstance(mechanism, SumMechanism):
-            # Joint: noise once (Alg. 1, line 17). Local: for every visit, whether or not it counts.
-            noises = participants if self.model is PrivacyModel.LOCAL else 1
-            mechanism = replace(mechanism, noises=noises)
-        return gate.release(mechanism, self.total, epoch=self.plan.epoch, participants=participants)
+        plan, participants = self.plan, sum(self.counts)
+        return gate.release(
+            self.total, plan.layout, epoch=plan.epoch, participants=participants, model=self.model
+        )
 
 
 def epoch_parts(shelf: Shelf, first: int, last: int) -> Iterator[EpochData]:

@@ -17,8 +17,7 @@ from capri.epoch.problem import Problem
 from capri.learners.context_law import ContextLaw, Moments
 from capri.learners.reading import Leg
 from capri.learners.support import Gathered
-from capri.privacy.layout import MessageLayout
-from capri.privacy.message import MessageGrid, make_message_grid
+from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection, half_products, integer_projection
 
 # Combinations of second moments that are sent at most, and coordinates of psi that enter them.
@@ -76,15 +75,15 @@ def _combined(
     return rows, square
 
 
-def message_for(
+def layout_for(
     problem: Problem,
     rank: int,
     length: int,
     tail_share: float,
     projection: IntegerProjection | None,
-) -> MessageGrid:
+) -> ProductLayout:
     """The message of products, with a form for missing rewards where they are measured."""
-    layout = MessageLayout(
+    layout = ProductLayout(
         rank=rank,
         missing=problem.rewards.measured,
         second_moments=projection is not None,
@@ -94,9 +93,7 @@ def message_for(
     )
     if layout.missing:
         layout = replace(layout, count_share=layout.largest_count_share)
-    return make_message_grid(
-        layout, length=4 * length, budget=problem.budget, composition=problem.composition
-    )
+    return layout.fitted(length=4 * length, budget=problem.budget, composition=problem.composition)
 
 
 def moments_of(
@@ -108,15 +105,15 @@ def moments_of(
     pool: ``n (E[q q^T] - E[q] E[q]^T)``. Once actions were replaced, what was played beside the
     pool is not known any more, and nothing is said.
     """
-    plan, message = release.plan, release.plan.message
-    if message is None or any(leg.moved for leg in legs):
+    plan, layout = release.plan, release.plan.layout
+    if "projected" not in layout.blocks or any(leg.moved for leg in legs):
         return None
-    projection, seen = message.layout.projection, message.sums(release.vector).projected
-    if projection is None or seen is None:
-        return None
+    assert isinstance(layout, ProductLayout)
+    projection, seen = layout.projection, layout.part(release.vector, "projected")
+    assert projection is not None
     combine = projection.compact.astype(np.float64)
     size = len(combine)
-    base, covariance = np.zeros(size), message.deviation("projected") ** 2 * np.eye(size)
+    base, covariance = np.zeros(size), layout.deviation("projected") ** 2 * np.eye(size)
     designs = [np.zeros((len(score), size)) for score in law.scores]
     for leg, pairs, decisions in zip(legs, gathered, release.counts, strict=True):
         if decisions == 0:

@@ -20,7 +20,7 @@ from capri.features import DenseFeatures, LowRankFeatures, Predictor, ProjectedF
 from capri.learners.support import predicted
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import paper_noise_scale
-from capri.privacy.grid import make_grid
+from capri.privacy.vector import vector_layout
 from capri.spaces import context_chunks
 
 # Contexts that stand for a sampler's law where the paper takes a maximum over its support.
@@ -159,7 +159,7 @@ class PaperLearner(Learner):
         # Alg. 1, lines 9 and 26.
         sigma_max, clip_norm = self._largest(features, generator)
         problem = self._problem
-        noise_scale = None
+        noise_scale = 0.0
         if self._options.calibration == "paper":
             # |psi(w)| <= sigma~(w) <= sigma~_max (Step 3 of the lemma, read the right way round).
             clip_norm = sigma_max
@@ -170,13 +170,15 @@ class PaperLearner(Learner):
                     reward_bound=problem.reward_bound,
                     horizon=self._horizon,
                 )
-        grid = make_grid(
-            bound=problem.reward_bound * clip_norm,
+        layout = vector_layout(
+            value_bound=problem.reward_bound,
+            clip_norm=clip_norm,
             rank=features.rank,
             length=length,
             budget=problem.budget,
             noise_scale=noise_scale,
             composition=problem.composition,
+            calibration=self._options.calibration,
         )
         self._planned |= {epoch}
         return EpochPlan(
@@ -187,8 +189,7 @@ class PaperLearner(Learner):
             sigma_max=sigma_max,
             value_bound=problem.reward_bound,
             clip_norm=clip_norm,
-            grid=grid,
-            calibration=self._options.calibration,
+            layout=layout,
         )
 
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:

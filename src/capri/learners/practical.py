@@ -35,7 +35,7 @@ from capri.learners.messages import (
     design_epoch,
     sigma_max,
 )
-from capri.learners.moment_design import message_for, moments_of, projection_for
+from capri.learners.moment_design import layout_for, moments_of, projection_for
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Crowds
 from capri.learners.priors import EvidencePrior, Prior, ToldPrior
@@ -43,8 +43,8 @@ from capri.learners.reading import Expectations
 from capri.learners.response import Response
 from capri.learners.support import Gathered, Stage, predicted
 from capri.learners.watch import Comers, Rates, Watch, level_of
-from capri.privacy.grid import make_grid
 from capri.privacy.promise import PrivacyModel
+from capri.privacy.vector import vector_layout
 
 # Public pairs from which the basis is built, and pairs on which active sets are calibrated.
 _BASIS_SAMPLE = 3000
@@ -162,8 +162,16 @@ class PracticalLearner(Catalogue):
         tau = self._ridge(design.residual_variance)
         tail_share = options.tail_share * (design.residual or problem.rewards.overlapping)
         coordinates = shape.shape[1] + 1 + (tail_share > 0)  # with moment and tail
-        on_sphere = problem.sphere_of(coordinates, length)
-        budget = problem.budget if on_sphere is None else None
+        layout = vector_layout(
+            rank=shape.shape[1],
+            length=length,
+            budget=problem.budget,
+            value_bound=design.value_bound,
+            moment_share=options.moment_share,
+            tail_share=tail_share,
+            composition=problem.composition,
+            sphere=problem.sphere_of(coordinates, length),
+        )
         plan = EpochPlan(
             epoch=epoch,
             length=length,
@@ -172,27 +180,16 @@ class PracticalLearner(Catalogue):
             sigma_max=sigma_max(self._basis, support, length, tau),
             value_bound=design.value_bound,
             clip_norm=1.0,
-            grid=make_grid(
-                bound=design.value_bound,
-                rank=coordinates,
-                length=length,
-                budget=budget,
-                composition=problem.composition,
-            ),
-            calibration="analytic",
+            layout=layout,
             baseline=self._subtracted(design.observation.baseline),
-            moment_share=options.moment_share,
-            tail_share=tail_share,
-            sphere=on_sphere,
-            message=None,
         )
         leg = self._leg(design.observation.baseline, design.value_bound)
         leg = replace(leg, design=design, pairs=gathered if gathered.kept else None)
         if problem.sends_products:
             psi = leg.psi(plan, gathered.pairs, gathered.features)
             projection = projection_for(gathered, psi, self._context_law)
-            message = message_for(problem, shape.shape[1], length, tail_share, projection)
-            plan = replace(plan, message=message)
+            products = layout_for(problem, shape.shape[1], length, tail_share, projection)
+            plan = replace(plan, layout=products)
         self._flights = {**self._flights, epoch: (leg,)}
         self._drift = self._drift.planned(length)
         return plan
@@ -291,41 +288,37 @@ class PracticalLearner(Catalogue):
         plan, response, law = release.plan, self._response, self._context_law
         belief = self._belief
         legs = self._flights[plan.epoch]
-        rank, planned, trusted = plan.features.rank, legs[0].design, law.kind
-        vector = release.vector[:rank]
+        planned, trusted = legs[0].design, law.kind
+        vector = plan.layout.main(release.vector, plan.value_bound)
         as_planned = (
             len(legs) == 1
             and planned is not None
             and release.participants == plan.length
             and legs[0].learnt == self._belief.epochs
         )
-        if as_planned and plan.message is None:
+        products = self._problem.sends_products
+        if as_planned and not products:
             assert planned is not None
-            return planned, vector / planned.main_share, response, law, None
+            return planned, vector, response, law, None
         gathered = [leg.gathered(self._basis, law.elsewhere, generator) for leg in legs]
         if (moments := moments_of(release, legs, gathered, law)) is not None:
             law = law.observe(moments)
         if as_planned and not self._problem.rewards.measured and law.kind == trusted == 0:
             assert planned is not None  # the law is the one that was planned with
-            return planned, plan.value_bound * vector, response, law, moments
+            return planned, vector, response, law, moments
         expected = Expectations.of(
             self._problem, self._basis, plan, legs, release.counts, gathered, law
         )
-        if plan.message is None:
-            main_share = self._options.main_share(tail=plan.tail_share > 0, products=False)
-            design, shift = expected.design(
-                belief, self._posterior, legs[0].baseline, main_share=main_share
-            )
-            return design, vector / main_share - shift, response, law, None
-        main_share = self._options.main_share(tail=plan.tail_share > 0, products=True)
+        tail = "tail" in plan.layout.blocks
+        main_share = self._options.main_share(tail=tail, products=products)
         doubt = None
-        if plan.message.layout.missing:
+        if "missing" in plan.layout.blocks:
             doubt = response = expected.measured(response, release.vector, self._prior.of_shares)
             expected = expected.answered(response)
         design, shift = expected.design(
             belief, self._posterior, legs[0].baseline, main_share=main_share, response=doubt
         )
-        return design, plan.value_bound * vector - shift, response, law, moments
+        return design, vector - shift, response, law, moments
 
     def _next_law(
         self,

@@ -29,6 +29,7 @@ from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Design, coordinate_noise
 from capri.learners.response import Response, Silence
 from capri.learners.support import Gathered, Stage
+from capri.privacy.products import ProductLayout
 
 # Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
 _HEAVY_TAILS = 0.3
@@ -163,12 +164,9 @@ class Expectations:
         variance: Callable[[float], FloatArray],
     ) -> Response:
         """Who answered, from the count and the silent block of the release."""
-        message = self.plan.message
-        assert message is not None
-        sums = message.sums(vector)
-        assert sums.missing is not None
-        assert sums.count is not None
-        counted = response.counted(sums.count, self.participants, message.deviation("count"))
+        layout = self.plan.layout
+        count = float(layout.part(vector, "count")[0])
+        counted = response.counted(count, self.participants, layout.deviation("count"))
         rank, full = self.plan.features.rank, self.parts[0].features.shape[1]
         design, expected = np.zeros((rank, full)), np.zeros(rank)
         second_moment = np.zeros((rank, rank))
@@ -178,7 +176,12 @@ class Expectations:
             expected += weighted.sum(axis=0)
             second_moment += weighted.T @ part.psi
         silence = Silence(
-            ..., sums.missing, message.deviation("missing"), design, expected, second_moment
+            ...,
+            layout.part(vector, "missing"),
+            layout.deviation("missing"),
+            design,
+            expected,
+            second_moment,
         )
         return counted.regressed([silence], variance)
 
@@ -268,7 +271,7 @@ class Expectations:
 
     def _noise(self, main_share: float) -> float:
         plan = self.plan
-        if plan.message is not None and self.problem.budget is not None:
+        if self.problem.sends_products and self.problem.budget is not None:
             return plan.noise_scale
         if plan.sphere is not None:  # of an epoch that was planned for more or fewer reports
             return plan.noise_scale * sqrt(self.participants) / main_share
@@ -302,15 +305,12 @@ def measured_moment(release: Release, design: Read) -> tuple[float, float]:
     plan = release.plan
     answers = release.participants if design.answers is None else design.answers
     bound = plan.value_bound if design.moment_bound is None else design.moment_bound
-    if plan.message is not None:
-        sums = plan.message.sums(release.vector)
-        assert sums.moment is not None
-        square = bound**2 * (sums.moment / answers + 1) / 2
-        deviation = bound**2 * plan.message.deviation("moment") / (2 * answers)
+    layout, moment = plan.layout, float(plan.layout.part(release.vector, "moment")[0])
+    square = bound**2 * (moment / (layout.scale("moment") * answers) + 1) / 2
+    if isinstance(layout, ProductLayout):
+        deviation = bound**2 * layout.deviation("moment") / (2 * answers)
     else:
-        share, moment = plan.moment_share, float(release.vector[plan.features.rank])
-        square = bound**2 * (moment / (plan.value_bound * share * answers) + 1) / 2
-        deviation = bound * design.noise * design.main_share / (2 * share * answers)
+        deviation = bound * design.noise * design.main_share / (2 * layout.moment_share * answers)
         deviation *= bound / plan.value_bound
     return square, max(deviation, bound**2 / answers)
 
@@ -323,18 +323,15 @@ def measured_excess(
     ``E (coordinate / (B_r q n) + 1) / 2`` of the tail coordinate, ``E`` the largest excess that is
     measured; None where there is none.
     """
-    plan, share = release.plan, release.plan.tail_share
-    if share == 0:
+    layout = release.plan.layout
+    if "tail" not in layout.blocks:
         return None
     answers = release.participants if design.answers is None else design.answers
-    if plan.message is not None:
-        sums = plan.message.sums(release.vector)
-        assert sums.tail is not None
-        mean, noise = sums.tail / answers, plan.message.deviation("tail") / answers
-    else:
-        unit = plan.value_bound * share * answers
-        mean = float(release.vector[-1]) / unit
-        noise = design.noise * design.main_share / unit
+    unit = layout.scale("tail") * answers
+    mean = float(layout.part(release.vector, "tail")[0]) / unit
+    noise = design.noise * design.main_share / unit
+    if isinstance(layout, ProductLayout):
+        noise = layout.deviation("tail") / unit
     most = tail_bound(reward_bound, design.value_bound)
     return most * (mean + 1) / 2, most * noise / 2
 

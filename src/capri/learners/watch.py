@@ -93,12 +93,11 @@ class Rates:
 
     def after(self, release: Release) -> "Rates":
         """With the rate of one more epoch, where it was measured."""
-        message, length = release.plan.message, release.participants
-        if message is None or not message.layout.missing or length == 0:
+        layout, length = release.plan.layout, release.participants
+        if "count" not in layout.blocks or length == 0:
             return self
-        missing = message.sums(release.vector).count
-        assert missing is not None
-        return self.measured(1 - missing / length, message.deviation("count") / length, length)
+        missing = float(layout.part(release.vector, "count")[0])
+        return self.measured(1 - missing / length, layout.deviation("count") / length, length)
 
     def measured(self, rate: float, deviation: float, length: int) -> "Rates":
         """``deviation`` is that of the privacy noise; who answers is a coin of its own."""

@@ -35,9 +35,9 @@ from capri.local.header import LARGEST_WHOLE, read_header
 from capri.local.spans import action_rows, action_state, check_kernel, span_of, span_state
 from capri.local.steady import SteadyFeatures, settled
 from capri.local.work import feasible
-from capri.privacy.grid import Grid
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere
+from capri.privacy.vector import VectorLayout
 from capri.schema import Schema
 from capri.spaces import Actions, FixedActions, VaryingActions
 
@@ -66,6 +66,7 @@ _PLAN_VALUES = (
     "moment_share",
     "tail_share",
 )
+_LAYOUT_VALUES = _PLAN_VALUES[-3:]
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,8 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         arrays["baseline"] = plan.baseline.weights
     if isinstance(actions, FixedActions):
         arrays |= action_state(actions, products=bool(span))
-    sphere, grid = plan.sphere, plan.grid
+    layout = plan.vector
+    sphere = layout.sphere
     header: dict[str, Any] = {
         "kernel": problem.kernel.to_dict(),
         "context_dimension": problem.contexts.dimension,
@@ -137,8 +139,10 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "varying_actions": None
         if isinstance(actions, FixedActions)
         else [actions.count, actions.dimension],
-        "plan": {name: getattr(plan, name) for name in _PLAN_VALUES},
-        "grid": [grid.step, grid.norm_limit, grid.noise_units],
+        "plan": {
+            name: getattr(layout if name in _LAYOUT_VALUES else plan, name) for name in _PLAN_VALUES
+        },
+        "grid": [layout.step, layout.norm_limit, layout.noise_units],
         "randomizer": str(problem.randomizer),
         "sphere": None
         if sphere is None
@@ -354,12 +358,18 @@ def _plan(
         sigma_max=_number(values["sigma_max"], "sigma_max", 0, 1e300),
         value_bound=value_bound,
         clip_norm=clip_norm,
-        grid=Grid(step, limit, _number(noise, "noise_scale", 0, 2.0**62)),
-        calibration=str(values["calibration"]),
+        layout=VectorLayout(
+            rank=arrays["whitening"].shape[1],
+            step=step,
+            norm_limit=limit,
+            value_bound=value_bound,
+            noise_units=_number(noise, "noise_scale", 0, 2.0**62),
+            calibration=str(values["calibration"]),
+            sphere=sphere,
+            moment_share=share["moment_share"],
+            tail_share=share["tail_share"],
+        ),
         baseline=baseline,
-        moment_share=share["moment_share"],
-        tail_share=share["tail_share"],
-        sphere=sphere,
     )
 
 

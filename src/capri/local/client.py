@@ -15,12 +15,13 @@ from capri.epoch.available import as_sets
 from capri.epoch.decide import Decision, VisitStatus
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.device import Device, report_mechanism, usable_rows
+from capri.local.device import Device, usable_rows
 from capri.local.kept import Datum, fill_receipt, leave_receipt, report_in, reported_already
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.privacy.promise import PrivacyModel
 from capri.spaces import visit_rows
 
 
@@ -93,7 +94,7 @@ class LocalClient:
         try:
             check_promise(bundle, self._budget)
             if bundle.plan.sphere is None:
-                self._randomness.prepare(bundle.plan.grid.noise_units)
+                self._randomness.prepare(bundle.plan.vector.noise_units)
         except ImportError as problem:
             raise BundleError(
                 "this bundle asks for Gaussian noise, which needs OpenDP and SciPy on the device: "
@@ -280,6 +281,8 @@ def check_promise(bundle: Bundle, budget: Budget) -> None:
         )
     gate = Gate(SystemRandomness(), Ledger(budget, tolerance=0.0))
     try:
-        gate.check(report_mechanism(plan), plan.epoch, plan.length)
+        gate.check(
+            plan.vector, epoch=plan.epoch, participants=plan.length, model=PrivacyModel.LOCAL
+        )
     except BudgetError as problem:
         raise BundleError(f"this bundle asks for too much: {problem}", "too-costly") from None

@@ -8,20 +8,16 @@ number, or beyond 1e100, the action is drawn uniformly and the contribution is t
 reward that is not a number is a missing one. All of them take the same steps as any other.
 """
 
-from typing import Any
-
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.bounds import Bounds
 from capri.epoch.decide import LawTable
 from capri.epoch.encode import contributions, features_and_baseline
-from capri.epoch.plan import EpochPlan
 from capri.local.bundle import Bundle
 from capri.local.steady import settled
 from capri.local.wire import Messages, pack
-from capri.privacy.directions import Words
-from capri.privacy.gate import Gate, Mechanism, NoisyReportMechanism, SphereMechanism
+from capri.privacy.gate import Gate
 from capri.spaces import LARGEST_CONTEXT
 
 
@@ -68,7 +64,7 @@ class Device:
             return np.where(bounds.served(rows, available)[:, None], contexts, np.nan)
 
     def encode(self, contexts: FloatArray, actions: IntArray, rewards: FloatArray) -> IntArray:
-        """Contributions on the integer grid, of norm at most ``grid.norm_limit``."""
+        """Contributions on the integer grid, of norm at most ``norm_limit``."""
         bundle = self._bundle
         usable, rows = _steady_rows(contexts)
         pairs, place = _distinct(bundle.actions.chosen(rows, actions))
@@ -100,20 +96,8 @@ class Device:
         bundle, plan = self._bundle, self._bundle.plan
         units = self.encode(contexts, actions, rewards)
         with np.errstate(all="ignore"):  # whatever the caller set, no value may raise
-            (tokens, payload), _ = gate.release(
-                report_mechanism(plan),
-                units,
-                epoch=plan.epoch,
-                participants=len(rewards),
-            )
+            tokens, payload = gate.report(units, plan.vector, epoch=plan.epoch)
         return pack(bundle.randomizer, bundle.digest, tokens, payload)
-
-
-def report_mechanism(plan: EpochPlan) -> Mechanism[Any, tuple[Words, IntArray]]:
-    """How one report passes the gate of a device."""
-    if plan.sphere is not None:
-        return SphereMechanism(sphere=plan.sphere, norm_limit=plan.grid.norm_limit)
-    return NoisyReportMechanism(grid=plan.grid, rank=plan.dimension)
 
 
 def usable_rows(contexts: FloatArray) -> BoolArray:

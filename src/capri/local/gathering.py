@@ -104,7 +104,7 @@ class Gathering:
         plan, root = self.plan, sqrt(self.plan.dimension)
         if plan.sphere is not None:
             return DIRECTION_UNITS + root / 2
-        return plan.grid.norm_limit + plan.grid.noise_units * (root + _FAR_OUT)
+        return plan.vector.norm_limit + plan.vector.noise_units * (root + _FAR_OUT)
 
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
@@ -139,8 +139,8 @@ class Gathering:
         """
         plan = self.plan
         if plan.sphere is None:
-            return plan.grid.step
-        return plan.grid.norm_limit * plan.grid.step / (plan.sphere.shrinkage * DIRECTION_UNITS)
+            return plan.vector.step
+        return plan.vector.norm_limit * plan.vector.step / (plan.sphere.shrinkage * DIRECTION_UNITS)
 
     def release(self) -> Release:
         """What has come in since the last reading, with its real count; the sum begins anew."""

@@ -1,42 +1,50 @@
-"""Which numbers a user's message holds, and how loud each may be: one layout for every question.
+"""The layout of a message: integers in blocks, each with its bound, and the noise that hides them.
 
-With ``|psi| <= 1``, ``|t| <= 1`` and ``e`` in ``[0, 1]`` a user sends one of three forms,
+A layout is a public map from what a user did to an integer vector. The vector has blocks of
+neighbouring coordinates; every block has a bound that holds in exact integers for any input, and a
+share. In the layout's norm, with every block multiplied by its share, any two messages are at most
+the *diameter* apart. The gate adds noise ``sigma / share`` to each block, which in that norm is
+noise ``sigma`` everywhere. docs/privacy.md has the theorem, and the proof for each map:
 
-    answered   [m t psi,  0,      m psi psi^T / sqrt 2,  s (2 t^2 - 1),  q (2 e - 1),  0    ]
-    missing    [0,        m psi,  m psi psi^T / sqrt 2,  0,              0,            kappa]
-    bad        0
-
-and any two of them are at most 2 apart: how large residuals are, who did not answer and where, and
-the second moments of the features cost nothing beside ``t psi``. Only the tail does, by
-``m^2 = 1 - q^2``. docs/privacy.md has the proof.
+    :mod:`capri.privacy.vector`     one vector, multiplied first and rounded last
+    :mod:`capri.privacy.products`   exact products of rounded numbers, for what costs nothing
+    :mod:`capri.privacy.moments`    all second moments of a row
 """
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import inf, nextafter, sqrt
+from typing import Self
 
-from capri.checks import not_negative, truth, whole
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
-from capri.privacy.projection import IntegerProjection
+from capri.privacy.budget import Budget
+from capri.privacy.calibration import NOISE_UNITS
+from capri.privacy.mechanism import MECHANISMS, Norm
 
-# Anything quieter drowns in its own noise, and that noise would need more than 64 bits.
-_SMALLEST_SHARE = 1e-6
+# The sum of an epoch stays below this, noise included; int64 overflows at 2^63.
+LARGEST_SUM = 1 << 62
 
 
 @dataclass(frozen=True)
 class Block:
     """Neighbouring coordinates of a message that share one noise.
 
-    The integer sums of a block carry noise of standard deviation ``sigma / share``, which is the
-    same as sending ``share`` times the block under noise ``sigma``. ``largest``: no entry of one
-    message exceeds this many times ``L^2``.
+    The integer sums of a block carry noise of scale ``sigma / share``, which is the same as sending
+    ``share`` times the block under noise ``sigma``. ``largest``: no entry of one message exceeds
+    it. ``worth``: what the number 1 is in integers.
     """
 
     start: int
     size: int
     share_squared: Fraction
-    largest: int = 1
+    largest: int
+    worth: float
 
     @property
     def part(self) -> slice:
@@ -45,136 +53,117 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MessageLayout:
-    """The blocks of a message and their shares, which are checked in exact fractions.
+class Layout(ABC):
+    """Blocks, a norm, a diameter and a noise: all that the gate has to know of a message.
 
-    ``rank``: length of ``psi``. ``missing``: those without a reward send ``psi`` in a block of
-    their own. ``second_moments``: everybody sends ``psi psi^T``, or an orthonormal ``projection``
-    of it. ``moment_share`` is ``s``, ``tail_share`` ``q`` and ``count_share`` ``kappa``; a share of
-    0 leaves its coordinate out. With ``[.]`` 1 for a block that is there and 0 for one that is not,
-
-        m^2 = 1 - q^2,
-        s^2 <= m^2 / 2                           with second moments,
-        s^2 <= m^2 (11 + 5 sqrt 5) / 32          without: s <= .8325 m,
-        kappa^2 <= 4 - q^2 - s^2 - m^2 (1 + [missing] + [second moments]),
-
-    the last being ``1 + 2 q^2 - s^2`` with all blocks.
+    ``noise_units``: the scale ``sigma`` of the noise, in integers; 0 without privacy. For the
+    Gaussian it is the standard deviation. ``calibration``: how it was chosen. ``norm``: in which
+    messages are compared, and which mechanism hides them.
     """
 
-    rank: int
-    missing: bool = False
-    second_moments: bool = False
-    projection: IntegerProjection | None = None
-    moment_share: float = 0.0
-    tail_share: float = 0.0
-    count_share: float = 0.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", whole("rank", self.rank))
-        truth("missing", self.missing)
-        truth("second_moments", self.second_moments)
-        for name in ("moment_share", "tail_share", "count_share"):
-            share = not_negative(name, getattr(self, name))
-            if 0 < share < _SMALLEST_SHARE:
-                raise ConfigurationError(
-                    f"{name} must be 0, which leaves its coordinate out, or at least "
-                    f"{_SMALLEST_SHARE}, got {share}"
-                )
-            object.__setattr__(self, name, share)
-        if self.projection is not None:
-            if not self.second_moments:
-                raise ConfigurationError(
-                    "a projection needs second_moments=True: there is nothing to project"
-                )
-            if self.projection.rank != self.rank:
-                raise ConfigurationError(
-                    f"the projection is of moments of rank {self.projection.rank}, the layout of "
-                    f"rank {self.rank}: they must be equal"
-                )
-        if self.tail_share >= 1:
-            raise ConfigurationError(
-                f"tail_share must be below 1, got {self.tail_share}: it is taken from the main "
-                "block"
-            )
-        if not self._moment_fits(self.moment_share):
-            raise ConfigurationError(
-                f"moment_share must be at most {self.largest_moment_share:.9g} beside these "
-                f"blocks, got {self.moment_share}: lower it, or use largest_moment_share"
-            )
-        if not self._count_fits(self.count_share):
-            raise ConfigurationError(
-                f"count_share must be at most {self.largest_count_share:.9g} beside these blocks, "
-                f"got {self.count_share}: lower it, or use largest_count_share"
-            )
+    noise_units: float = 0.0
+    calibration: str = "analytic"
+    norm: Norm = Norm.L2
 
     @property
-    def main_share_squared(self) -> Fraction:
-        """``m^2 = 1 - q^2``."""
-        return 1 - Fraction(self.tail_share) ** 2
-
-    def _moment_fits(self, share: float) -> bool:
-        """``s^2 <= m^2/2``, or without second moments ``32 s^2 - 11 m^2 <= 5 sqrt(5) m^2``."""
-        squared, main = Fraction(share) ** 2, self.main_share_squared
-        if self.second_moments:
-            return 2 * squared <= main
-        excess = 32 * squared - 11 * main
-        return excess <= 0 or excess**2 <= 125 * main**2
-
-    def _count_fits(self, share: float) -> bool:
-        """``kappa^2 <= 4 - q^2 - s^2 - m^2 (1 + [missing] + [second moments])``."""
-        return Fraction(share) ** 2 <= self._count_limit
+    @abstractmethod
+    def blocks(self) -> Mapping[str, Block]:
+        """The blocks that are there, in their order."""
 
     @property
-    def _count_limit(self) -> Fraction:
-        taken = Fraction(self.tail_share) ** 2 + Fraction(self.moment_share) ** 2
-        return 4 - taken - self.main_share_squared * (1 + self.missing + self.second_moments)
+    @abstractmethod
+    def diameter_squared(self) -> int:
+        """The square of the largest distance of two messages, in integers, exactly."""
+
+    @abstractmethod
+    def messages(self, features: FloatArray, values: FloatArray, /) -> IntArray:
+        """The message of each row, whatever it holds: the public map itself."""
 
     @property
-    def largest_moment_share(self) -> float:
-        """The largest number that may be ``moment_share`` beside this tail and these blocks."""
-        limit = 0.5 if self.second_moments else (11 + 5 * sqrt(5)) / 32
-        share = nextafter(sqrt(limit * self.main_share_squared), inf)
-        while not self._moment_fits(share):
-            share = nextafter(share, 0.0)
-        return share
+    def unit(self) -> float:
+        """What one of the integers is worth in the numbers that the ledger states."""
+        return 1.0
 
     @property
-    def largest_count_share(self) -> float:
-        """The largest number that may be ``count_share`` beside these shares and blocks."""
-        share = nextafter(sqrt(self._count_limit), inf)
-        while not self._count_fits(share):
-            share = nextafter(share, 0.0)
-        return share
+    def diameter(self) -> float:
+        """Replace-one sensitivity of the integer sum in the layout's norm."""
+        return sqrt(self.diameter_squared)
 
     @cached_property
-    def blocks(self) -> dict[str, Block]:
-        """The blocks that are there, in their order.
-
-        ``|psi psi^T|_F^2 = sum_i (psi_i^2)^2 + 2 sum_{i<j} (psi_i psi_j)^2``: with the coefficient
-        ``m / sqrt 2`` the diagonal has share ``m / sqrt 2`` and each product above it, which stands
-        for two entries, has share ``m``.
-        """
-        main, rank = self.main_share_squared, self.rank
-        sizes: dict[str, tuple[int, Fraction, int]] = {"main": (rank, main, 1)}
-        if self.missing:
-            sizes["missing"] = (rank, main, 1)
-        if self.projection is not None:
-            loss = self.projection.norm_squared
-            sizes["projected"] = (self.projection.size, main / (2 * loss), self.projection.norm)
-        elif self.second_moments:
-            sizes["diagonal"] = (rank, main / 2, 1)
-            if rank > 1:
-                sizes["products"] = (rank * (rank - 1) // 2, main, 1)
-        for name in ("moment", "tail", "count"):
-            if share := getattr(self, f"{name}_share"):
-                sizes[name] = (1, Fraction(share) ** 2, 1)
-        blocks, start = {}, 0
-        for name, (size, share_squared, largest) in sizes.items():
-            blocks[name] = Block(start, size, share_squared, largest)
-            start += size
-        return blocks
-
-    @property
     def coordinates(self) -> int:
         """How many numbers a message has."""
         return sum(block.size for block in self.blocks.values())
+
+    @cached_property
+    def noise_scales(self) -> dict[str, float]:
+        """Scale ``sigma / share`` of each block's noise, in integers and rounded up."""
+        return {
+            name: _quotient(self.noise_units, block.share_squared)
+            for name, block in self.blocks.items()
+        }
+
+    @property
+    def narrowest(self) -> float:
+        """The noise of the loudest block."""
+        return min(self.noise_scales.values())
+
+    def deviation(self, name: str) -> float:
+        """Scale of the noise on a released number of this block."""
+        return self.noise_scales[name] / self.blocks[name].worth
+
+    @cached_property
+    def deviations(self) -> FloatArray:
+        """Scale of the noise on each released number."""
+        return np.repeat(
+            [self.deviation(name) for name in self.blocks],
+            [block.size for block in self.blocks.values()],
+        )
+
+    def numbers(self, units: IntArray) -> FloatArray:
+        """Sums of messages, with noise or without, as numbers in the order of the blocks."""
+        return np.asarray(units / self._worth)
+
+    def part(self, numbers: FloatArray, name: str) -> FloatArray:
+        """The released numbers of a block."""
+        return numbers[self.blocks[name].part]
+
+    @cached_property
+    def _worth(self) -> FloatArray:
+        blocks = self.blocks.values()
+        return np.concatenate([np.full(block.size, block.worth) for block in blocks])
+
+    def calibrated(
+        self, budget: Budget, composition: float = 1.0, *, at_least: float = 0.0
+    ) -> Self:
+        """With the noise that a budget needs: the mechanism's multiplier times the diameter.
+
+        ``at_least``: a scale that was asked for, such as the paper's. A scale below what the budget
+        needs is raised to it: the classical formula under-delivers at large epsilon.
+        """
+        multiplier = MECHANISMS[self.norm].multiplier(budget, self.coordinates, composition)
+        return replace(self, noise_units=max(multiplier * self.diameter, at_least))
+
+    def check_width(self, budget: Budget, advice: str = "lower epsilon") -> None:
+        """Refuse noise that is too narrow for its account to hold, before the gate does."""
+        if self.narrowest < NOISE_UNITS:
+            raise ConfigurationError(
+                f"{budget} is out of reach of the integer noise here: {advice}"
+            )
+
+
+def consecutive(sizes: Mapping[str, tuple[int, Fraction, int, float]]) -> dict[str, Block]:
+    """Blocks one behind the other, from the size, squared share, bound and worth of each."""
+    blocks, start = {}, 0
+    for name, (size, share_squared, largest, worth) in sizes.items():
+        blocks[name] = Block(start, size, share_squared, largest, worth)
+        start += size
+    return blocks
+
+
+def _quotient(scale: float, share_squared: Fraction) -> float:
+    """``scale / share``, rounded up: its square times ``share^2`` is at least ``scale^2``."""
+    squared = Fraction(scale) ** 2
+    quotient = scale / sqrt(share_squared)
+    while Fraction(quotient) ** 2 * share_squared < squared:
+        quotient = nextafter(quotient, inf)
+    return quotient

@@ -7,14 +7,14 @@ from typing import Any
 
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import delivered_by_integers
+from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.prior_event import PriorEvent
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import Participation, UserId
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
 _TOLERANCE = 1e-9
-_MECHANISMS = ("gaussian", "sphere")
+_MECHANISMS = (*(each.name for each in MECHANISMS.values()), "sphere")
 # What a release is for. An epoch has at most one for each purpose. Only these two are known to be
 # over disjoint visits: under any other name the same visits could be released again.
 LEARNING, SHADOW = PURPOSES = "learning", "shadow"
@@ -25,8 +25,9 @@ class ReleaseEvent:
     """One use of the gate, whatever passed it.
 
     ``mechanism`` "gaussian": discrete Gaussian noise on integers, once on a sum or on each report.
-    ``sensitivity`` and ``noise_scale`` are those of one contribution and of the noise that hides
-    it, in the same unit; ``mu`` is their ratio. "sphere": a report of pure ``epsilon``.
+    ``sensitivity`` is the diameter of the layout in its ``norm``, and ``noise_scale`` that of the
+    noise, in the same unit; ``mu`` is their ratio, and ``rank`` the number of coordinates.
+    "sphere": a report of pure ``epsilon``.
     ``participants`` is the number of decisions, reports or rows, which is public. ``purpose``: what
     the release is for, "learning" or, in the joint model, "shadow". Every visit is in the release
     of one purpose; which one was public before it came.
@@ -40,6 +41,7 @@ class ReleaseEvent:
     sensitivity: float
     noise_scale: float
     mechanism: str = "gaussian"
+    norm: Norm = Norm.L2
     epsilon: float | None = None
     purpose: str = LEARNING
 
@@ -59,6 +61,7 @@ class ReleaseEvent:
             raise BudgetError("a release for shadow is of the joint model")
         if sphere != (self.mechanism == "sphere"):
             raise BudgetError("an event states its epsilon if and only if it is a sphere's")
+        object.__setattr__(self, "norm", Norm(self.norm))
         if self.epsilon is not None and not (isfinite(self.epsilon) and self.epsilon > 0):
             raise BudgetError(f"the epsilon of an event must be positive, got {self.epsilon}")
 
@@ -77,7 +80,7 @@ class ReleaseEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; what only other mechanisms have is left out."""
-        own = {"mechanism": "gaussian", "epsilon": None, "purpose": LEARNING}
+        own = {"mechanism": "gaussian", "norm": Norm.L2, "epsilon": None, "purpose": LEARNING}
         return {name: value for name, value in asdict(self).items() if own.get(name, ...) != value}
 
 
@@ -172,15 +175,16 @@ class Ledger:
         """What a user can lose by this event and others like it, up to the limit of their own."""
         if event.epsilon is not None:
             return Spending(epsilon=event.epsilon * self._releases, delta=0.0, mu=None)
-        return self._spending(event.mu * self._composition, event.rank * self._releases)
+        mu, coordinates = event.mu * self._composition, event.rank * self._releases
+        return self._spending(mu, coordinates, event.norm)
 
     def record(self, event: ReleaseEvent) -> None:
         """Add an event before its release, or stop the release: the budget is what it is."""
         self.check(event)
         self._events += (event,)
 
-    def _spending(self, mu: float, coordinates: int) -> Spending:
-        epsilon = delivered_by_integers(mu, self._budget, coordinates)
+    def _spending(self, mu: float, coordinates: int, norm: Norm = Norm.L2) -> Spending:
+        epsilon = MECHANISMS[norm].epsilon(mu, self._budget, coordinates)
         return Spending(epsilon=epsilon, delta=self._budget.delta, mu=mu)
 
     @property

@@ -1,4 +1,4 @@
-"""The one secret of a regression: the second moments of its rows, as exact integers.
+"""The message of all second moments of a row: what a regression releases.
 
 A row is a vector ``s = [psi / C, t / sqrt(k)]``: whitened features capped to the unit ball and
 ``k`` targets in ``[-1, 1]``, so ``|s|^2 <= 2``. What is released is the matrix ``sum s s^T``: the
@@ -18,16 +18,20 @@ exact in floating point whatever BLAS does: any order, any chunking and any numb
 the same bits.
 """
 
-from dataclasses import dataclass, replace
-from math import isqrt, sqrt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import isqrt
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import NOISE_UNITS, noise_multiplier, paper_noise_scale
-from capri.privacy.grid import LARGEST_SUM, within_norm
+from capri.privacy.calibration import paper_noise_scale
+from capri.privacy.layout import LARGEST_SUM, Block, Layout, consecutive
+from capri.privacy.vector import within_norm
 
 # Bits of one limb of a number, with privacy (its noise is 2^32 units wide) and without.
 _PRIVATE_BITS, _EXACT_BITS = 15, 18
@@ -37,19 +41,18 @@ BLOCK_ROWS = 1 << 11
 
 
 @dataclass(frozen=True, kw_only=True)
-class MomentGrid:
-    """The integers in which second moments are summed.
+class MomentLayout(Layout):
+    """Products above the diagonal of ``s s^T``, then the diagonal.
 
     ``limbs`` numbers of ``bits`` bits stand for one entry: one with privacy, two without, where no
     noise hides the rounding. ``noise_units`` is the standard deviation of the noise on a diagonal
-    entry in units; off the diagonal, where a difference counts twice, it is ``sqrt(2)`` smaller.
+    entry; above the diagonal, where a difference counts twice, it is ``sqrt(2)`` smaller.
     """
 
     features: int
     targets: int
     bits: int
     limbs: int
-    noise_units: float
     tails: bool = False
 
     @property
@@ -67,15 +70,33 @@ class MomentGrid:
         """Rows of the moment matrix."""
         return self.features + self.targets * (1 + self.tails)
 
-    @property
-    def coordinates(self) -> int:
-        """Numbers released: the upper triangle."""
-        return self.size * (self.size + 1) // 2
+    @cached_property
+    def blocks(self) -> Mapping[str, Block]:
+        """One share squared is 1 and the other 2, as the Frobenius norm counts.
+
+        Two limbs ``s = b h + l`` have ``s s^T = b^2 h h^T + b (h l^T + l h^T) + l l^T``.
+        """
+        square, base = self.level**2, 1 << self.bits
+        above = (self.size * (self.size - 1) // 2, Fraction(2))
+        diagonal = (self.size, Fraction(1))
+        worths = {"": square}
+        if self.limbs == 2:
+            worths = {"high ": square // base**2, "cross ": square // base, "low ": square}
+        sizes = {}
+        for name, worth in worths.items():
+            sizes[f"{name}products"] = (*above, square, float(worth))
+            sizes[f"{name}diagonal"] = (*diagonal, square, float(worth))
+        return consecutive(sizes)
 
     @property
-    def sensitivity(self) -> float:
-        """Replace-one distance ``sqrt(2) |s|^2_max`` in the Frobenius norm, in units."""
-        return sqrt(2) * 2 * float(self.level) ** 2
+    def diameter_squared(self) -> int:
+        """``2 (|s|^2_max)^2 = 8 L^4`` in the Frobenius norm."""
+        return 8 * self.level**4
+
+    @property
+    def unit(self) -> float:
+        """Of the products of numbers."""
+        return float(self.level) ** -2
 
     def rounded(self, features: FloatArray, targets: FloatArray) -> FloatArray:
         """Rows ``[q, t]`` in limbs, for features of norm and targets of size at most 1.
@@ -102,22 +123,41 @@ class MomentGrid:
 
     def empty(self) -> IntArray:
         """The sum over no rows."""
-        return np.zeros((self.size * self.limbs,) * 2, dtype=np.int64)
+        return np.zeros(self.coordinates, dtype=np.int64)
 
     def total(self, features: FloatArray, targets: FloatArray) -> IntArray:
-        """``sum s s^T`` over a block of rows."""
-        limbs = self.rounded(features, targets)
-        return np.asarray((limbs.T @ limbs).astype(np.int64))
+        """``sum s s^T`` over a block of rows, in the order of the blocks."""
+        limbs, size = self.rounded(features, targets), self.size
+        moments = (limbs.T @ limbs).astype(np.int64)
+        parts = [moments]
+        if self.limbs == 2:
+            cross = moments[:size, size:] + moments[size:, :size]
+            parts = [moments[:size, :size], cross, moments[size:, size:]]
+        return np.concatenate(
+            [each for part in parts for each in (part[self._above], np.diag(part))]
+        )
 
-    def exact(self, total: IntArray) -> FloatArray:
-        """The moment matrix of ``s`` as numbers, from the two limbs of a run without privacy."""
-        size, base = self.size, float(1 << self.bits)
-        cross = total[:size, size:] + total[size:, :size]
-        matrix = total[:size, :size] * base**2 + cross * base + total[size:, size:]
-        return np.asarray(matrix / float(self.level) ** 2)
+    @cached_property
+    def _above(self) -> tuple[IntArray, IntArray]:
+        """The places above the diagonal."""
+        return np.triu_indices(self.size, 1)
+
+    def messages(self, features: FloatArray, values: FloatArray) -> IntArray:
+        """The message of each row; ``values`` are its targets."""
+        rows = zip(features[:, None], values[:, None], strict=True)
+        return np.stack([self.total(*row) for row in rows])
+
+    def matrix(self, numbers: FloatArray) -> FloatArray:
+        """The moment matrix of ``s`` from released numbers."""
+        entries = numbers.reshape(-1, self.size * (self.size + 1) // 2).sum(axis=0)
+        matrix = np.zeros((self.size, self.size))
+        matrix[self._above] = entries[: -self.size]
+        matrix += matrix.T
+        np.fill_diagonal(matrix, entries[-self.size :])
+        return matrix
 
 
-def make_moment_grid(
+def moment_layout(
     *,
     features: int,
     targets: int,
@@ -125,41 +165,32 @@ def make_moment_grid(
     budget: Budget | None,
     calibration: str = "analytic",
     tails: bool = False,
-) -> MomentGrid:
-    """The grid and the noise that a budget needs.
+) -> MomentLayout:
+    """The integers for so many rows, and the noise that a budget needs.
 
-    ``noise_units = multiplier * sensitivity`` with the exact Gaussian mechanism, or with the
-    paper's formula where that is larger.
+    That of the exact Gaussian mechanism, or of the paper's formula where that is larger.
     """
+    private = budget is not None
+    layout = MomentLayout(
+        features=features,
+        targets=targets,
+        bits=_PRIVATE_BITS if private else _EXACT_BITS,
+        limbs=1 if private else 2,
+        tails=tails,
+        calibration=calibration,
+    )
     if budget is None:
         if rows >= 1 << (62 - 2 * _EXACT_BITS):
             raise ConfigurationError(f"{rows} rows without privacy would overflow 64-bit integers")
-        return MomentGrid(
-            features=features,
-            targets=targets,
-            bits=_EXACT_BITS,
-            limbs=2,
-            noise_units=0.0,
-            tails=tails,
-        )
-    plain = MomentGrid(
-        features=features,
-        targets=targets,
-        bits=_PRIVATE_BITS,
-        limbs=1,
-        noise_units=0.0,
-        tails=tails,
-    )
-    multiplier = noise_multiplier(budget, plain.coordinates) / 2
+        return layout
+    paper = 0.0
     if calibration == "paper":
         # sigma_0 at sigma~_max = B = 1 hides a sensitivity of 2.
         paper = paper_noise_scale(budget, sigma_max=1.0, reward_bound=1.0, horizon=max(rows, 3))
-        multiplier = max(multiplier, paper / 2)
-    scale = multiplier * plain.sensitivity
-    if rows * 2 * plain.level**2 + 64 * scale >= LARGEST_SUM:
+    layout = layout.calibrated(budget, at_least=paper / 2 * layout.diameter)
+    if rows * 2 * layout.level**2 + 64 * layout.noise_units >= LARGEST_SUM:
         raise ConfigurationError(
             f"{rows} rows at {budget} would overflow 64-bit integers: raise epsilon"
         )
-    if scale / sqrt(2) < NOISE_UNITS:
-        raise ConfigurationError(f"{budget} is out of reach of the integer noise: lower epsilon")
-    return replace(plain, noise_units=scale)
+    layout.check_width(budget)
+    return layout

@@ -4,7 +4,7 @@ from capri.regression.classifier import PrivateKernelClassifier
 from capri.regression.decode import ErrorWidth
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.quantiles import PrivateKernelQuantiles
-from capri.regression.scaler import PublicScaler
+from capri.regression.scikit_learn import PublicScaler
 
 __all__ = [
     "ErrorWidth",

@@ -21,11 +21,12 @@ from capri.errors import DataError
 from capri.local import wire
 from capri.local.randomness import DeviceRandomness, SystemRandomness
 from capri.privacy.budget import Budget
-from capri.privacy.gate import Gate, SphereMechanism
+from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere, sphere, unbiased_sum
-from capri.regression.allocation import SIGNAL
+from capri.privacy.vector import VectorLayout
+from capri.regression.design import SIGNAL
 from capri.regression.engine import Engine
 from capri.regression.stage import StagePlan, StageResult
 from capri.regression.tables import checked_block
@@ -55,7 +56,7 @@ class ReportPlan:
     @property
     def dimension(self) -> int:
         """Length of a message: coordinates times outputs."""
-        return self.stage.grid.features * self.stage.grid.targets
+        return self.stage.layout.features * self.stage.layout.targets
 
     @cached_property
     def digest(self) -> bytes:
@@ -74,7 +75,7 @@ class ReportPlan:
             "targets": (stage.targets.low, stage.targets.high),
             "baseline": stage.baseline,
             "reach": stage.reach,
-            "dimension": (stage.grid.features, stage.grid.targets),
+            "dimension": (stage.layout.features, stage.layout.targets),
         }
         digest = sha256(json.dumps(features.kernel_basis.kernel.to_dict(), sort_keys=True).encode())
         for name, each in numbers.items():
@@ -100,12 +101,12 @@ class ReportPlan:
             vectors = np.hstack([vectors, np.zeros((len(vectors), 1))])
         source = SystemRandomness() if randomness is None else randomness
         gate = Gate(source, Ledger(Budget(epsilon), tolerance=0.0))
-        (tokens, numbers), _ = gate.release(
-            SphereMechanism(sphere=self.sphere(epsilon), norm_limit=_UNITS),
-            np.trunc(vectors * _UNITS).astype(np.int64),  # towards 0: norms stay within
-            epoch=self.stage.number,
-            participants=len(vectors),
+        chosen = self.sphere(epsilon)
+        layout = VectorLayout(
+            rank=chosen.dimension, step=1 / _UNITS, norm_limit=_UNITS, sphere=chosen
         )
+        units = np.trunc(vectors * _UNITS).astype(np.int64)  # towards 0: norms stay within
+        tokens, numbers = gate.report(units, layout, epoch=self.stage.number)
         rows = wire.pack(Randomizer.SPHERE, self.digest, tokens, numbers)
         return [row.tobytes() for row in rows]
 
@@ -137,14 +138,17 @@ class ReportPlan:
         message of zeros, and the report of it looks like any other.
         """
         X, y = checked_block(X, y)
-        shape, wanted = (X.shape[1], y.shape[1]), (len(self.stage.box[0]), self.stage.grid.targets)
+        shape, wanted = (
+            (X.shape[1], y.shape[1]),
+            (len(self.stage.box[0]), self.stage.layout.targets),
+        )
         if shape != wanted:
             raise DataError(
                 f"this plan is for {wanted[0]} columns of features and {wanted[1]} of targets, got "
                 f"{shape[0]} and {shape[1]}"
             )
         features, targets = (np.nan_to_num(each) for each in self.stage.contributions(X, y))
-        products = features[:, :, None] * (targets / sqrt(self.stage.grid.targets))[:, None, :]
+        products = features[:, :, None] * (targets / sqrt(self.stage.layout.targets))[:, None, :]
         flat = products.reshape(len(X), -1)
         # Rounding may leave a norm a few bits above 1, and a randomizer would refuse it.
         return np.asarray(flat / np.maximum(np.linalg.norm(flat, axis=1), 1.0)[:, None])
@@ -164,9 +168,9 @@ def read_reports(
         )
     if count < 1 or not (isfinite(noise_scale) and noise_scale > 0):
         raise DataError("count must be at least 1 and noise_scale positive and finite")
-    outputs = plan.stage.grid.targets
-    scale = noise_scale * sqrt(2) * float(plan.stage.grid.level) ** 2
-    stage = replace(plan.stage, rows=count, grid=replace(plan.stage.grid, noise_units=scale))
+    outputs = plan.stage.layout.targets
+    scale = noise_scale * sqrt(2) * float(plan.stage.layout.level) ** 2
+    stage = replace(plan.stage, rows=count, layout=replace(plan.stage.layout, noise_units=scale))
     expected, weight = engine.expected()
     return StageResult(
         plan=stage,

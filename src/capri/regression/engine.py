@@ -1,6 +1,7 @@
 """Stage after stage: plan from what is public, sum in secret, release, learn."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
 
@@ -8,24 +9,29 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.blas import one_blas_thread
+from capri.errors import BudgetError
 from capri.features import Basis, LowRankFeatures
 from capri.privacy.budget import Budget
-from capri.privacy.gate import Gate, MomentMechanism
-from capri.privacy.moments import MomentGrid, make_moment_grid
-from capri.regression.allocation import (
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger
+from capri.privacy.moments import MomentLayout, moment_layout
+from capri.privacy.randomness import Streams
+from capri.regression.decode import Estimate, Reading
+from capri.regression.design import (
     SIGNAL,
+    ReleasedCovariance,
+    RowDistribution,
+    RowSupport,
     Shape,
     expected_moments,
     matrix_root,
     next_reach,
     shape_stage,
+    spread_rows,
 )
-from capri.regression.decode import Estimate, Reading
-from capri.regression.law import Law, Seen, spread_rows
 from capri.regression.pooling import decode
 from capri.regression.priors import FunctionPrior
 from capri.regression.stage import MARGIN, Lot, StagePlan, StageResult, Targets
-from capri.regression.support import Support
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,7 +39,7 @@ class Setting:
     """What is public before the first row: the same for every stage."""
 
     basis: Basis
-    law: Law
+    law: RowDistribution
     box: tuple[FloatArray, FloatArray]
     targets: Targets
     budget: Budget | None
@@ -47,9 +53,9 @@ class Setting:
         """Number of targets."""
         return len(self.targets.low)
 
-    def grid(self, rows: int, *, tails: bool = False) -> MomentGrid:
-        """The grid on which the moments of this many rows are summed and released."""
-        return make_moment_grid(
+    def layout(self, rows: int, *, tails: bool = False) -> MomentLayout:
+        """How the moments of this many rows are summed and released."""
+        return moment_layout(
             features=self.basis.rank,
             targets=self.outputs,
             rows=rows,
@@ -61,8 +67,8 @@ class Setting:
     @property
     def unit_noise(self) -> float:
         """Deviation of the noise on the vector for features and targets of size 1."""
-        grid = self.grid(1)
-        return grid.noise_units / sqrt(2) / float(grid.level) ** 2 * sqrt(self.outputs)
+        layout = self.layout(1)
+        return layout.noise_units / sqrt(2) / float(layout.level) ** 2 * sqrt(self.outputs)
 
 
 def tells_tails(reach: FloatArray) -> bool:
@@ -85,8 +91,8 @@ class Engine:
         self.readings: list[Reading] = []
         self.estimates: list[Estimate] = []
         self.law = setting.law  # as far as releases tell of it
-        self._seen: list[Seen] = []
-        self._base: Law | None = None
+        self._seen: list[ReleasedCovariance] = []
+        self._base: RowDistribution | None = None
         self._salt = salt
         self._shape: Shape | None = None
         self._baseline = self._nothing()
@@ -126,7 +132,7 @@ class Engine:
             targets=setting.targets,
             baseline=setting.basis.transform @ self._baseline,
             reach=reach,
-            grid=setting.grid(rows, tails=tells_tails(reach)),
+            layout=setting.layout(rows, tails=tells_tails(reach)),
         )
 
     def _reach(self) -> tuple[FloatArray, float]:
@@ -183,8 +189,8 @@ class Engine:
 
     def release(self, plan: StagePlan, total: IntArray, gate: Gate) -> FloatArray:
         """Moments of a stage, made public."""
-        mechanism = MomentMechanism(grid=plan.grid, calibration=self.setting.calibration)
-        return gate.release(mechanism, total, epoch=plan.number, participants=plan.rows)[0]
+        numbers, _ = gate.release(total, plan.layout, epoch=plan.number, participants=plan.rows)
+        return plan.layout.matrix(numbers)
 
     def learn(self, plan: StagePlan, total: IntArray, gate: Gate) -> None:
         """Release the sum of a stage and update the estimate."""
@@ -211,16 +217,16 @@ class Engine:
             if law.rows is not None and first.rows is not None:
                 rows = spread_rows(law.rows, first.rows)
                 parts = [basis.coordinates(rows[i : i + 4096]) for i in range(0, len(rows), 4096)]
-                self._base = Law.of(np.concatenate(parts), rows)
+                self._base = RowDistribution.of(np.concatenate(parts), rows)
         self.law = self._base.realised(self._seen)
 
-    def support(self) -> Support | None:
+    def support(self) -> RowSupport | None:
         """Where rows are, as far as releases tell."""
         law, (low, high) = self.law, self.setting.box
         if law.rows is None:
             return None
         width = (high - low) / (1 + 2 * MARGIN)
-        return Support.of(law.rows, width, SIGNAL)
+        return RowSupport.of(law.rows, width, SIGNAL)
 
     def learn_from(self, result: StageResult) -> None:
         """Update the estimate: post-processing."""
@@ -228,7 +234,7 @@ class Engine:
         with one_blas_thread():
             if result.measured and setting.budget is not None:
                 self._seen.append(
-                    Seen(
+                    ReleasedCovariance(
                         covariance=result.covariance,
                         rows=plan.rows,
                         deviation=result.noise[0],
@@ -253,3 +259,29 @@ class Engine:
                 decode(self.readings, output, prior=prior, tau=setting.tau)
                 for output in range(setting.outputs)
             ]
+
+
+@dataclass(kw_only=True, eq=False)
+class OpenRows:
+    """Their sum so far, and what their one release will need."""
+
+    engine: Engine
+    plan: StagePlan
+    total: IntArray
+    streams: Streams
+    ledger: Ledger | None
+    rows: int = 0
+    process: int = field(default_factory=os.getpid)
+
+    def check(self, budget: Budget | None) -> None:
+        """They belong to one process and one budget."""
+        if self.process != os.getpid():
+            raise BudgetError(
+                "open rows of another process: releasing them here too would spend their budget "
+                "twice. Release before forking"
+            )
+        if budget != self.engine.setting.budget:
+            raise BudgetError(
+                f"the open rows were taken under {self.engine.setting.budget}: set epsilon and "
+                "delta back to release them, or call fit to begin anew under another budget"
+            )

@@ -18,18 +18,13 @@ from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.sphere import sphere
-from capri.regression.as_prior import fit_prior
 from capri.regression.decode import PARTS, ErrorWidth, Model
 from capri.regression.devices import ReportPlan, read_reports
-from capri.regression.digests import fit_digests
-from capri.regression.doubts import warn_of_doubts
-from capri.regression.engine import Engine
-from capri.regression.opened import OpenRows
-from capri.regression.options import Options, checked, warn_of_leak
-from capri.regression.parameters import RidgeParameters
-from capri.regression.refits import earlier_events
+from capri.regression.engine import Engine, OpenRows
+from capri.regression.options import Options, checked
+from capri.regression.scikit_learn import RidgeParameters, warn_of_leak
 from capri.regression.sources import (
-    Source,
+    RowSource,
     blocks_of,
     is_chunks,
     is_dask,
@@ -37,7 +32,13 @@ from capri.regression.sources import (
     one_block,
 )
 from capri.regression.stage import EVERYONE
-from capri.regression.stages import ShownWithStages
+from capri.regression.summary import (
+    ShownWithStages,
+    earlier_events,
+    fit_digests,
+    fit_prior,
+    warn_of_doubts,
+)
 from capri.regression.tables import (
     as_weights,
     checked_block,
@@ -202,7 +203,7 @@ class PrivateKernelRidge(
         return OpenRows(
             engine=engine,
             plan=plan,
-            total=plan.grid.empty(),
+            total=plan.layout.empty(),
             streams=streams,
             ledger=ledger,
         )
@@ -269,7 +270,7 @@ class PrivateKernelRidge(
         self._adopt(engine, None, private=False)
         return self
 
-    def _source(self, X: Any, y: Any, sample_weight: Any, options: Options) -> Source:
+    def _source(self, X: Any, y: Any, sample_weight: Any, options: Options) -> RowSource:
         """Rows as a source, all of them checked before anything is released."""
         self.schema_ = options.schema
         if not (is_dask(X) or is_path(X) or is_chunks(X, y)):

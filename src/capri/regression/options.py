@@ -3,7 +3,6 @@
 What is not given is taken from the data, with a warning, and costs the fit its certificate.
 """
 
-import warnings
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Any
@@ -14,27 +13,26 @@ from sklearn.utils import check_array, check_random_state
 from capri.arrays import FloatArray
 from capri.blas import one_blas_thread
 from capri.checks import is_number, one_of, positive, whole
-from capri.errors import ConfigurationError, PrivacyLeakWarning, ShapeError
+from capri.errors import ConfigurationError
 from capri.family import table_family
 from capri.features import Basis, spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
-from capri.regression.allocation import SIGNAL, choose_stages, matrix_root
-from capri.regression.callers import (
+from capri.regression.design import SIGNAL, RowDistribution, choose_stages, matrix_root
+from capri.regression.engine import Engine, Setting
+from capri.regression.priors import FunctionPrior, family_prior, told_prior
+from capri.regression.scikit_learn import (
     estimator_around,
     private_instead_of,
     steps_to_caller,
     transformers_fitted_on_the_data,
+    warn_of_leak,
 )
-from capri.regression.columns import categories_of, schema_of, schema_rows
-from capri.regression.engine import Engine, Setting
-from capri.regression.law import Law
-from capri.regression.priors import FunctionPrior, family_prior, told_prior
-from capri.regression.sources import Source
+from capri.regression.sources import RowSource
 from capri.regression.stage import MARGIN, Targets
-from capri.regression.tables import encoded
+from capri.regression.tables import categories_of, checked_bounds, encoded, schema_of, schema_rows
 from capri.schema import Schema
 
 # Public rows that stand for the law of X: some for each row of the data, within limits.
@@ -126,7 +124,7 @@ class Options:
     def engine(
         self,
         streams: Streams,
-        source: Source,
+        source: RowSource,
         rows: int,
         *,
         staged: bool = False,
@@ -156,7 +154,7 @@ class Options:
             basis, prior, few = self._basis(box, near, rows)
             setting = Setting(
                 basis=basis,
-                law=Law.of(basis.coordinates(few)),
+                law=RowDistribution.of(basis.coordinates(few)),
                 box=outer_box(*box),
                 targets=targets,
                 budget=self.budget,
@@ -211,12 +209,12 @@ class Options:
             setting,
             basis=basis,
             prior=prior,
-            law=Law.of(np.concatenate(coordinates), sample),
+            law=RowDistribution.of(np.concatenate(coordinates), sample),
             shares=shares if staged and self.budget is not None else (1.0,),
         )
 
     def _public(
-        self, generator: np.random.Generator, source: Source, rows: int
+        self, generator: np.random.Generator, source: RowSource, rows: int
     ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
         """The box, the scale of y, the public sample, and the rows of it that coordinates suit."""
         columns = source.columns
@@ -246,7 +244,7 @@ class Options:
         return (low, high), Targets(low=low_y, high=high_y), sample, near
 
     def _declared(
-        self, generator: np.random.Generator, source: Source, rows: int
+        self, generator: np.random.Generator, source: RowSource, rows: int
     ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
         """The same where columns were declared: numbers in [0, 1], and indicators."""
         assert self.schema is not None
@@ -301,29 +299,6 @@ def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def checked_bounds(name: str, bounds: Any, columns: int) -> tuple[FloatArray, FloatArray]:
-    """``(low, high)``, numbers for all columns or one each; or a list of pairs, one per column."""
-    try:
-        if isinstance(bounds, list | np.ndarray) and np.shape(bounds) == (columns, 2):
-            bounds = np.asarray(bounds, dtype=np.float64).T
-        low, high = (
-            np.broadcast_to(np.asarray(bound, dtype=np.float64), (columns,)).copy()
-            for bound in bounds
-        )
-    except (TypeError, ValueError):
-        raise ShapeError(
-            f"{name} must be (low, high), numbers or one per column ({columns}), or a list of "
-            f"{columns} pairs"
-        ) from None
-    wrong = ~(np.isfinite(low) & np.isfinite(high) & (low < high))
-    if wrong.any():
-        raise ConfigurationError(
-            f"{name} must be finite with low < high in every column, which column "
-            f"{int(np.flatnonzero(wrong)[0])} has not"
-        )
-    return low, high
-
-
 def checked_kernel(kernel: Any, low: FloatArray, high: FloatArray) -> Kernel:
     """A kernel as given, or by name with lengthscales of ``sqrt(d) / 2`` box widths."""
     if isinstance(kernel, Kernel):
@@ -353,8 +328,3 @@ def _checked_rows(public_rows: Any, columns: int) -> FloatArray:
             f"public_X must have {columns} columns like X, got {rows.shape[1]}"
         )
     return rows
-
-
-def warn_of_leak(message: str) -> None:
-    """Warn, at the line that called the estimator, of what weakens its guarantee."""
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=steps_to_caller())

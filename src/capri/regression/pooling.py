@@ -10,7 +10,7 @@ with ``M`` the covariance it released and noise of covariance
 
 privacy noise on the vector, what the noise ``V`` on ``M`` does to it, and noise in y. A stage that
 tells tails has two such vectors, of ``slope b - h`` and of ``(1 - slope) b + h``, with noise in y
-that is correlated and a skew ``h`` that is not known (:mod:`capri.regression.tails`).
+that is correlated and a skew ``h`` that is not known (:mod:`capri.regression.decode`).
 Post-processing of what left the gate.
 """
 
@@ -23,9 +23,8 @@ import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
 
 from capri.arrays import FloatArray
-from capri.regression.decode import Estimate, Reading
+from capri.regression.decode import Estimate, Reading, Tail, read_tail
 from capri.regression.priors import FunctionPrior
-from capri.regression.tails import Tail, read_tail
 
 _ROUNDS = 4
 # Targets are thought to vary by this much at least.

@@ -32,7 +32,7 @@ _CHANGED = (
 )
 
 
-class Source(ABC):
+class RowSource(ABC):
     """Rows that can be read several times; ``rows`` is their number."""
 
     def _measure(self, shapes: Sequence[tuple[int, int, int]], mixed: str) -> None:
@@ -51,7 +51,7 @@ class Source(ABC):
         """Smallest and largest value of every column of X and of y: not private."""
 
 
-class Chunks(Source):
+class Chunks(RowSource):
     """Blocks of rows that a function gives anew whenever it is called.
 
     Stages take rows by their number. Rows that change places between passes could be in two
@@ -90,7 +90,7 @@ class Chunks(Source):
             raise DataError(_CHANGED)
 
 
-class DaskBlocks(Source):
+class DaskBlocks(RowSource):
     """Partitions of Dask collections: sums are made where the partitions are.
 
     Every pass computes the graph anew, so each partition is compared with its first reading, by a
@@ -148,7 +148,7 @@ def one_block(X: FloatArray, y: FloatArray, *, weighted: bool = False) -> Chunks
     return source
 
 
-def blocks_of(X: Any, y: Any, check: Check) -> tuple[Source, Any]:
+def blocks_of(X: Any, y: Any, check: Check) -> tuple[RowSource, Any]:
     """Dask collections, a Parquet path or chunks as a source, and the names of their columns."""
     if is_dask(X):
         if not is_dask(y):

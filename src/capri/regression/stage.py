@@ -3,21 +3,35 @@
 Every row belongs to one stage, so every stage may spend the full budget (parallel composition).
 A later stage encodes what the estimate of the earlier ones missed: its targets are smaller, and
 with them the noise.
+
+The bits of a row do not depend on who else is in its batch. BLAS adds up in an order that depends
+on the size of a batch, but whole numbers are not rounded: with kernel values ``|k| <= 2^a`` and a
+matrix ``W`` of whole numbers with
+
+    2^a sum_i |W_ij| <= 2^53    for every column j,
+
+every partial sum of a product is a whole number below 2^53, exact in any order. That costs a
+rounding of the features by about ``(|W_j| 2^-a + sqrt(points) 2^-b) / sqrt(12)``, ``2^-b`` the unit
+of the matrix: the same whenever a row comes. Where it is not small beside the units that features
+are rounded to anyway, rows are multiplied one by one. Which of both is decided by public numbers.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from math import floor, log2, sqrt
+from typing import Any, Self
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.features import LowRankFeatures, row_by_row
 from capri.kernels import Constant, Sum
-from capri.privacy.moments import BLOCK_ROWS, MomentGrid
+from capri.privacy.moments import BLOCK_ROWS, MomentLayout
 from capri.regression.tables import finite_rows
-from capri.regression.whole_product import WholeProduct
 
+_EXACT = 53
+# Bits of a kernel value that are tried.
+_BITS = range(16, 30)
 # Rows further out than this many box widths are moved to the edge, in fit and in predict.
 MARGIN = 10.0
 # The largest residual there is, in scaled targets: from one end of the range to the other; and the
@@ -26,6 +40,49 @@ _WHOLE, _FARTHEST = 2.0, 6.0
 # Features may be rounded this many units of their grid before they come to it.
 _UNITS = 4.0
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, eq=False)
+class WholeProduct:
+    """``rows -> rows @ matrix`` for kernel values near a centre, in whole numbers."""
+
+    numbers: FloatArray  # the matrix in units, whole
+    units: FloatArray  # what a unit of the product is, column by column
+    fine: float  # units of one kernel value: a power of two
+    centre: float
+    of_centre: FloatArray  # what the centre adds to the product
+
+    @classmethod
+    def of(
+        cls, matrix: FloatArray, bound: float, *, centre: float = 0.0, tolerance: float
+    ) -> Self | None:
+        """None where the features would be off by more than the tolerance, in any column."""
+        heights = np.abs(matrix).sum(axis=0) + 1e-300
+        best: tuple[float, float, FloatArray] | None = None
+        for bits in _BITS:
+            # Powers of two: scaling rounds nothing. Half a unit for each rounded number.
+            fine = 2.0 ** floor(bits - log2(bound))
+            room = 2.0 ** (_EXACT - bits) - len(matrix)
+            scale = 2.0 ** np.floor(np.log2(room / heights))
+            lost = np.sqrt(np.square(matrix).sum(axis=0) / 12) / fine
+            found = float((lost + sqrt(len(matrix) / 12) * bound / scale).max())
+            if best is None or found < best[0]:
+                best = found, fine, scale
+        assert best is not None
+        lost_most, fine, scale = best
+        if not (np.isfinite(scale).all() and lost_most <= tolerance):
+            return None
+        of_centre = centre * matrix.sum(axis=0)
+        return cls(np.rint(matrix * scale), 1 / (fine * scale), fine, centre, of_centre)
+
+    def __call__(self, rows: FloatArray) -> FloatArray:
+        """Rows of kernel values times the matrix."""
+        units = rows - self.centre
+        units *= self.fine
+        found = np.rint(units, out=units) @ self.numbers
+        found *= self.units
+        found += self.of_centre
+        return np.asarray(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +167,12 @@ class StagePlan:
     targets: Targets
     baseline: FloatArray
     reach: FloatArray
-    grid: MomentGrid
+    layout: MomentLayout
 
     @property
     def unit(self) -> FloatArray:
         """What a target of 1 on the grid is in scaled targets."""
-        return np.asarray(self.reach * self.grid.level / self.grid.largest_target)
+        return np.asarray(self.reach * self.layout.level / self.layout.largest_target)
 
     @property
     def farthest(self) -> FloatArray:
@@ -130,7 +187,7 @@ class StagePlan:
     @property
     def tail_unit(self) -> FloatArray:
         """What a tail of 1 on the grid is in scaled targets."""
-        return np.asarray(self.tail * self.grid.level / self.grid.largest_target)
+        return np.asarray(self.tail * self.layout.level / self.layout.largest_target)
 
     def contributions(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """``(w psi / C, w t)``, row by row: none depends on the rows beside it.
@@ -140,7 +197,7 @@ class StagePlan:
         Where y has a column more than there are targets, it is a weight in [0, 1]: features and
         target are multiplied with its root.
         """
-        y, weights = y[:, : self.grid.targets], y[:, self.grid.targets :]
+        y, weights = y[:, : self.layout.targets], y[:, self.layout.targets :]
         sensible = finite_rows(X, y)[:, None]
         with np.errstate(all="ignore"):  # a warning would tell of the row that overflows
             features, target = self._encoded(
@@ -156,12 +213,12 @@ class StagePlan:
         """The product in whole numbers where noise hides what it rounds."""
         kernel = self.features.kernel_basis.kernel
         bound = kernel.constant_diagonal
-        if bound is None or self.grid.noise_units == 0:
+        if bound is None or self.layout.noise_units == 0:
             return None
         # |k - c| <= k(x, x) - c where a constant c is part of the kernel.
         level = kernel.left if isinstance(kernel, Sum) else None
         centre = level.variance if isinstance(level, Constant) else 0.0
-        tolerance = _UNITS * self.clip_norm / self.grid.level
+        tolerance = _UNITS * self.clip_norm / self.layout.level
         return WholeProduct.of(
             self.features.to_whitened, bound - centre, centre=centre, tolerance=tolerance
         )
@@ -178,7 +235,7 @@ class StagePlan:
         norms = np.sqrt(np.einsum("ij,ij->i", psi, psi))
         weight = (self.clip_norm / np.maximum(norms, self.clip_norm))[:, None]
         target = np.clip(residual / self.reach, -1.0, 1.0)
-        if self.grid.tails:
+        if self.layout.tails:
             target = self._with_tails(residual)
         psi *= weight / self.clip_norm
         return psi, target * weight
@@ -190,11 +247,11 @@ class StagePlan:
 
     def total(self, X: FloatArray, y: FloatArray, start: int) -> IntArray:
         """Sum over those of these rows that belong to the stage; ``start`` numbers the first."""
-        total = self.grid.empty()
+        total = self.layout.empty()
         chosen = np.flatnonzero(self.lot.takes(start, len(X)))
         for first in range(0, len(chosen), BLOCK_ROWS):
             rows = chosen[first : first + BLOCK_ROWS]
-            total += self.grid.total(*self.contributions(X[rows], y[rows]))
+            total += self.layout.total(*self.contributions(X[rows], y[rows]))
         return total
 
 
@@ -225,10 +282,10 @@ class StageResult:
     @classmethod
     def read(cls, plan: StagePlan, moments: FloatArray) -> "StageResult":
         """Undo the scaling of the rows."""
-        rank, outputs, unit = plan.grid.features, plan.grid.targets, plan.unit
+        rank, outputs, unit = plan.layout.features, plan.layout.targets, plan.unit
         vectors, squares = moments[:rank, rank:], np.diag(moments)[rank:]
         products = np.diag(moments, outputs)[rank:]
-        tails = plan.grid.tails
+        tails = plan.layout.tails
         return cls(
             plan=plan,
             covariance=moments[:rank, :rank] * plan.clip_norm**2,
@@ -254,6 +311,6 @@ class StageResult:
 
     def _noise(self, unit: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         plan = self.plan
-        scale = plan.grid.noise_units / float(plan.grid.level) ** 2
+        scale = plan.layout.noise_units / float(plan.layout.level) ** 2
         off = scale / np.sqrt(2)
         return off * plan.clip_norm**2, off * plan.clip_norm * unit, scale * unit**2

@@ -7,9 +7,18 @@ however large, anything else is NaN, and
 :meth:`capri.regression.stage.StagePlan.contributions` makes nothing of its row. Errors never repeat
 a cell, which is why scikit-learn, whose messages do, sees tables only after they have become
 numbers.
+
+``X_bounds`` may declare columns: a :class:`~capri.schema.Schema`, or a mapping from names to what a
+column holds,
+
+    {"age": (18, 98), "plan": ["free", "pro"], "member": bool,
+     "height": Numeric("height", 1, 2, missing="own")}
+
+Without bounds, public rows with named columns that are not all numbers say the same
+(:meth:`Schema.from_frame`). Names and declarations are public and may refuse; cells never do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from math import nan
 from typing import Any
@@ -21,8 +30,8 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_number_rows, as_numbers, is_list
-from capri.errors import DataError
-from capri.schema import Schema
+from capri.errors import ConfigurationError, DataError, ShapeError
+from capri.schema import Boolean, Categorical, Column, Numeric, Schema
 from capri.schema.tables import is_row, is_table, names_of
 
 _NUMERIC = "biuf"
@@ -294,3 +303,90 @@ def _of_series(series: Any) -> FloatArray:
     if kind in "mM":
         return np.full(len(series), nan)
     return as_numbers(series.to_numpy(dtype=object))
+
+
+def checked_bounds(name: str, bounds: Any, columns: int) -> tuple[FloatArray, FloatArray]:
+    """``(low, high)``, numbers for all columns or one each; or a list of pairs, one per column."""
+    try:
+        if isinstance(bounds, list | np.ndarray) and np.shape(bounds) == (columns, 2):
+            bounds = np.asarray(bounds, dtype=np.float64).T
+        low, high = (
+            np.broadcast_to(np.asarray(bound, dtype=np.float64), (columns,)).copy()
+            for bound in bounds
+        )
+    except (TypeError, ValueError):
+        raise ShapeError(
+            f"{name} must be (low, high), numbers or one per column ({columns}), or a list of "
+            f"{columns} pairs"
+        ) from None
+    wrong = ~(np.isfinite(low) & np.isfinite(high) & (low < high))
+    if wrong.any():
+        raise ConfigurationError(
+            f"{name} must be finite with low < high in every column, which column "
+            f"{int(np.flatnonzero(wrong)[0])} has not"
+        )
+    return low, high
+
+
+def schema_of(X_bounds: Any, public_X: Any) -> Schema | None:
+    """What bounds or public rows declare of named columns; None where columns are plain numbers."""
+    if isinstance(X_bounds, Schema):
+        return X_bounds
+    if isinstance(X_bounds, Mapping):
+        return Schema(tuple(_declared(str(name), given) for name, given in X_bounds.items()))
+    if X_bounds is None and hasattr(public_X, "columns") and _has_words(public_X):
+        return Schema.from_frame(public_X)
+    return None
+
+
+def _declared(name: str, given: Any) -> Column:
+    """A column from what was said of it in short."""
+    if isinstance(given, Column):
+        if given.name != name:
+            raise ConfigurationError(f"column {name!r} was declared under the name {given.name!r}")
+        return given
+    if given is bool:
+        return Boolean(name)
+    if isinstance(given, tuple) and len(given) == 2:
+        return Numeric(name, *given)
+    if isinstance(given, list):
+        return Categorical(name, given)  # type: ignore[arg-type]
+    raise ConfigurationError(
+        f"column {name!r}: X_bounds must say (low, high), a list of levels, bool, or a column such "
+        f"as capri.schema.Numeric, got {type(given).__name__}"
+    )
+
+
+def _has_words(frame: Any) -> bool:
+    """Whether a public frame has a column that is not of numbers."""
+    kinds = [getattr(dtype, "kind", "O") for dtype in getattr(frame, "dtypes", ())]
+    return any(kind not in "iuf" for kind in kinds)
+
+
+def categories_of(schema: Schema | None) -> tuple[tuple[int, ...], ...]:
+    """Places of indicators that belong together."""
+    if schema is None:
+        return ()
+    return tuple(
+        schema.places(each.name) for each in schema.columns if not isinstance(each, Numeric)
+    )
+
+
+def schema_rows(schema: Schema, generator: np.random.Generator, count: int) -> FloatArray:
+    """Rows that fill the declared columns: numbers in their range, every level as likely."""
+    parts = []
+    for column in schema.columns:
+        if isinstance(column, Categorical):
+            levels = column.encode([*column.levels])
+            parts.append(levels[generator.integers(len(levels), size=count)])
+            continue
+        draws = generator.random(count)
+        if isinstance(column, Boolean):
+            draws = np.rint(draws)
+        rows = np.zeros((count, column.width))
+        rows[:, 0] = draws
+        if column.width == 2:  # a tenth is missing: in the middle, and one step aside
+            missing = generator.random(count) < 0.1
+            rows[missing] = (0.5, 1.0)
+        parts.append(rows)
+    return np.concatenate(parts, axis=1)

@@ -30,8 +30,6 @@ from capri.learners.arms.messages import (
     ArmDesign,
     ArmLeg,
     design_of,
-    main_share_of,
-    main_sum,
     shapes_of,
     sigma_max,
     silences,
@@ -45,7 +43,7 @@ from capri.learners.context_support import Reach
 from capri.learners.drift import Drift
 from capri.learners.fit import Fit
 from capri.learners.messages import bound_of, coordinate_noise
-from capri.learners.moment_design import message_for
+from capri.learners.moment_design import layout_for
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Crowds
 from capri.learners.reading import Leg
@@ -55,7 +53,8 @@ from capri.learners.start.prior import Observed
 from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage
 from capri.learners.watch import Comers, Rates, Watch
-from capri.privacy.grid import make_grid
+from capri.privacy.products import ProductLayout
+from capri.privacy.vector import VectorLayout, vector_layout
 from capri.spaces import FixedActions, context_chunks
 
 # Coordinates of all arms together, of one arm at least and at most.
@@ -167,7 +166,6 @@ class ArmsLearner(StoredLearner):
             residual_variance=expected + noise_variance,
             loudness=options.loudness,
         )
-        coordinates = int(sizes.sum()) + 1 + tail  # with moment and tail
         tau = (expected + noise_variance) / self._largest_prior_variance()
         features = ArmFeatures(self._basis, shapes, sizes, tau)
         if problem.rewards.overlapping:  # the next epochs begin before this one is told
@@ -184,20 +182,25 @@ class ArmsLearner(StoredLearner):
             sigma_max=sigma_max(leg, length, tau),
             value_bound=bound,
             clip_norm=1.0,
-            grid=make_grid(
-                bound=bound,
-                rank=coordinates,
-                length=length,
-                budget=problem.budget,
-                composition=problem.composition,
-            ),
-            calibration="analytic",
+            layout=self._layout(features.rank, length, bound, options.tail_share * tail),
             baseline=self._basis.function(kept.baseline.ravel()) if encoding.share else None,
-            moment_share=options.moment_share,
-            tail_share=options.tail_share * tail,
-            message=message_for(problem, features.rank, length, options.tail_share * tail, None)
-            if measured
-            else None,
+        )
+
+    def _layout(
+        self, rank: int, length: int, bound: float, tail_share: float
+    ) -> VectorLayout | ProductLayout:
+        """One vector, or the message with a form for missing rewards where they are measured."""
+        problem = self._problem
+        if problem.rewards.measured:
+            return layout_for(problem, rank, length, tail_share, None)
+        return vector_layout(
+            value_bound=bound,
+            rank=rank,
+            moment_share=self._options.moment_share,
+            tail_share=tail_share,
+            length=length,
+            budget=problem.budget,
+            composition=problem.composition,
         )
 
     def _awaited(self, epochs: Iterable[int]) -> FloatArray | None:
@@ -312,12 +315,13 @@ class ArmsLearner(StoredLearner):
 
     def _read(self, release: Release, generator: np.random.Generator) -> Reading:
         """What the release observed of every arm, and who answered."""
-        features = release.plan.features
+        plan, features = release.plan, release.plan.features
         assert isinstance(features, ArmFeatures)
         design, response = self._observed(release, features)
+        main = plan.layout.main(release.vector, plan.value_bound)
         return Reading(
             design=design,
-            told=design.told(features, main_sum(release), release.participants),
+            told=design.told(features, main, release.participants),
             spread=design.spread,
             response=response,
             law=self._context_law,
@@ -335,20 +339,17 @@ class ArmsLearner(StoredLearner):
             )
         played = [self._expected(leg, count) for leg, count in legs if count > 0]
         rank, bound = plan.features.rank, plan.value_bound
-        if plan.message is None:
+        layout, noise = plan.layout, plan.noise_scale
+        if isinstance(layout, VectorLayout) or problem.budget is None:
             noise = coordinate_noise(problem, rank, bound, release.participants)
-            share = main_share_of(plan)
+        if isinstance(layout, VectorLayout):
+            share = layout.main_share
             return self._expectation(features, played, bound, noise / share, share), response
-        noise = plan.noise_scale
-        if problem.budget is None:
-            noise = coordinate_noise(problem, rank, bound, release.participants)
-        sums = plan.message.sums(release.vector)
-        assert sums.missing is not None
-        assert sums.count is not None
-        deviation = plan.message.deviation("count")
-        response = response.counted(sums.count, release.participants, deviation).regressed(
-            silences(features, played, sums.missing, plan.message.deviation("missing")),
-            self._prior.of_shares,
+        count = float(layout.part(release.vector, "count")[0])
+        response = response.counted(count, release.participants, layout.deviation("count"))
+        silent = layout.part(release.vector, "missing")
+        response = response.regressed(
+            silences(features, played, silent, layout.deviation("missing")), self._prior.of_shares
         )
         design = self._expectation(features, played, bound, noise, 1.0, response)
         return design, response

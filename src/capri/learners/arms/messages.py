@@ -15,7 +15,6 @@ from math import sqrt
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.plan import EpochPlan, Release
 from capri.family import ArmBasis, ArmFeatures
 from capri.learners.arms.prior import ArmPosterior
 from capri.learners.belief import Expected, Observation, Posterior, Told
@@ -275,19 +274,6 @@ def design_of(
         answers=float(answers),
         moment_bound=sqrt(answers / precision),
     )
-
-
-def main_share_of(plan: EpochPlan) -> float:
-    """Share of a message's norm that carries ``t psi``, beside moment and tail."""
-    return sqrt(1 - plan.moment_share**2 - plan.tail_share**2)
-
-
-def main_sum(release: Release) -> FloatArray:
-    """The sum of ``t psi`` in units of rewards."""
-    plan, vector = release.plan, release.vector[: release.plan.features.rank]
-    if plan.message is not None:
-        return np.asarray(plan.value_bound * vector)
-    return np.asarray(vector / main_share_of(plan))
 
 
 def silences(

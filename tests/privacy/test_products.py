@@ -16,27 +16,19 @@ from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import NOISE_UNITS, delivered_by_integers
-from capri.privacy.gate import Gate, MessageMechanism
-from capri.privacy.layout import MessageLayout
+from capri.privacy.gate import Gate, noised
 from capri.privacy.ledger import Ledger
-from capri.privacy.message import (
-    LARGEST_LEVEL,
-    MessageGrid,
-    RoundedRows,
-    _bounded,
-    make_message_grid,
-)
-from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
+from capri.privacy.noise import SecureNoise, SimulatedNoise
+from capri.privacy.products import LARGEST_LEVEL, ProductLayout, RoundedRows, _bounded
 from capri.privacy.projection import half_vector, integer_projection
-from capri.privacy.promise import PrivacyModel
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
 
 
-def full_layout(rank: int, *, projected: bool = False) -> MessageLayout:
+def full_layout(rank: int, *, projected: bool = False) -> ProductLayout:
     """All blocks, as loud as they may be."""
     columns = rank * (rank + 1) // 2
-    plain = MessageLayout(
+    plain = ProductLayout(
         rank=rank,
         missing=True,
         second_moments=True,
@@ -48,16 +40,16 @@ def full_layout(rank: int, *, projected: bool = False) -> MessageLayout:
 
 
 LAYOUTS = {
-    "main": MessageLayout(rank=4),
-    "as today": MessageLayout(rank=4, moment_share=0.1, tail_share=0.1),
-    "missing": MessageLayout(rank=4, missing=True, count_share=1.0),
+    "main": ProductLayout(rank=4),
+    "as today": ProductLayout(rank=4, moment_share=0.1, tail_share=0.1),
+    "missing": ProductLayout(rank=4, missing=True, count_share=1.0),
     "all": full_layout(4),
     "projected": full_layout(4, projected=True),
 }
 
 
-def grid_of(layout: MessageLayout, length: int = 1000) -> MessageGrid:
-    return make_message_grid(layout, length=length, budget=BUDGET)
+def fitted(layout: ProductLayout, length: int = 1000) -> ProductLayout:
+    return layout.fitted(length=length, budget=BUDGET)
 
 
 def part_of(rows: RoundedRows, place: slice | IntArray) -> RoundedRows:
@@ -96,7 +88,7 @@ def test_bounds_hold_in_exact_integers_for_any_floats(
     whitened: FloatArray, values: FloatArray, clip: float, size: float, tail: float, level: int
 ) -> None:
     """Each bound by itself, in Python's integers; forms as they should be; sums are of messages."""
-    grid = MessageGrid(layout=LAYOUTS["all"], level=level, noise_units=0.0)
+    grid = replace(LAYOUTS["all"], level=level)
     rows = grid.rounded(whitened, values, clip_norm=clip, value_bound=size, tail_bound=tail)
     for i in range(3):
         psi = [int(number) for number in rows.features[i]]
@@ -111,10 +103,10 @@ def test_bounds_hold_in_exact_integers_for_any_floats(
         given_value = bool(np.isfinite(values[i]))
         assert (rows.answered[i], rows.missing[i]) == (good & given_value, good & ~given_value)
         if not good:
-            assert not grid.messages(part_of(rows, slice(i, i + 1))).any()
-    units = grid.messages(rows)
-    assert np.array_equal(grid.total(rows), units.sum(axis=0))
-    largest = [b.largest * level**2 for b in grid.layout.blocks.values() for _ in range(b.size)]
+            assert not grid.products(part_of(rows, slice(i, i + 1))).any()
+    units = grid.products(rows)
+    assert np.array_equal(grid.sum_of(rows), units.sum(axis=0))
+    largest = [b.largest for b in grid.blocks.values() for _ in range(b.size)]
     assert (np.abs(units) <= largest).all()
 
 
@@ -130,7 +122,7 @@ def test_rows_at_their_bounds_lose_nothing_but_resolution() -> None:
     """Every feature of norm 1 or more comes out good, at the edge of its bound."""
     generator = np.random.default_rng(5)
     for rank in (1, 2, 7, 50):
-        grid = grid_of(MessageLayout(rank=rank))
+        grid = fitted(ProductLayout(rank=rank))
         whitened = generator.normal(size=(2000, rank))
         lengths = generator.choice([1.0, 1.5, 1e9], size=2000) * (1 + 1e-12)
         whitened *= (lengths / np.linalg.norm(whitened, axis=1))[:, None]
@@ -146,7 +138,7 @@ def test_rows_at_their_bounds_lose_nothing_but_resolution() -> None:
 def test_forms_are_those_of_the_layout(name: str) -> None:
     """Answered, missing and bad, number by number, against the formula written out."""
     layout = LAYOUTS[name]
-    grid = MessageGrid(layout=layout, level=1003, noise_units=0.0)
+    grid = replace(layout, level=1003, noise_units=0.0)
     scale = grid.feature_units
     whitened = np.array([[0.6, 0.0, -0.2, 0.1]] * 2 + [[np.nan, 0.0, 0.0, 0.0]])
     psi = np.rint(whitened[0] * scale).astype(int).tolist()
@@ -163,7 +155,7 @@ def test_forms_are_those_of_the_layout(name: str) -> None:
         "tail": ([2 * 1003 * round(1003 / 2) - square], [0]),
         "count": ([0], [square]),
     }
-    units = grid.messages(rows)
+    units = grid.products(rows)
     for block_name, block in layout.blocks.items():
         assert units[0, block.part].tolist() == wanted[block_name][0], block_name
         assert units[1, block.part].tolist() == wanted[block_name][1], block_name
@@ -171,7 +163,7 @@ def test_forms_are_those_of_the_layout(name: str) -> None:
 
 
 def test_shapes_are_public_and_checked() -> None:
-    grid = grid_of(LAYOUTS["main"])
+    grid = fitted(LAYOUTS["main"])
     with pytest.raises(ConfigurationError, match=r"need features of shape \(rows, 4\)"):
         grid.rounded(np.zeros((2, 3)), np.zeros(2))
     with pytest.raises(ConfigurationError, match="clip_norm must lie between"):
@@ -184,7 +176,7 @@ def test_shapes_are_public_and_checked() -> None:
 @pytest.mark.parametrize("rank", [1, 3, 8, 33])
 def test_row_does_not_depend_on_its_neighbours(rank: int) -> None:
     """Alone, in a batch, in a strided view or beside hostile rows: the same bits."""
-    grid = grid_of(full_layout(rank))
+    grid = fitted(full_layout(rank))
     whitened, values = some_rows(5000, rank)
     together = grid.rounded(whitened, values)
     hostile, silent = whitened.copy(), values.copy()
@@ -192,34 +184,32 @@ def test_row_does_not_depend_on_its_neighbours(rank: int) -> None:
     beside = grid.rounded(np.asfortranarray(hostile), silent)
     for place in range(0, 5000, 500):
         alone = grid.rounded(whitened[place : place + 1], values[place : place + 1])
-        one = grid.messages(alone)
-        assert np.array_equal(one, grid.messages(part_of(together, slice(place, place + 1))))
-        assert np.array_equal(one, grid.messages(part_of(beside, slice(place, place + 1))))
+        one = grid.products(alone)
+        assert np.array_equal(one, grid.products(part_of(together, slice(place, place + 1))))
+        assert np.array_equal(one, grid.products(part_of(beside, slice(place, place + 1))))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_any_order_and_any_chunking_give_the_same_sum(name: str) -> None:
     """More rows than BLAS is given at once, at the largest level, against one-by-one products."""
-    grid = MessageGrid(layout=LAYOUTS[name], level=LARGEST_LEVEL, noise_units=0.0)
+    grid = replace(LAYOUTS[name], level=LARGEST_LEVEL)
     rows = grid.rounded(*some_rows(20_000, 4))
-    total = grid.total(rows)
-    assert np.array_equal(total, grid.messages(rows).sum(axis=0))
+    total = grid.sum_of(rows)
+    assert np.array_equal(total, grid.products(rows).sum(axis=0))
     order = np.random.default_rng(1).permutation(20_000)
-    assert np.array_equal(grid.total(part_of(rows, order)), total)
+    assert np.array_equal(grid.sum_of(part_of(rows, order)), total)
     for cuts in ([7], [1, 2, 8192, 8193], list(range(0, 20_000, 999))):
         parts = [part_of(rows, piece) for piece in np.split(np.arange(20_000), cuts)]
-        assert np.array_equal(sum(grid.total(part) for part in parts), total)
+        assert np.array_equal(sum(grid.sum_of(part) for part in parts), total)
 
 
 def test_largest_sums_stay_exact() -> None:
     """Every product at its largest for as many rows as one block holds: 2^53 and not beyond."""
-    grid = MessageGrid(
-        layout=MessageLayout(rank=1, second_moments=True), level=2**20, noise_units=0
-    )
+    grid = ProductLayout(rank=1, second_moments=True, level=2**20)
     ones = np.full(2**13 + 1, float(2**20))
     flags, none = np.ones_like(ones), np.zeros_like(ones)
     rows = RoundedRows(ones[:, None], ones, none, flags, none)
-    assert grid.total(rows).tolist() == [(2**13 + 1) * 2**40] * 2
+    assert grid.sum_of(rows).tolist() == [(2**13 + 1) * 2**40] * 2
 
 
 # --- grid and noise ------------------------------------------------------------------------------
@@ -230,23 +220,23 @@ def test_largest_sums_stay_exact() -> None:
 @pytest.mark.parametrize("epsilon", [0.01, 8.0])
 def test_grid_fits_64_bits_and_hides_as_promised(name: str, length: int, epsilon: float) -> None:
     budget = Budget(epsilon=epsilon, delta=1e-6)
-    grid = make_message_grid(LAYOUTS[name], length=length, budget=budget)
-    for block_name, block in grid.layout.blocks.items():
+    grid = LAYOUTS[name].fitted(length=length, budget=budget)
+    for block_name, block in grid.blocks.items():
         scale = grid.noise_scales[block_name]
-        assert length * block.largest * grid.level**2 + 64 * scale * sqrt(length) < 2**62 * 1.001
+        assert length * block.largest + 64 * scale * sqrt(length) < 2**62 * 1.001
         # The share enters as noise, rounded to the private side: within three bits, never below.
         squared = Fraction(scale) ** 2 * block.share_squared / Fraction(grid.noise_units) ** 2
         assert 1 <= squared < 1 + Fraction(1, 2**50)
         assert scale >= NOISE_UNITS
-    mu = grid.sensitivity / grid.noise_units
-    spent = delivered_by_integers(mu, budget, grid.layout.coordinates)
+    mu = grid.diameter / grid.noise_units
+    spent = delivered_by_integers(mu, budget, grid.coordinates)
     assert epsilon * (1 - 1e-6) < spent <= epsilon
 
 
 def test_diagonal_has_the_noise_of_the_weighted_half_vector() -> None:
     """``sigma / m`` above the diagonal, ``sqrt 2`` more on it; the rest by their shares."""
-    grid = grid_of(full_layout(3))
-    scales, layout = grid.noise_scales, grid.layout
+    grid = fitted(full_layout(3))
+    scales, layout = grid.noise_scales, grid
     main = grid.noise_units / sqrt(1 - layout.tail_share**2)
     wanted = {
         "main": main,
@@ -262,66 +252,44 @@ def test_diagonal_has_the_noise_of_the_weighted_half_vector() -> None:
 
 def test_impossible_grids_say_why() -> None:
     with pytest.raises(ConfigurationError, match="do not fit 64-bit integers"):
-        make_message_grid(LAYOUTS["all"], length=2**60, budget=BUDGET)
+        LAYOUTS["all"].fitted(length=2**60, budget=BUDGET)
     with pytest.raises(ConfigurationError, match="out of reach of the integer noise"):
-        make_message_grid(LAYOUTS["all"], length=2**39, budget=Budget(epsilon=50.0, delta=1e-5))
+        LAYOUTS["all"].fitted(length=2**39, budget=Budget(epsilon=50.0, delta=1e-5))
     with pytest.raises(ConfigurationError, match="do not go together"):
-        MessageGrid(layout=MessageLayout(rank=100), level=6, noise_units=0.0)
+        ProductLayout(rank=100, level=6)
     with pytest.raises(ConfigurationError, match="level must lie between"):
-        MessageGrid(layout=MessageLayout(rank=1), level=2**21, noise_units=0.0)
-
-
-def mechanism_of(grid: MessageGrid) -> MessageMechanism:
-    return MessageMechanism(grid=grid, model=PrivacyModel.JOINT)
+        ProductLayout(rank=1, level=2**21)
 
 
 def test_gate_states_the_exact_cost_and_refuses_less_noise() -> None:
-    grid = grid_of(LAYOUTS["all"])
+    grid = fitted(LAYOUTS["all"])
     ledger = Ledger(BUDGET)
     gate = Gate(SecureNoise(), ledger)
-    secret = grid.total(grid.rounded(*some_rows(1000, 4)))
-    vector, event = gate.release(mechanism_of(grid), secret, epoch=0, participants=1000)
-    sums = grid.sums(vector)
+    secret = grid.total(*some_rows(1000, 4))
+    vector, event = gate.release(secret, grid, epoch=0, participants=1000)
     assert event.mu == 2 * grid.level**2 / grid.noise_units
-    assert event.rank == grid.layout.coordinates == 4 + 4 + 10 + 3
+    assert event.rank == grid.coordinates == 4 + 4 + 10 + 3
     assert ledger.spent.epsilon <= BUDGET.epsilon
     assert ledger.spent.epsilon == pytest.approx(BUDGET.epsilon, rel=1e-6)
     assert event.to_dp_event().noise_multiplier == pytest.approx(1 / event.mu)
     # 20 standard deviations: chance of a false alarm below 1e-80.
-    exact = grid.read(secret)
-    assert np.abs(sums.main - exact.main).max() < 20 * grid.deviation("main")
-    assert (sums.main != exact.main).all()
+    apart = vector - grid.numbers(secret)
+    assert (np.abs(apart) < 20 * grid.deviations).all()
+    assert apart.all()
     quiet = replace(grid, noise_units=grid.noise_units * 0.999)
     with pytest.raises(BudgetError, match="nothing was released"):
-        gate.release(mechanism_of(quiet), secret, epoch=1, participants=1000)
+        gate.release(secret, quiet, epoch=1, participants=1000)
 
 
 def test_narrowest_noise_is_that_of_the_loudest_block() -> None:
     """A count louder than the main block is what the gate checks the width of."""
-    layout = MessageLayout(rank=2, count_share=1.5)
-    grid = MessageGrid(layout=layout, level=2000, noise_units=1.4 * NOISE_UNITS)
-    mechanism = mechanism_of(grid)
-    assert mechanism.narrowest == pytest.approx(1.4 / 1.5 * NOISE_UNITS)
+    layout = ProductLayout(rank=2, count_share=1.5)
+    grid = replace(layout, level=2000, noise_units=1.4 * NOISE_UNITS)
+    assert grid.narrowest == pytest.approx(1.4 / 1.5 * NOISE_UNITS)
     with pytest.raises(BudgetError, match="grid units wide"):
-        Gate(SecureNoise(), Ledger(Budget(epsilon=8.0, delta=1e-5))).check(mechanism, 0, 10)
-
-
-class Deaf(NoiseSource):
-    """Noise that ignores its input: what passes the gate must not depend on the secret."""
-
-    private = True
-
-    def add(self, values: IntArray, scale: float, reports: int = 1) -> IntArray:
-        return np.full(values.shape, int(scale), dtype=np.int64)
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_only_what_the_noise_source_returns_is_published(name: str) -> None:
-    grid = grid_of(LAYOUTS[name])
-    zeros = np.zeros(grid.layout.coordinates, dtype=np.int64)
-    secret = grid.total(grid.rounded(*some_rows(500, 4)))
-    left, right = (mechanism_of(grid).noised(units, Deaf()) for units in (zeros, secret))
-    assert left.tobytes() == right.tobytes()
+        Gate(SecureNoise(), Ledger(Budget(epsilon=8.0, delta=1e-5))).check(
+            grid, epoch=0, participants=10
+        )
 
 
 # --- reading back --------------------------------------------------------------------------------
@@ -331,7 +299,7 @@ def test_noisy_sums_are_unbiased_and_as_wide_as_stated() -> None:
     """400 releases of one epoch. Fixed seed; bounds of 5 standard errors, so that another seed
     would fail with a chance below 1e-4 over the 27 numbers looked at.
     """
-    grid = grid_of(full_layout(3))
+    grid = fitted(full_layout(3))
     whitened, values = some_rows(4000, 3, seed=7)
     good = np.isfinite(whitened).all(axis=1)
     answered = good & np.isfinite(values)
@@ -347,17 +315,16 @@ def test_noisy_sums_are_unbiased_and_as_wide_as_stated() -> None:
             [(t**2).sum(), e.sum(), (good & ~answered).sum()],
         ]
     )
-    secret = grid.total(grid.rounded(whitened, values))
+    secret = grid.total(whitened, values)
     source = SimulatedNoise(np.random.default_rng(8))
     present = int(good.sum())
 
     def numbers() -> FloatArray:
-        sums = grid.sums(mechanism_of(grid).noisy(secret, source))
-        assert sums.missing is not None
-        assert sums.second_moments is not None
-        assert sums.count is not None
-        ends = [sums.squares(present), sums.excesses(present), sums.count]
-        return np.concatenate([sums.main, sums.missing, half_vector(sums.second_moments), ends])
+        found = grid.numbers(noised(secret, grid, source))
+        found[grid.blocks["products"].part] *= sqrt(2)
+        moment, tail, count = found[-3:]
+        answers = present - count
+        return np.concatenate([found[:-3], [(moment + answers) / 2, (tail + answers) / 2, count]])
 
     draws = np.array([numbers() for _ in range(400)])
     name = ["main"] * 3 + ["missing"] * 3 + ["diagonal"] * 3 + ["products"] * 3
@@ -374,36 +341,28 @@ def test_noisy_sums_are_unbiased_and_as_wide_as_stated() -> None:
 def test_projected_moments_are_read_by_their_directions() -> None:
     generator = np.random.default_rng(9)
     directions = np.linalg.qr(generator.normal(size=(10, 3)))[0].T
-    layout = MessageLayout(
+    layout = ProductLayout(
         rank=4, second_moments=True, projection=integer_projection(directions, 4)
     )
-    grid = make_message_grid(layout, length=2000, budget=None)
+    grid = layout.fitted(length=2000, budget=None)
     psi = generator.normal(size=(2000, 4))
     psi /= np.linalg.norm(psi, axis=1)[:, None]
-    sums = grid.read(grid.total(grid.rounded(psi, np.zeros(2000))))
+    released = grid.numbers(grid.total(psi, np.zeros(2000)))
     assert layout.projection is not None
-    assert sums.second_moments is None
+    assert list(layout.blocks) == ["main", "projected"]
     wanted = layout.projection.directions @ half_vector(psi.T @ psi)
-    assert sums.projected == pytest.approx(wanted, rel=1e-5, abs=1.0)
-
-
-def test_sums_without_a_block_say_what_is_missing() -> None:
-    grid = grid_of(LAYOUTS["main"])
-    sums = grid.read(np.zeros(4, dtype=np.int64))
-    assert (sums.missing, sums.second_moments, sums.count) == (None, None, None)
-    with pytest.raises(ConfigurationError, match="give it a moment_share"):
-        sums.squares(10)
-    with pytest.raises(ConfigurationError, match="give it a tail_share"):
-        sums.excesses(10)
+    assert grid.part(released, "projected") == pytest.approx(wanted, rel=1e-5, abs=1.0)
 
 
 def test_proof_names_tests_that_exist() -> None:
     """A step of the proof whose test was renamed or lost is a step that nobody checks."""
     here = Path(__file__)
     page = (here.parents[2] / "docs" / "privacy.md").read_text()
-    proof = page.split("\n## One message layout\n")[1].split("\n## ")[0]
+    proof = page.split("\n## One message, one gate\n")[1].split("\n## ")[0]
     named = set(re.findall(r"`(test_\w+)`", proof))
-    files = [*here.parent.glob("test_message*.py"), here.parents[1] / "learners" / "test_law.py"]
-    written = "".join(path.read_text() for path in files)
-    assert len(named) > 15
+    others = [
+        here.parents[1] / name for name in ("learners/test_law.py", "regression/test_widths.py")
+    ]
+    written = "".join(path.read_text() for path in [*here.parent.glob("test_*.py"), *others])
+    assert len(named) > 30
     assert named <= set(re.findall(r"^def (test_\w+)\(", written, flags=re.MULTILINE))

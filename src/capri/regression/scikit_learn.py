@@ -1,30 +1,81 @@
-"""Who calls a fit: what scikit-learn does around an estimator can undo its guarantee.
+"""What scikit-learn asks of an estimator, and what it does around one: it can undo a guarantee.
 
-The stack tells, as far as it is of this process: an estimator around this one, which may fit the
-same rows again or choose rows by their labels, and transformers that learnt from the same rows
-before they came here. What is not known to be harmless counts as harmful.
+scikit-learn reads the names of parameters off the signature of ``__init__``. That of a dataclass is
+made of its fields and those of its bases, so an estimator adds its own and repeats none.
+
+The stack tells who calls a fit, as far as it is of this process: an estimator around this one,
+which may fit the same rows again or choose rows by their labels, and transformers that learnt from
+the same rows before they came here. What is not known to be harmless counts as harmful.
+:class:`PublicScaler` learns from nobody.
 """
 
 import sys
+import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from traceback import walk_stack
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
-from capri.regression.parameters import SharedParameters
+from capri.arrays import FloatArray
+from capri.errors import ConfigurationError, PrivacyLeakWarning
+from capri.regression.tables import as_matrix, checked_bounds
 
 # They fit their last part once, on all rows; what they do before is looked at by itself.
 _ONCE = (Pipeline, TransformedTargetRegressor)
 # Modules of scikit-learn that call a fit on behalf of one of these, or of a caller of their own.
 _MODULES = ("sklearn.base", "sklearn.pipeline", "sklearn.compose._target", "sklearn.utils")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SharedParameters:
+    """What is taken by all; their meaning is told by :class:`PrivateKernelRidge`.
+
+    Defaults stay on the class, for estimators that were pickled before they had a parameter.
+    """
+
+    kernel: Any = "auto"
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    tau: Any = "auto"
+    X_bounds: Any = None
+    public_X: Any = None  # noqa: N815 (scikit-learn calls rows X)
+    rank: Any = "auto"
+    calibration: str = "analytic"
+    random_state: Any = None
+    weight_bound: float = 1.0
+
+
+@dataclass(eq=False, repr=False)
+class RidgeParameters(SharedParameters):
+    """Of regression: the kernel may be given by its place."""
+
+    kernel: Any = "auto"
+    y_bounds: Any = field(default=None, kw_only=True)
+    stream_rows: int = field(default=100_000, kw_only=True)
+
+
+@dataclass(eq=False, repr=False)
+class ClassifierParameters(SharedParameters):
+    """Of classification: the classes may be given by their place."""
+
+    classes: Any = None
+
+
+@dataclass(eq=False, repr=False)
+class QuantileParameters(SharedParameters):
+    """Of quantiles: they may be given by their place."""
+
+    quantiles: Any = (0.1, 0.5, 0.9)
+    y_bounds: Any = field(default=None, kw_only=True)
 
 
 def steps_to_caller() -> int:
@@ -36,6 +87,11 @@ def steps_to_caller() -> int:
         if not str(frame.f_globals.get("__name__", "")).startswith("capri."):
             return steps
     return 1
+
+
+def warn_of_leak(message: str) -> None:
+    """Warn, at the line that called the estimator, of what weakens its guarantee."""
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=steps_to_caller())
 
 
 def estimator_around() -> str | None:
@@ -120,3 +176,46 @@ def _cell_by_cell(function: Any) -> bool:
     if function is None:
         return True
     return isinstance(function, np.ufunc) and function.nin == 1 and function.signature is None
+
+
+class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Columns to [0, 1] by public bounds, or by the range of public rows: the right way to scale.
+
+    Fitting it looks at no row, so in a pipeline before a private estimator it costs neither a
+    warning nor the certificate, unlike a scaler that learns from the data.
+
+    >>> scaler = PublicScaler(bounds=(0, 10))
+    >>> scaler.fit([[100.0]]).transform([[5.0], [20.0]]).ravel()
+    array([0.5, 2. ])
+    """
+
+    def __init__(self, bounds: Any = None, *, public_X: Any = None) -> None:
+        self.bounds = bounds
+        self.public_X = public_X
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:
+        """Nothing is learnt; the columns are counted."""
+        if (self.bounds is None) == (self.public_X is None):
+            raise ConfigurationError("PublicScaler needs bounds or public_X, one of them")
+        if X is not None:
+            self.n_features_in_ = as_matrix(X, "X").shape[1]
+        return self
+
+    def transform(self, X: Any) -> FloatArray:
+        """``(x - low) / (high - low)``, beyond [0, 1] where a value is beyond its bounds."""
+        self.fit()
+        rows = as_matrix(X, "X")
+        if self.bounds is not None:
+            low, high = checked_bounds("bounds", self.bounds, rows.shape[1])
+        else:
+            public = as_matrix(self.public_X, "public_X")
+            low, high = np.nanmin(public, axis=0), np.nanmax(public, axis=0)
+            high = np.where(high > low, high, low + 1.0)
+        with np.errstate(all="ignore"):
+            return np.asarray((rows - low) / (high - low))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.allow_nan = True
+        return tags

@@ -15,16 +15,15 @@ import pytest
 
 from capri.arrays import FloatArray
 from capri.errors import ConfigurationError
-from capri.privacy.layout import MessageLayout
-from capri.privacy.message import MessageGrid, RoundedRows
+from capri.privacy.products import ProductLayout, RoundedRows
 from capri.privacy.projection import half_vector, integer_projection
 
 LIMIT = 4 * (1 + 1e-12)
 
 
-def at_limits(rank: int, **blocks: object) -> MessageLayout:
+def at_limits(rank: int, **blocks: object) -> ProductLayout:
     """A layout whose moment and count are as loud as they may be."""
-    plain = MessageLayout(rank=rank, **blocks)  # type: ignore[arg-type]
+    plain = ProductLayout(rank=rank, **blocks)  # type: ignore[arg-type]
     loud = replace(plain, moment_share=plain.largest_moment_share)
     return replace(loud, count_share=loud.largest_count_share)
 
@@ -48,10 +47,10 @@ def every_row(rank: int, level: int) -> RoundedRows:
     return RoundedRows(table[:, :rank], *table[:, rank:].T)
 
 
-def largest_squared_distance(layout: MessageLayout, level: int) -> Fraction:
+def largest_squared_distance(layout: ProductLayout, level: int) -> Fraction:
     """Over all pairs: the largest by floating point, ties and all, settled in exact fractions."""
-    grid = MessageGrid(layout=layout, level=level, noise_units=0.0)
-    units = np.unique(grid.messages(every_row(layout.rank, level)), axis=0)
+    grid = replace(layout, level=level)
+    units = np.unique(grid.products(every_row(layout.rank, level)), axis=0)
     blocks = layout.blocks.values()
     weighted = units * np.sqrt(np.concatenate([[float(b.share_squared)] * b.size for b in blocks]))
     squares = np.einsum("ij,ij->i", weighted, weighted)
@@ -94,7 +93,7 @@ class Shares:
     count: float
 
 
-def shares_of(layout: MessageLayout) -> Shares:
+def shares_of(layout: ProductLayout) -> Shares:
     main = sqrt(1 - layout.tail_share**2)
     return Shares(
         main=main,
@@ -195,14 +194,14 @@ def test_integer_messages_are_the_printed_ones() -> None:
     """Integers times share over ``L^2`` have the distances of the formula they stand for."""
     generator = np.random.default_rng(2)
     layout = at_limits(4, missing=True, second_moments=True, tail_share=0.3)
-    grid = MessageGrid(layout=layout, level=1000, noise_units=0.0)
+    grid = replace(layout, level=1000)
     psi = generator.normal(size=(12, 4)) / 3
     values = np.where(np.arange(12) % 4 == 0, np.nan, generator.uniform(-1.5, 1.5, 12))
     rows = grid.rounded(psi, values)
     weights = np.concatenate(
         [np.full(b.size, sqrt(b.share_squared)) for b in layout.blocks.values()]
     )
-    units = grid.messages(rows) * weights / grid.level**2
+    units = grid.products(rows) * weights / grid.level**2
     forms = np.where(rows.missing == 1, "missing", "answered")
     sides = [
         (rows.features[i] / 1000, rows.values[i] / 1000, rows.excess[i] / 1000) for i in range(12)
@@ -220,7 +219,7 @@ TILTED = np.array([-8 / 9, sqrt(17) / 9])
 GOLDEN = sqrt(5) - 2
 
 
-def changed(layout: MessageLayout, change: Callable[[Shares], dict]) -> Shares:
+def changed(layout: ProductLayout, change: Callable[[Shares], dict]) -> Shares:
     shares = shares_of(layout)
     return replace(shares, **change(shares))
 
@@ -279,7 +278,7 @@ def test_wrong_constant_is_caught(name: str) -> None:
     assert search(shares, forms, 2) > LIMIT
 
 
-def louder(layout: MessageLayout, **factors: Fraction) -> MessageLayout:
+def louder(layout: ProductLayout, **factors: Fraction) -> ProductLayout:
     """The same layout with wrong squared shares in its table of blocks, past all checks."""
     wrong = replace(layout)
     vars(wrong)["blocks"] = {
@@ -289,7 +288,7 @@ def louder(layout: MessageLayout, **factors: Fraction) -> MessageLayout:
     return wrong
 
 
-PLAIN = MessageLayout(rank=2, second_moments=True)
+PLAIN = ProductLayout(rank=2, second_moments=True)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +306,7 @@ PLAIN = MessageLayout(rank=2, second_moments=True)
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
 def test_wrong_share_in_the_table_of_blocks_is_caught(
-    layout: MessageLayout, level: int, factors: dict
+    layout: ProductLayout, level: int, factors: dict
 ) -> None:
     """By the test that looks at every pair of integer messages, which passes without it."""
     assert largest_squared_distance(layout, level) == 4 * level**4
@@ -316,15 +315,15 @@ def test_wrong_share_in_the_table_of_blocks_is_caught(
 
 def test_bound_on_the_whole_message_alone_is_caught() -> None:
     """Values 3 and -3 at a feature of norm .4: no longer than honest messages, 5.76 apart."""
-    layout = MessageLayout(rank=2, second_moments=True)
+    layout = ProductLayout(rank=2, second_moments=True)
     shares = shares_of(layout)
     honest = message(shares, UP, 1.0, 0.0, "answered")
     pair = [message(shares, 0.4 * UP, value, 0.0, "answered") for value in (3.0, -3.0)]
     for hostile in pair:  # a clip of the norm lets them pass as they are
         assert hostile @ hostile < honest @ honest
     assert np.sum((pair[0] - pair[1]) ** 2) == pytest.approx(5.76)
-    grid = MessageGrid(layout=layout, level=1000, noise_units=0.0)
-    units = grid.messages(grid.rounded(np.tile(0.4 * UP, (2, 1)), np.array([3.0, -3.0])))
+    grid = replace(layout, level=1000)
+    units = grid.messages(np.tile(0.4 * UP, (2, 1)), np.array([3.0, -3.0]))
     gap = (units[0] - units[1]) / grid.level**2
     assert np.sum(gap[:2] ** 2) == pytest.approx(0.64, rel=1e-2)
     assert not gap[2:].any()
@@ -343,8 +342,8 @@ def test_rounding_after_multiplying_is_caught() -> None:
     """Rank 3, L = 6: ``rint(36/sqrt 3) = 21`` three times is longer than ``36``."""
     late = np.rint(36 * np.full(3, 1 / sqrt(3))).astype(int)
     assert 4 * int(late @ late) == 5292 > 4 * 6**4
-    grid = MessageGrid(layout=MessageLayout(rank=3), level=6, noise_units=0.0)
-    ours = grid.messages(grid.rounded(np.full((1, 3), 1 / sqrt(3)), np.ones(1)))[0]
+    grid = ProductLayout(rank=3, level=6)
+    ours = grid.messages(np.full((1, 3), 1 / sqrt(3)), np.ones(1))[0]
     assert 4 * int(ours @ ours) <= 4 * 6**4
 
 
@@ -380,21 +379,21 @@ def test_shares_are_accepted_up_to_the_limit_and_not_one_bit_further(blocks: dic
 )
 def test_impossible_layouts_say_why(settings: dict, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        MessageLayout(**({"rank": 2} | settings))
+        ProductLayout(**({"rank": 2} | settings))
 
 
 @pytest.mark.parametrize(
     ("layout", "coordinates"),
     [
-        (MessageLayout(rank=50), 50),
-        (MessageLayout(rank=50, moment_share=0.1, tail_share=0.1), 52),
-        (MessageLayout(rank=50, missing=True, count_share=1.0), 101),
+        (ProductLayout(rank=50), 50),
+        (ProductLayout(rank=50, moment_share=0.1, tail_share=0.1), 52),
+        (ProductLayout(rank=50, missing=True, count_share=1.0), 101),
         (at_limits(1, missing=True, second_moments=True, tail_share=0.1), 1 + 1 + 1 + 3),
         (at_limits(150, missing=True, second_moments=True, tail_share=0.1), 300 + 11_325 + 3),
     ],
     ids=lambda value: str(value) if isinstance(value, int) else "",
 )
-def test_number_of_coordinates(layout: MessageLayout, coordinates: int) -> None:
+def test_number_of_coordinates(layout: ProductLayout, coordinates: int) -> None:
     assert layout.coordinates == coordinates
     places = [place for b in layout.blocks.values() for place in range(coordinates)[b.part]]
     assert places == list(range(coordinates))
@@ -403,7 +402,7 @@ def test_number_of_coordinates(layout: MessageLayout, coordinates: int) -> None:
 # --- a projection ---------------------------------------------------------------------------------
 
 
-def projected_layout(rank: int, size: int, bits: int = 10) -> MessageLayout:
+def projected_layout(rank: int, size: int, bits: int = 10) -> ProductLayout:
     generator = np.random.default_rng(3)
     columns = rank * (rank + 1) // 2
     rows = np.linalg.qr(generator.normal(size=(columns, size)))[0].T
@@ -448,6 +447,6 @@ def test_impossible_projections_say_why(rows: FloatArray, words: str) -> None:
 def test_projection_belongs_to_its_layout() -> None:
     projection = integer_projection(np.eye(3), rank=2)
     with pytest.raises(ConfigurationError, match="needs second_moments=True"):
-        MessageLayout(rank=2, projection=projection)
+        ProductLayout(rank=2, projection=projection)
     with pytest.raises(ConfigurationError, match="of rank 2, the layout of rank 3"):
-        MessageLayout(rank=3, second_moments=True, projection=projection)
+        ProductLayout(rank=3, second_moments=True, projection=projection)

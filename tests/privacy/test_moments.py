@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import NOISE_UNITS
-from capri.privacy.gate import Gate, MomentMechanism
+from capri.privacy.gate import Gate, noised
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import MomentGrid, make_moment_grid
+from capri.privacy.moments import MomentLayout, moment_layout
 from capri.privacy.noise import SecureNoise, SimulatedNoise
+from layouts import squared_distance
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
 
 
-def grid_of(features: int = 3, targets: int = 1, **changes: object) -> MomentGrid:
+def grid_of(features: int = 3, targets: int = 1, **changes: object) -> MomentLayout:
     settings = {"features": features, "targets": targets, "rows": 1000, "budget": BUDGET}
-    return make_moment_grid(**(settings | changes))  # type: ignore[arg-type]
+    return moment_layout(**(settings | changes))  # type: ignore[arg-type]
 
 
-def distance(grid: MomentGrid, left: tuple, right: tuple) -> float:
-    """Frobenius distance of two rows' contributions, in exact integers."""
-    totals = [grid.total(np.array([f]), np.array([t])) for f, t in (left, right)]
-    gap = [int(a) - int(b) for a, b in zip(totals[0].ravel(), totals[1].ravel(), strict=True)]
-    return sqrt(sum(number * number for number in gap))
+def distance(grid: MomentLayout, left: tuple, right: tuple) -> float:
+    """Frobenius distance of two rows' messages, in exact integers."""
+    messages = [grid.messages(np.array([f]), np.array([t]))[0] for f, t in (left, right)]
+    return sqrt(squared_distance(grid, *messages))
 
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False)
@@ -39,13 +39,13 @@ def test_no_row_moves_the_sum_by_more_than_the_sensitivity(rows: list[float], ta
     grid = grid_of(features=5 - targets, targets=targets)
     cut = 5 - targets
     left, right = (rows[:cut], rows[cut:5]), (rows[5 : 5 + cut], rows[5 + cut :])
-    assert distance(grid, left, right) <= grid.sensitivity * (1 + 1e-12)
+    assert distance(grid, left, right) <= grid.diameter * (1 + 1e-12)
 
 
 def test_sensitivity_is_attained_by_the_vector_alone() -> None:
     """The same features and opposite targets: covariance and squares agree, and ride for free."""
     grid = grid_of(features=1)
-    assert distance(grid, ([1.0], [1.0]), ([1.0], [-1.0])) == pytest.approx(grid.sensitivity)
+    assert distance(grid, ([1.0], [1.0]), ([1.0], [-1.0])) == pytest.approx(grid.diameter)
 
 
 @pytest.mark.parametrize("targets", [1, 2, 3])
@@ -60,8 +60,8 @@ def test_random_rows_stay_within_and_come_close(targets: int) -> None:
         for i in range(0, 300, 3)
         for j in (i + 1, i + 2)
     ]
-    assert max(gaps) <= grid.sensitivity * (1 + 1e-9)
-    assert max(gaps) > 0.95 * grid.sensitivity
+    assert max(gaps) <= grid.diameter * (1 + 1e-9)
+    assert max(gaps) > 0.95 * grid.diameter
 
 
 @pytest.mark.parametrize("budget", [BUDGET, None])
@@ -74,10 +74,7 @@ def test_sums_do_not_depend_on_how_rows_are_cut(budget: Budget | None) -> None:
     order = generator.permutation(999)
     cut = [grid.total(features[part], targets[part]) for part in np.array_split(order, 7)]
     assert np.array_equal(whole, sum(cut))
-    exact = sum(
-        np.outer(row.astype(object), row.astype(object))
-        for row in grid.rounded(features[:50], targets[:50]).astype(np.int64)
-    )
+    exact = grid.messages(features[:50], targets[:50]).astype(object).sum(axis=0)
     assert (exact == grid.total(features[:50], targets[:50])).all()
 
 
@@ -85,7 +82,7 @@ def test_without_privacy_the_moments_are_exact_to_the_grid() -> None:
     generator = np.random.default_rng(2)
     grid = grid_of(features=4, targets=1, budget=None)
     rows = generator.uniform(-0.4, 0.4, (100, 5))
-    moments = grid.exact(grid.total(rows[:, :4], rows[:, 4:]))
+    moments = grid.matrix(grid.numbers(grid.total(rows[:, :4], rows[:, 4:])))
     assert np.abs(moments - rows.T @ rows).max() < 100 * 2.0**-35
 
 
@@ -93,7 +90,8 @@ def test_noise_has_the_stated_deviations() -> None:
     """4,000 draws of each kind: five standard errors of a deviation are 5.6 %."""
     grid = grid_of(features=1)
     noise = SimulatedNoise(np.random.default_rng(3))
-    draws = np.array([mechanism(grid).noisy(grid.empty(), noise) for _ in range(4000)])
+    sums = [noised(grid.empty(), grid, noise) for _ in range(4000)]
+    draws = np.array([grid.matrix(grid.numbers(each)) for each in sums])
     unit = grid.noise_units / float(grid.level) ** 2
     assert draws[:, 0, 0].std() == pytest.approx(unit, rel=0.056)
     assert draws[:, 0, 1].std() == pytest.approx(unit / sqrt(2), rel=0.056)
@@ -101,13 +99,9 @@ def test_noise_has_the_stated_deviations() -> None:
     assert abs(np.corrcoef(draws[:, 0, 0], draws[:, 1, 1])[0, 1]) < 5 / sqrt(4000)
 
 
-def mechanism(grid: MomentGrid) -> MomentMechanism:
-    return MomentMechanism(grid=grid, calibration="analytic")
-
-
-def release(grid: MomentGrid, *, ledger: Ledger | None) -> None:
+def release(grid: MomentLayout, *, ledger: Ledger | None) -> None:
     gate = Gate(SecureNoise(), ledger)
-    gate.release(mechanism(grid), grid.empty(), epoch=1, participants=10)
+    gate.release(grid.empty(), grid, epoch=1, participants=10)
 
 
 def test_release_is_accounted_for_and_made_once() -> None:

@@ -1,0 +1,285 @@
+"""What is said of a fit once its releases are out: stages, doubts, digests, account, prior.
+
+Nobody may look at a row to see that classes match no label or that bounds are in another unit. The
+moments that left the gate tell of it, and reading them is post-processing. With ``b`` the
+coefficients of 1 in the features of a stage,
+
+    b^T (sum w^2 psi psi^T) b ~ sum w^2     rows that count,
+    sum w^2 t^2                             their targets: t^2 = 1 at either end of ``y_bounds``,
+
+each with Gaussian noise of known width. Rows are held against as many rows of the public law. All
+that is said by one fit together is said wrongly with a probability below 1e-4: of rows that count
+at least half as much as those of the law, or of targets whose mean square is at most 0.8 at the
+weights of the law.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from html import escape
+from math import sqrt
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from capri.arrays import FloatArray
+from capri.errors import ConfigurationError, KernelWarning
+from capri.files import digest_of
+from capri.learners.start import Observed, Prior, observed
+from capri.notebook import Row, html_table, text_table
+from capri.privacy.calibration import delivered_epsilon
+from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.prior_event import PriorEvent
+from capri.regression.decode import Model
+from capri.regression.engine import Engine, Setting
+from capri.regression.scikit_learn import steps_to_caller, warn_of_leak
+from capri.regression.stage import StagePlan, StageResult
+
+# Chance that anything is said of a fit that it is not true of.
+_FALSE_ALARM = 5e-5
+# Rows count for little below this share of what rows of the public law count, and targets are at
+# the ends above this mean square.
+_LITTLE, _AT_ENDS = 0.5, 0.8
+
+
+class Stages(tuple[Row, ...]):
+    """One row per release: how many rows it took, and how much noise its vector got."""
+
+    def __repr__(self) -> str:
+        return text_table(self) if self else "Stages()"
+
+    def _repr_html_(self) -> str:
+        return html_table(self) if self else "<p>no stages</p>"
+
+
+class ShownWithStages:
+    """An estimator that shows its stages beside scikit-learn's diagram; open rows stay open."""
+
+    _engine: Engine
+
+    @property
+    def stages_(self) -> Stages:
+        """Every stage that was released, as a table."""
+        check_is_fitted(self, "model_")
+        return stages_of(self._engine)
+
+    def _repr_html_inner(self) -> str:
+        diagram = str(super()._repr_html_inner())  # type: ignore[misc]
+        if not hasattr(self, "model_"):
+            return diagram
+        ledger, rows, rank = (getattr(self, name) for name in ("ledger_", "n_rows_", "rank_"))
+        spent = "no budget" if ledger is None else str(ledger.budget)
+        about = f"<p>{rows:,} rows under {escape(spent)}, rank {rank}</p>"
+        return diagram + about + stages_of(self._engine)._repr_html_()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_inner()}
+
+
+def stages_of(engine: Engine) -> Stages:
+    """All releases of an engine."""
+    return Stages(_row(reading.result.plan) for reading in engine.readings)
+
+
+def _row(plan: StagePlan) -> Row:
+    scale = plan.layout.noise_units / float(plan.layout.level) ** 2 / sqrt(2)
+    return {
+        "stage": plan.number,
+        "rows": plan.rows,
+        "coordinates": plan.layout.features,
+        "largest residual told alone": float((plan.reach * plan.targets.half).max()),
+        "tails": "told" if plan.layout.tails else "none",
+        "noise on the vector": scale
+        * plan.clip_norm
+        * float((plan.unit * plan.targets.half).max()),
+    }
+
+
+def warn_of_doubts(engine: Engine, *, codes: bool) -> None:
+    """Say what does not fit the releases; ``codes``: targets that are all at ends, as they must."""
+    for doubt in _doubts(engine, codes=codes):
+        warnings.warn(doubt, KernelWarning, stacklevel=steps_to_caller())
+
+
+def _doubts(engine: Engine, *, codes: bool) -> Iterator[str]:
+    results = [each.result for each in engine.readings if each.result.measured]
+    sample, targets = engine.setting.law.sample, engine.setting.targets
+    rows = sum(result.plan.rows for result in results)
+    if not rows:
+        return
+    deviations = NormalDist().inv_cdf(1 - _FALSE_ALARM / (1 + engine.setting.outputs))
+    ones = np.asarray(np.linalg.lstsq(sample, np.ones(len(sample)), rcond=None)[0], np.float64)
+    found, variance, expected = np.sum([_counted(each, sample, ones) for each in results], axis=0)
+    if found + deviations * sqrt(variance) < _LITTLE * expected:
+        yield (
+            f"what was released of {rows} rows says that they count for less than half of what "
+            "rows like the public ones would: their labels are none of the classes, or their "
+            "values are missing or of another type"
+        )
+    for output in range(0 if codes else engine.setting.outputs):
+        found, variance, expected = np.sum(
+            [_squares(each, sample, output) for each in results], axis=0
+        )
+        if expected and found - deviations * sqrt(variance) > _AT_ENDS * expected:
+            bounds = f"({targets.low[output]:g}, {targets.high[output]:g})"
+            place = f" of output {output}" if engine.setting.outputs > 1 else ""
+            yield (
+                f"what was released says that nearly all targets{place} lie at an end of y_bounds "
+                f"= {bounds}, or beyond. That is right for targets that are yes or no; else "
+                "y_bounds are in another unit than y, or far too wide"
+            )
+
+
+def _weights(result: StageResult, sample: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Features of the public rows in a stage, and the square of the weight that each has there."""
+    psi = sample @ result.plan.features.whitening
+    norms = np.maximum(np.square(psi).sum(axis=1), result.plan.clip_norm**2)
+    return psi, result.plan.clip_norm**2 / norms
+
+
+def _counted(result: StageResult, sample: FloatArray, ones: FloatArray) -> FloatArray:
+    """``b^T M b`` as released, the variance of its noise, and its mean under the public law.
+
+    ``noise[0]`` is the standard deviation ``s`` of an entry beside the diagonal; on the diagonal
+    the variance is ``2 s^2``. So that of ``b^T N b`` is ``2 s^2 sum b_i^4 + 4 s^2 sum_{i<j} b_i^2
+    b_j^2 = 2 s^2 |b|^4``.
+    """
+    b = np.linalg.solve(result.plan.features.whitening, ones)
+    psi, weights = _weights(result, sample)
+    expected = result.plan.rows * float(np.mean(weights * np.square(psi @ b)))
+    found = float(b @ result.covariance @ b)
+    return np.array([found, 2 * (result.noise[0] * float(b @ b)) ** 2, expected])
+
+
+def _squares(result: StageResult, sample: FloatArray, output: int) -> FloatArray:
+    """``sum w^2 t^2`` likewise, were every target at an end; zeros where residuals are told."""
+    if result.plan.reach[output] < 1:
+        return np.zeros(3)
+    expected = result.plan.rows * float(_weights(result, sample)[1].mean())
+    return np.array([result.squares[output], result.noise[2][output] ** 2, expected])
+
+
+def fit_digests(engine: Engine) -> dict[str, Any]:
+    """Of everything that was fixed before the first row, and before the rows of each stage."""
+    return {
+        "configuration": _setting_digest(engine.setting),
+        "plans": [_plan_digest(reading.result.plan) for reading in engine.readings],
+    }
+
+
+def _setting_digest(setting: Setting) -> str:
+    values = {
+        "kernel": setting.basis.kernel.to_dict(),
+        "budget": None if setting.budget is None else asdict(setting.budget),
+        "calibration": setting.calibration,
+        "tau": setting.tau,
+        "prior": setting.prior.expected.tolist(),
+        "shares": setting.shares,
+    }
+    return digest_of(
+        values,
+        {
+            "pivots": setting.basis.pivots,
+            "transform": setting.basis.transform,
+            "box.low": setting.box[0],
+            "box.high": setting.box[1],
+            "targets.low": setting.targets.low,
+            "targets.high": setting.targets.high,
+        },
+    )
+
+
+def _plan_digest(plan: StagePlan) -> str:
+    values = {
+        "number": plan.number,
+        "lot": asdict(plan.lot),
+        "rows": plan.rows,
+        "clip_norm": plan.clip_norm,
+        "layout": asdict(plan.layout),
+    }
+    whitening = plan.features.whitening
+    return digest_of(
+        values, {"whitening": whitening, "baseline": plan.baseline, "reach": plan.reach}
+    )
+
+
+def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
+    """Releases of the fits before the fresh one, and a word about what they add up to.
+
+    Of each fit the most expensive: nobody is in two of its stages. Gaussian releases of the same
+    people compose by ``mu^2 = sum mu_i^2``.
+    """
+    past: tuple[ReleaseEvent, ...] = tuple(getattr(before, "past_events_", ()))
+    ledger = getattr(before, "ledger_", None)
+    if ledger is not None and before._private:
+        past = (*past, *_costliest(ledger))
+    if fresh.ledger_ is not None and fresh._private and past:
+        delta = fresh.ledger_.budget.delta
+        events = (*past, *_costliest(fresh.ledger_))
+        spent = delivered_epsilon(sqrt(sum(event.mu**2 for event in events)), delta)
+        warn_of_leak(
+            f"this is fit {len(events)} of one estimator: people who are in all of them have "
+            f"spent epsilon {spent:.3g} together, at delta {delta:g}",
+        )
+    return past
+
+
+def _costliest(ledger: Ledger) -> tuple[ReleaseEvent, ...]:
+    """What a fit cost those whom it cost most."""
+    return tuple(sorted(ledger.events, key=lambda event: -event.mu)[:1])
+
+
+def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
+    """The releases of fits on different rows under one budget, numbered through.
+
+    Nobody is in two of them, so they are to each other what stages are. None where there is no
+    budget.
+    """
+    whole: Ledger | None = None
+    for part in parts:
+        if part is None:
+            return None
+        whole = whole or Ledger(part.budget)
+        for event in part.events:
+            whole.record(replace(event, epoch=len(whole.events) + 1))
+    return whole
+
+
+def fit_prior(model: Model, ledger: Ledger | None, engine: Engine) -> Prior:
+    """The estimate less its own prior ``S``: ``J = P^-1 - S^-1``, ``h = P^-1 m``.
+
+    What an average over plausible priors adds to ``P`` may leave less than nothing in directions
+    that nothing is known of: there ``J`` is 0.
+    ``ledger``: None where nobody was promised anything.
+    """
+    if len(model.estimates) != 1:
+        raise ConfigurationError(
+            f"a policy learns one reward: this fit has {len(model.estimates)} outputs"
+        )
+    estimate, basis = model.estimates[0], model.basis
+    inverse = np.linalg.inv(estimate.covariance)
+    prior = estimate.prior * np.eye(basis.rank)
+    if model.prior is not None and estimate.weights is not None:
+        prior = model.prior.covariance(estimate.weights)
+    values, vectors = np.linalg.eigh(inverse - np.linalg.inv(prior))
+    generator = np.random.default_rng(0)  # public pairs, the same whenever they are asked for
+    inside = generator.uniform(*model.box, size=(4 * basis.rank, len(model.box[0])))
+    pairs = np.concatenate([np.clip(basis.pivots, *model.box), inside])
+    matrix, targets = observed(
+        basis,
+        pairs,
+        (vectors * np.maximum(values, 0.0)) @ vectors.T,
+        inverse @ estimate.mean,
+        middle=float(model.targets.middle[0]),
+        half=float(model.targets.half[0]),
+    )
+    event = PriorEvent(
+        kind="fit",
+        digest=digest_of(fit_digests(engine), {"targets": targets}),
+        count=len(engine.readings),
+        epsilon=None if ledger is None else ledger.budget.epsilon,
+        delta=None if ledger is None else ledger.budget.delta,
+    )
+    return Prior.of_observed(Observed(pairs=pairs, targets=targets, matrix=matrix, event=event))
