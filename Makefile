@@ -66,7 +66,7 @@ coverage: $(READY) $(BROWSER) $(NODE)  ## the same tests with the lines they rea
 audit: $(READY)  ## attack the real pipeline, and broken ones that must be caught: half an hour and more
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m slow tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
-	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --output audit-local.png
+	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --preset paper --output audit-local.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device
 
 faults: $(READY)  ## 1,000 kills on each store, bad networks, clocks and disks: nothing is lost or counted twice

@@ -29,7 +29,7 @@ import numpy as np
 import capri
 from capri.local import wire
 from capri.local.on_dask import dask_cluster
-from capri.local.parts import add_up, kind_of
+from capri.local.parts import add_up, gathering_of
 from capri.local.summing import aggregate
 
 FILES, PLANTED, STREAMED = 20, 500, 1 << 20
@@ -53,11 +53,9 @@ def make(folder: Path, count: int) -> None:
     data = bundle()
     (folder / "bundle").write_bytes(data)
     (folder / "reports").mkdir()
-    kind = kind_of(data)
-    sphere = kind.gathering.plan.sphere
-    assert sphere is not None
+    gathering = gathering_of(data)
     draw = np.random.default_rng(count)
-    known = np.empty((0, kind.gathering.size), dtype=np.uint8)
+    known = np.empty((0, wire.SIZE), dtype=np.uint8)
     for number in range(FILES):
         left = count * (number + 1) // FILES - count * number // FILES
         with (folder / "reports" / f"{number:02}").open("wb") as file:
@@ -69,10 +67,9 @@ def make(folder: Path, count: int) -> None:
             while left:
                 taken = min(left, STREAMED)
                 rows = wire.pack(
-                    kind.randomizer,
-                    kind.gathering.digest,
+                    gathering.digest,
                     draw.integers(0, 2**64, (taken, 2), dtype=np.uint64),
-                    draw.integers(0, sphere.candidates, taken),
+                    draw.integers(0, gathering.sphere.candidates, taken),
                 )
                 rows.tofile(file)
                 left -= taken
@@ -110,7 +107,7 @@ def measure(folder: Path, workers: int, piece: int | None) -> dict[str, Any]:
 
 def compare(counts: list[int], workers: list[int], folder: Path, piece: int, *, keep: bool) -> None:
     """A row for each number of reports and workers."""
-    print(f"{kind_of(bundle()).gathering.plan.dimension} coordinates")
+    print(f"{gathering_of(bundle()).plan.dimension} coordinates")
     print("| reports | workers | s | processor s | worker MB | driver MB | disk GB | replays |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for count in counts:

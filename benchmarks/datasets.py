@@ -8,6 +8,7 @@ model that sees the label of every private row (10-fold cross-validated on the s
 import argparse
 from statistics import fmean, stdev
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -16,6 +17,7 @@ from sklearn.svm import SVR
 
 import capri
 from capri.blas import one_blas_thread
+from capri.local.simulator import DeviceSimulator
 from capri_lab.datasets import DATASET_NAMES, DataBandit, environment_by_name, suggested_kernel
 
 # Model and epsilon; None is no noise.
@@ -28,16 +30,16 @@ PLAYERS: list[tuple[str, float | None]] = [
 
 
 def ratio(bandit: DataBandit, rounds: int, model: str, epsilon: float | None, seed: int) -> float:
-    policy = capri.Capri(
-        kernel=suggested_kernel(bandit),
-        actions=bandit.actions,
-        contexts=bandit.pool,
-        reward_bound=bandit.reward_bound,
-        budget=None if epsilon is None else capri.Budget(epsilon=epsilon, delta=1e-5),
-        model=model,
-        horizon=rounds,
-        simulation_seed=seed,
-    )
+    settings: dict[str, Any] = {
+        "kernel": suggested_kernel(bandit),
+        "actions": bandit.actions,
+        "contexts": bandit.pool,
+        "reward_bound": bandit.reward_bound,
+        "budget": None if epsilon is None else capri.Budget(epsilon=epsilon, delta=1e-5),
+        "horizon": rounds,
+        "simulation_seed": seed,
+    }
+    policy = DeviceSimulator.build(**settings) if model == "local" else capri.Capri(**settings)
     return capri.simulate(policy, bandit, rounds, seed=seed).ratio
 
 

@@ -23,7 +23,7 @@ from common import ROOT, save_json  # before NumPy: one BLAS thread
 sys.path.insert(0, str(ROOT.parent / "tests" / "local"))
 
 import numpy as np
-from devices import BUDGETS
+from devices import BUDGET
 from hostile import Case, Datum, Generator, built, changed, data_against, fresh, known, work
 
 import capri
@@ -74,9 +74,8 @@ def compared(
 
 def finding(case: Case, draw: Generator) -> Finding | None:
     """What a bundle gives away by time; None if the client refuses it."""
-    budget = BUDGETS[case.randomizer]
     try:
-        client = capri.LocalClient(built(case), budget, simulation=(1, 1))
+        client = capri.LocalClient(built(case), BUDGET, simulation=(1, 1))
     except capri.BundleError:
         return None
     data = data_against(client.opened_bundle, case, draw)
@@ -98,7 +97,7 @@ def finding(case: Case, draw: Generator) -> Finding | None:
 
 def control() -> float:
     """The ratio of the bundle that was slow once: 2.5 and more where nothing is done about it."""
-    client = capri.LocalClient(built(known()), BUDGETS["sphere"], simulation=(1, 1))
+    client = capri.LocalClient(built(known()), BUDGET, simulation=(1, 1))
     times = medians(client, [(np.array([each]), 0.5) for each in (0.0, 0.5, 0.52)], REPETITIONS)
     return float(times.max() / times.min())
 

@@ -20,9 +20,8 @@ from common import M52, SMOOTH_WIDE
 
 import capri
 from capri.kernels import Matern
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.local.wire import pack
-from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import sphere as sphere_for
 
 FIRST_SEED = 2000
@@ -35,24 +34,23 @@ BARS = {1.0: (0.45, 0.30), 4.0: (0.20, 0.12), 8.0: (0.14, 0.09)}
 
 
 def deployment(
-    kernel: str, epsilon: float, rounds: int, seed: int, randomizer: str = "sphere"
-) -> tuple[Any, capri.LocalCapri, Fleet]:
+    kernel: str, epsilon: float, rounds: int, seed: int
+) -> tuple[Any, capri.LocalCapri, DeviceSimulator]:
     environment = capri.environments.random_rkhs(KERNELS[kernel], seed=seed)
-    budget = capri.Budget(epsilon=epsilon, delta=0.0 if randomizer == "sphere" else common.DELTA)
+    budget = capri.Budget(epsilon=epsilon)
     aggregator = capri.LocalCapri(
         kernel=KERNELS[kernel],
         actions=environment.actions,
         contexts=capri.ContextPool(environment.contexts, weights=environment.weights),
         budget=budget,
         horizon=rounds,
-        randomizer=randomizer,
         public_seed=seed,
     )
-    return environment, aggregator, Fleet(aggregator, budget, simulation_seed=seed)
+    return environment, aggregator, DeviceSimulator(aggregator, budget, simulation_seed=seed)
 
 
-def regret(kernel: str, epsilon: float, randomizer: str, seed: int) -> dict[str, float]:
-    environment, aggregator, fleet = deployment(kernel, epsilon, ROUNDS, seed, randomizer)
+def regret(kernel: str, epsilon: float, seed: int) -> dict[str, float]:
+    environment, aggregator, fleet = deployment(kernel, epsilon, ROUNDS, seed)
     largest = len(aggregator.bundle())
 
     def watch(_rounds: int, _regret: float) -> None:
@@ -68,7 +66,7 @@ def late(delay: int, wait: int, rounds: int, seed: int) -> dict[str, float]:
     """Matern at epsilon 1, where every report arrives ``delay`` decisions late."""
     kernel = KERNELS["matern"]
     environment = capri.environments.random_rkhs(kernel, seed=seed)
-    fleet = Fleet.build(
+    fleet = DeviceSimulator.build(
         budget=capri.Budget(epsilon=1.0),
         simulation_seed=seed,
         delay=delay,
@@ -125,7 +123,7 @@ def early(problem: str, epsilon: float, rounds: int, seed: int) -> dict[str, flo
     else:
         kernel = KERNELS[problem]
         environment = capri.environments.random_rkhs(kernel, seed=seed)
-    fleet = Fleet.build(
+    fleet = DeviceSimulator.build(
         budget=capri.Budget(epsilon=epsilon),
         simulation_seed=seed,
         kernel=kernel,
@@ -154,9 +152,9 @@ def trusting(model: str, rounds: int, seed: int) -> dict[str, float]:
     if model == "joint":
         policy = capri.Capri(**settings)
     elif model == "shuffle":
-        policy = Fleet.build(shuffle=capri.Shuffle(), **settings)
+        policy = DeviceSimulator.build(shuffle=capri.Shuffle(), **settings)
     else:
-        policy = Fleet.build(**(settings | {"budget": capri.Budget(1.0)}))
+        policy = DeviceSimulator.build(**(settings | {"budget": capri.Budget(1.0)}))
     result = capri.simulate(policy, environment, rounds, seed=seed)
     return {"ratio": result.ratio, "seconds": result.seconds}
 
@@ -224,10 +222,11 @@ def aggregation(dimension: int = 200, reports: int = 10**6) -> float:
 
     newest = aggregator._newest
     newest.plan = replace(newest.plan, sphere=sphere, length=10 * reports)
+    newest.sphere = sphere
     newest.total = np.zeros(dimension, dtype=np.int64)
     tokens = rng.integers(0, 2**64, size=(reports, 2), dtype=np.uint64)
     numbers = rng.integers(0, sphere.candidates, size=reports)
-    messages = pack(Randomizer.SPHERE, aggregator.digest, tokens, numbers)
+    messages = pack(aggregator.digest, tokens, numbers)
     started = perf_counter()
     statuses = aggregator.receive_many(messages)
     seconds = perf_counter() - started
@@ -290,23 +289,19 @@ def main() -> None:
     if arguments.only in (None, "regret"):
         seeds = range(FIRST_SEED, FIRST_SEED + arguments.functions)
         kinds = [
-            (kernel, epsilon, randomizer)
-            for randomizer in ("sphere", "gaussian")
+            (kernel, epsilon)
             for epsilon in BARS
             for kernel in KERNELS
-            if not wanted or f"{kernel}-{epsilon:g}-{randomizer}" in wanted
+            if not wanted or f"{kernel}-{epsilon:g}" in wanted
         ]
         measured: list[dict[str, Any]] = []
-        for kernel, epsilon, randomizer in kinds:
-            runs = common.in_parallel(
-                regret, [(kernel, epsilon, randomizer, seed) for seed in seeds]
-            )
+        for kernel, epsilon in kinds:
+            runs = common.in_parallel(regret, [(kernel, epsilon, seed) for seed in seeds])
             ratios = np.array([run["ratio"] for run in runs])
             measured.append(
                 {
                     "problem": kernel,
                     "epsilon": epsilon,
-                    "randomizer": randomizer,
                     "bar": BARS[epsilon][list(KERNELS).index(kernel)],
                     "mean": float(ratios.mean()),
                     "error": float(ratios.std(ddof=1) / np.sqrt(len(ratios))),
@@ -317,7 +312,7 @@ def main() -> None:
                 }
             )
             print(measured[-1], flush=True)
-        keys = ("problem", "epsilon", "randomizer")
+        keys = ("problem", "epsilon")
         results["regret"] = renewed(results.get("regret", []), measured, *keys)
     target.write_text(json.dumps(results, indent=1) + "\n")
 

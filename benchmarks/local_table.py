@@ -15,23 +15,14 @@ _PROBLEMS = {
 
 def regret_table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| problem | epsilon | bar | sphere | std. error | max | gaussian | std. error | max |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| problem | epsilon | bar | regret | std. error | max |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    found = {(row["problem"], row["epsilon"], row["randomizer"]): row for row in rows}
-    for problem, epsilon, randomizer in found:
-        if randomizer == "sphere":
-            both = [found.get((problem, epsilon, each)) for each in ("sphere", "gaussian")]
-            cells = [
-                " | | "
-                if row is None
-                else f"**{row['mean']:.3f}** | {row['error']:.3f} | {row['worst']:.3f}"
-                for row in both
-            ]
-            bar = found[problem, epsilon, randomizer]["bar"]
-            lines.append(
-                f"| {_PROBLEMS[problem]} | {epsilon:g} | {bar:g} | {cells[0]} | {cells[1]} |"
-            )
+    lines += [
+        f"| {_PROBLEMS[row['problem']]} | {row['epsilon']:g} | {row['bar']:g} "
+        f"| **{row['mean']:.3f}** | {row['error']:.3f} | {row['worst']:.3f} |"
+        for row in rows
+    ]
     functions = min(row["functions"] for row in rows)
     largest = max(row["bundle"] for row in rows)
     note = (

@@ -19,7 +19,10 @@ SETTINGS: dict[str, Any] = {
 
 
 def policy(store: str | None, **changes: Any) -> Capri:
-    return Capri(**(SETTINGS | {"store": store} | changes))
+    settings = SETTINGS | {"store": store} | changes
+    if settings.get("preset") == "paper":
+        del settings["first_epoch"]  # of the other preset
+    return Capri(**settings)
 
 
 def building(settings: dict[str, Any]) -> Iterator[Callable[..., Capri]]:

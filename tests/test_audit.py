@@ -150,7 +150,7 @@ def test_honest_worlds_are_no_farther_apart_than_claimed(
 @pytest.mark.parametrize("name", ["reward", "outside", "users", "difference"])
 def test_honest_reports_are_no_farther_apart_than_claimed(monkeypatch: Patch, name: str) -> None:
     oracle = Oracle(monkeypatch)
-    mu = oracle.mu(scenarios(target(model="local"), [name])[name])
+    mu = oracle.mu(scenarios(target(**PAPER | {"model": "local"}), [name])[name])
     assert 0.9 * CLAIM <= mu <= CLAIM * (1 + 1e-4)
 
 
@@ -268,7 +268,8 @@ def test_twenty_of_twenty_honest_audits_pass() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local", "paper", "auto"])
 def test_other_policies_in_full(kind: str) -> None:
-    changes = {"local": {"model": "local"}, "paper": PAPER, "auto": {"kernel": "auto"}}[kind]
+    kinds = {"local": PAPER | {"model": "local"}, "paper": PAPER, "auto": {"kernel": "auto"}}
+    changes = kinds[kind]
     result = audit(target(**changes), trials=5_000, confidence=SURE)
     assert result.passed
     assert result.proven >= 0.75 * CLAIM
@@ -476,7 +477,7 @@ def test_audit_that_makes_no_sense_is_refused(settings: dict[str, Any], message:
 
 def test_local_model_has_no_attacks_on_a_curator() -> None:
     with pytest.raises(ConfigurationError, match="attacks must be some of reward, outside, users"):
-        audit(target(model="local"), attacks=("next",))
+        audit(target(**PAPER | {"model": "local"}), attacks=("next",))
 
 
 @pytest.mark.parametrize("changes", [{"simulation_seed": 1}, {"budget": None}])

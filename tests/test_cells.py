@@ -15,7 +15,7 @@ import capri
 from builders import CONTEXTS, small_policy
 from capri import RewardIgnoredWarning, RewardStatus, VisitStatus
 from capri.cells import as_number_rows, as_numbers
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.memory import PeakMemory
 from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri_lab.datasets import BanditLog
@@ -220,7 +220,7 @@ def test_a_device_takes_any_cell(held: Held) -> None:
         decision = silently(lambda c=client, x=context: c.act(x))
         made.append((decision.action_index, silently(lambda c=client, r=reward: c.report(r))))
     assert made[0] == made[1]
-    fleet = Fleet(server, capri.Budget(epsilon=2.0), simulation_seed=0)
+    fleet = DeviceSimulator(server, capri.Budget(epsilon=2.0), simulation_seed=0)
     decisions = silently(lambda: fleet.act_many([[0.1], [cell], [0.3]]))
     assert len(silently(lambda: fleet.update_many(decisions, [0.5, 0.5, cell]))) == 3
 

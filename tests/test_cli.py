@@ -21,7 +21,7 @@ from capri.cli.contest import Run, finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
 from capri.kernels.catalogue import KERNEL_NAMES
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
 from capri.simulation import UniformPlay
@@ -40,7 +40,7 @@ def library_run(seed: int, policy: str = "capri", **settings: object) -> capri.S
     if policy == "uniform":
         player = UniformPlay(actions=environment.actions, horizon=ROUNDS, simulation_seed=seed)
     elif policy == "devices":
-        player = Fleet.build(
+        player = DeviceSimulator.build(
             kernel=kernel,
             actions=environment.actions,
             contexts=capri.ContextPool(environment.contexts),
@@ -70,10 +70,6 @@ def without_clock(records: list[dict[str, float]]) -> list[dict[str, float]]:
     [
         ((), {}),
         (("--model", "local"), {"policy": "devices"}),
-        (
-            ("--model", "local", "--randomizer", "gaussian"),
-            {"policy": "devices", "randomizer": "gaussian"},
-        ),
         (("--model", "shuffle"), {"policy": "devices", "shuffle": capri.Shuffle()}),
         (("--model", "local", "--preset", "paper"), {"model": "local", "preset": "paper"}),
         (("--no-privacy",), {"budget": None}),
@@ -164,8 +160,8 @@ def test_json_to_a_device_leaves_the_device() -> None:
             "leave out --tau, of capri alone: uniform has a promise of its own",
         ),
         (
-            ("simulate", "--policy", "uniform", "--model", "local", "--randomizer", "gaussian"),
-            "leave out --model and --randomizer, of capri alone: uniform has a promise of its own",
+            ("simulate", "--policy", "uniform", "--model", "local", "--tau", "1"),
+            "leave out --model and --tau, of capri alone: uniform has a promise of its own",
         ),
         (("simulate", "--policy", "uniform", "--preset", "paper"), "leave out --preset, of capri"),
         (("simulate", "--epsilon=-inf"), "epsilon must be positive and finite, got -inf"),
@@ -200,6 +196,7 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("audit", "--confidence", "1"), "confidence must lie strictly between 0 and 1, got 1.0"),
         (("audit", "--preset", "best"), "preset must be 'practical' or 'paper', got 'best'"),
         (("audit", "--model", "global"), "model must be one of 'joint', 'local', got 'global'"),
+        (("audit", "--model", "local"), "model='local' in one process is the paper's"),
         (("audit", "--model", "device", "--trials", "5"), "an audit needs at least 100 trials"),
         (("audit", "--model", "device", "--output", "a.png"), "there is no picture of a device"),
         (("audit", "--model", "device", "--preset", "paper"), "devices run preset 'practical'"),
@@ -399,8 +396,8 @@ def test_forecast_of_devices(tmp_path: Path) -> None:
     mixed = run(*arguments, "--model", "shuffle", "--epsilon", "2", "--json", "-")
     found = json.loads(mixed.stdout)
     assert (found["model"], found["delta"]) == ("shuffle", 1e-5)
-    textbook = run(*arguments, "--model", "textbook", "--epsilon", "2", "--json", "-")
-    ratios = [json.loads(each.stdout)["rows"][-1]["ratio"] for each in (mixed, textbook)]
+    paper = run(*arguments, "--preset", "paper", "--epsilon", "2", "--json", "-")
+    ratios = [json.loads(each.stdout)["rows"][-1]["ratio"] for each in (mixed, paper)]
     assert ratios[0] < ratios[1]
     refused = run(*arguments, "--epsilon", "inf")
     assert refused.exit_code == 2
@@ -542,7 +539,7 @@ def test_audit_of_a_broken_device_ends_with_code_1(
 
 
 def test_noise_of_devices(tmp_path: Path) -> None:
-    """Pure epsilon costs less than the Gaussian at every epsilon, as the randomizers say."""
+    """Pure epsilon costs less than Gaussian noise at every epsilon."""
     path = tmp_path / "noise.json"
     outcome = run("noise", "--local", "--dimension", "50", "--json", path)
     assert outcome.exit_code == 0, outcome.output
@@ -554,7 +551,6 @@ def test_noise_of_devices(tmp_path: Path) -> None:
         budget = capri.Budget(epsilon=row["epsilon"], delta=1e-5)
         assert row["gaussian_variance"] == noise_multiplier(budget, 50) ** 2
         assert row["sphere_variance"] < row["gaussian_variance"]
-        assert (row["sphere_bytes"], row["gaussian_bytes"]) == (32, 430)
         odds = row["chance"] / (1 - row["chance"])
         ratio = odds * (row["candidates"] - row["near"]) / row["near"]
         assert np.log(ratio) == pytest.approx(row["epsilon"])

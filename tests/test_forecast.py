@@ -17,7 +17,7 @@ from capri.errors import ConfigurationError
 from capri.forecast.kinds import FAMILY
 from capri.forecast.result import ExpectedRegret
 from capri.forecast.worlds import RandomFunctions
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri_lab.datasets import environment_by_name
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
@@ -303,7 +303,8 @@ def test_devices_are_forecast_the_same_wherever_rewards_lie() -> None:
             reward_range=scale,
             missing_reward=scale[1],
         )
-        return Fleet(server, server.device_budget, simulation_seed=0).forecast(**QUICK).rows[-1]
+        users = DeviceSimulator(server, server.device_budget, simulation_seed=0)
+        return users.forecast(**QUICK).rows[-1]
 
     plain, shifted = of((0.0, 1.0)), of((10.0, 11.0))
     assert plain.ratio < 0.8
@@ -494,19 +495,20 @@ def test_kinds_that_are_asked_for() -> None:
 
 
 def test_devices_are_forecast_with_the_noise_they_make() -> None:
-    """The sphere's reports carry less noise than the textbook form of the same model."""
+    """The sphere's reports carry less noise than the paper's of the same model."""
     settings: dict[str, Any] = {
         "kernel": KERNEL, "actions": ACTIONS, "contexts": capri.ContextPool(CONTEXTS),
     }  # fmt: skip
-    fleet = Fleet.build(budget=capri.Budget(epsilon=2.0), simulation_seed=1, **settings)
+    fleet = DeviceSimulator.build(budget=capri.Budget(epsilon=2.0), simulation_seed=1, **settings)
     digest = fleet.aggregator.digest
     asked: dict[str, Any] = {"horizons": (2000,), "functions": 5, "compare": False}
     device = fleet.forecast(**asked)
     assert device.model == "local"
     assert fleet.aggregator.digest == digest
     assert fleet.epochs == ()
-    textbook = configured(model="local", budget=capri.Budget(epsilon=2.0, delta=1e-5))
-    assert device.at(2.0, 2000).ratio < textbook.forecast(**asked).at(2.0, 2000).ratio
+    budget = capri.Budget(epsilon=2.0, delta=1e-5)
+    paper = configured(model="local", preset="paper", budget=budget, horizon=2000)
+    assert device.at(2.0, 2000).ratio < paper.forecast(**asked).at(2.0, 2000).ratio
     with pytest.raises(ConfigurationError, match="give finite epsilons"):
         fleet.forecast(horizons=(100,), epsilons=(math.inf,))
 

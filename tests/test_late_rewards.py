@@ -247,17 +247,14 @@ def test_epoch_that_nobody_came_to_goes_on() -> None:
 # --- what is read --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["joint", "local"])
-def test_segments_are_read_without_bias(model: str) -> None:
+def test_segments_are_read_without_bias() -> None:
     """Without noise, at a reward that lies in the RKHS, every segment with its own law, baseline
     and bound: the estimate meets the truth.
 
     A linear f on a linear kernel; sampling noise of contexts vanishes where residuals do, so
     the error after some epochs is small: below 0.02 where an unscaled segment is off by tenths.
     """
-    policy = policy_of(
-        kernel=capri.kernels.Linear(variance=0.5), budget=None, reward_wait=25, model=model
-    )
+    policy = policy_of(kernel=capri.kernels.Linear(variance=0.5), budget=None, reward_wait=25)
     truth = 0.3 * CONTEXTS + 0.4 * ACTIONS.T
     rng = np.random.default_rng(0)
     waiting: list[tuple[int, capri.Decision, float]] = []
@@ -424,10 +421,9 @@ def test_keys_are_asked_for_where_rewards_add_up() -> None:
         {"reward_wait": 12},
         {"reward_wait": 12, "reward_rule": "sum"},
         {"reward_wait": 12, "missing_reward": "as-estimated"},
-        {"reward_wait": 12, "model": "local"},
         {"reward_wait": 12, "contexts": capri.ContextSampler(lambda g, n: g.random((n, 1)), 1)},
     ],
-    ids=["late", "sum", "as estimated", "local", "sampler"],
+    ids=["late", "sum", "as estimated", "sampler"],
 )
 def test_simulation_goes_on_bit_for_bit_with_epochs_in_flight(
     changes: dict[str, Any], tmp_path: Path

@@ -90,7 +90,6 @@ def test_what_is_above_a_ceiling_goes_to_what_the_law_would_play_without() -> No
         {},
         {"kernel": "auto"},
         {"kernel": "auto", "actions": [*NAMES, *"abcdefgh"]},
-        {"model": "local"},
         {"reward_wait": 6, "missing_reward": "as-estimated"},
     ],
     ids=str,

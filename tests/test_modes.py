@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import capri
+from builders import small_policy
 from capri import Budget, Capri, ConfigurationError, ContextPool, RewardStatus, VisitStatus
 from capri.epoch.problem import checked_problem
 from capri.epoch.scale import RewardScale
@@ -121,8 +122,9 @@ def test_shapes_are_public_and_checked() -> None:
         run.act_many(POOL, chosen=["red"] * 4)
     with pytest.raises(ShapeError):
         run.act_many(POOL, chosen=["red"], chosen_propensities=[0.5])
+    paper = small_policy(model="local")
     with pytest.raises(ConfigurationError, match="joint"):
-        policy(model="local").set_mode("shadow")
+        paper.set_mode("shadow")
 
 
 def test_names_of_the_other_system_matter_in_shadow_mode_alone() -> None:

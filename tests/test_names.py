@@ -15,7 +15,7 @@ from capri.epoch.storage import read_policy_file
 from capri.errors import BundleError, ConfigurationError, DataError, ShapeError, StorageError
 from capri.kernels import Categories, ContextAction, Matern, schema_kernel
 from capri.local.bundle import open_bundle
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
 SCHEMA = Schema([Numeric("age", 0, 100), Categorical("plan", ["free", "pro"]), Boolean("member")])
@@ -250,8 +250,8 @@ def test_devices_take_records_and_give_names(tmp_path: Path) -> None:
 def test_a_fleet_on_records_is_one_on_rows() -> None:
     settings = {"kernel": KERNEL, "actions": NAMES, "budget": capri.Budget(4.0, 0.0)}
     pool = capri.ContextPool(RECORDS, schema=SCHEMA)
-    by_name = Fleet.build(contexts=pool, simulation_seed=4, **settings)
-    by_row = Fleet.build(contexts=pool, simulation_seed=4, **settings)
+    by_name = DeviceSimulator.build(contexts=pool, simulation_seed=4, **settings)
+    by_row = DeviceSimulator.build(contexts=pool, simulation_seed=4, **settings)
     first, second = by_name.act_many(RECORDS), by_row.act_many(SCHEMA.rows(RECORDS))
     np.testing.assert_array_equal(first.action_index, second.action_index)
     assert first.action_name is not None

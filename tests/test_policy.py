@@ -878,6 +878,11 @@ def test_papers_constants_do_eliminate_when_the_horizon_is_long_enough() -> None
         ({"reward_bound": [1.0]}, ConfigurationError, "positive and finite"),
         ({"budget": 1.0}, ConfigurationError, "capri.Budget, or None for no privacy, got float"),
         ({"model": "central"}, ConfigurationError, "one of 'joint', 'local', got 'central'"),
+        (
+            {"model": "local", "preset": "practical"},
+            ConfigurationError,
+            r"needs preset='paper'.*build a capri\.LocalCapri",
+        ),
         ({"preset": "best"}, ConfigurationError, "preset must be .*'paper', got 'best'"),
         ({"simulation_seed": -1}, ConfigurationError, "whole number of 0 or more, got -1"),
         ({"simulation_seed": 1.5}, ConfigurationError, r"whole number of 0 or more, got 1\.5"),

@@ -301,10 +301,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"preset": "paper"},
     "practical": {"preset": "practical", "first_epoch": 8, "growth": 2.0, "draws": 8},
 }
+MODELS = [("joint", "paper"), ("joint", "practical"), ("local", "paper")]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("model", ["joint", "local"])
+@pytest.mark.parametrize(("model", "preset"), MODELS)
 @pytest.mark.parametrize("one_by_one", [True, False], ids=["act", "act_many"])
 @pytest.mark.parametrize("number", [0, 3, 7, 8, 23])
 def test_one_user_changes_no_other_action_of_the_epoch_and_no_earlier_release(
@@ -331,8 +331,7 @@ def test_one_user_changes_no_other_action_of_the_epoch_and_no_earlier_release(
             assert changed[2][-1] != estimates[-1]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("model", ["joint", "local"])
+@pytest.mark.parametrize(("model", "preset"), MODELS)
 def test_missing_reward_is_a_zero_reward(tmp_path: Path, model: str, preset: str) -> None:
     """Seeded: the same bits leave the gate, and all that follows is the same."""
     states = []

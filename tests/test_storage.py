@@ -307,7 +307,7 @@ def test_file_is_json_and_plain_arrays(tmp_path: Path) -> None:
     with zipfile.ZipFile(path) as bundle:
         assert sorted(bundle.namelist()) == ["arrays.npz", "state.json"]
     values, arrays = unpack(path)  # allow_pickle=False
-    assert (values["format"], values["version"]) == ("capri-policy", 1)
+    assert (values["format"], values["version"]) == ("capri-policy", 2)
     assert all(array.dtype.kind in "fiu" for array in arrays.values())
 
 
@@ -400,8 +400,9 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     [
         (lambda v: v.update(format="other"), "is not a saved policy"),
         (lambda v: v.pop("format"), "is not a saved policy"),
-        (lambda v: v.update(version=2), "version 2, this release reads up to 1: install a newer"),
-        (lambda v: v.update(version="1"), "format version 1"),
+        (lambda v: v.update(version=1), "version 1, this release reads version 2 alone"),
+        (lambda v: v.update(version=3), "version 3, this release reads version 2 alone"),
+        (lambda v: v.update(version="2"), "format version 2"),
         (lambda v: v.pop("version"), "format version None"),
         (lambda v: v.update(horizon=1), "damaged"),
         (lambda v: v.update(horizon="many"), "damaged"),

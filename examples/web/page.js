@@ -141,7 +141,7 @@ async function another() {
 // -- what left -------------------------------------------------------------------------------------
 
 const FIELDS = [
-  ["head", 0, 2, "what it is: a report, version 2"],
+  ["head", 0, 2, "what it is: a report, version 4"],
   ["digest", 2, 10, "which public bundle it answers"],
   ["token", 10, 26, "drawn at random: says nothing of you"],
   ["number", 26, 28, "one direction of many, mostly near yours: all that depends on you"],

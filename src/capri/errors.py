@@ -51,7 +51,7 @@ class BundleError(CapriError, ValueError):
     """A bundle is damaged, of another version, malformed, or weaker than the device allows.
 
     ``reason`` is its class, the same word in every client: ``not-a-bundle``, ``too-large``,
-    ``version``, ``damaged``, ``other-bundle``, ``malformed``, ``too-much-work``, ``randomizer``,
+    ``version``, ``damaged``, ``other-bundle``, ``malformed``, ``too-much-work``,
     ``too-costly`` or ``older``.
     """
 

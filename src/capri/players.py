@@ -7,7 +7,7 @@ from capri.environments import Environment, public_pool
 from capri.errors import ConfigurationError
 from capri.joint.policy import Capri
 from capri.kernels import Kernel
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.privacy.budget import Budget
 from capri.privacy.mixing import Shuffle
 from capri.simulation import UniformPlay
@@ -16,15 +16,17 @@ CAPRI, UNIFORM = "capri", UniformPlay.name
 
 
 def make_capri(
-    *, model: str, preset: str, budget: Budget | None, randomizer: str = "sphere", **settings: Any
-) -> Capri | Fleet:
+    *, model: str, preset: str, budget: Budget | None, **settings: Any
+) -> Capri | DeviceSimulator:
     """CAPRI with a curator, or devices and an aggregator; the paper has its own local form."""
-    if budget is not None and (model, preset) == ("local", "practical"):
-        return Fleet.build(budget=budget, randomizer=randomizer, **settings)
+    if (model, preset) == ("local", "practical"):
+        if budget is not None:
+            return DeviceSimulator.build(budget=budget, **settings)
+        model = "joint"  # without a budget nothing has to be hidden from a curator
     if model == "shuffle":
         if budget is None or preset != "practical":
             raise ConfigurationError("model shuffle needs a finite epsilon and preset practical")
-        return Fleet.build(budget=budget, shuffle=Shuffle(), **settings)
+        return DeviceSimulator.build(budget=budget, shuffle=Shuffle(), **settings)
     return Capri(budget=budget, model=model, preset=preset, **settings)
 
 
@@ -37,7 +39,7 @@ def make_player(
     rounds: int,
     seed: int,
     **settings: Any,
-) -> Capri | Fleet | UniformPlay:
+) -> Capri | DeviceSimulator | UniformPlay:
     """A policy for an environment, with a seed; ``settings`` are those of :func:`make_capri`."""
     one_of("policy", name, (CAPRI, UNIFORM))
     if name == UNIFORM:

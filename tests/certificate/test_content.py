@@ -45,7 +45,6 @@ def all_kinds() -> list[Certificate]:
         small_policy(simulation_seed=None, model="local").certificate(),
         small_policy(simulation_seed=None, contributions_per_user=3).certificate(),
         aggregator().certificate(),
-        aggregator(randomizer="gaussian").certificate(),
         fitted().certificate(),
     ]
 

@@ -232,26 +232,3 @@ def test_certificate_of_another_policy_is_refused(tmp_path: Path) -> None:
     saved.unlink()
     policy_after(2).save(saved)
     assert "plans of release 1 differ" in run(told, "--policy", saved).stderr
-
-
-def test_file_without_digests_of_plans_cannot_vouch(tmp_path: Path) -> None:
-    """As an earlier release wrote it: it loads, and its past plans are said to be unknown."""
-    import io
-    import zipfile
-
-    policy, path = policy_after(2), tmp_path / "policy.capri"
-    policy.save(path)
-    with zipfile.ZipFile(path) as folder:
-        members = {name: folder.read(name) for name in folder.namelist()}
-    values = json.loads(members["state.json"])
-    assert values.pop("plans") == policy.certificate().digests["plans"]
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as folder:
-        folder.writestr("state.json", json.dumps(values))
-        folder.writestr("arrays.npz", members["arrays.npz"])
-    path.write_bytes(packed.getvalue())
-    told = capri.Capri.load(path).certificate()
-    assert told.digests["plans"] == [None, None]
-    assert "not kept, not kept" in told.to_text()
-    policy.certificate().save(tmp_path / "told.json")
-    assert "cannot be compared" in run(tmp_path / "told.json", "--policy", path).stderr

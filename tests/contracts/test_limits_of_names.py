@@ -9,7 +9,7 @@ import pytest
 import capri
 from capri import ConfigurationError, Limits
 from capri.local.bundle import open_bundle
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from stores import Place
 
 NAMES = ["control", "costly", "loan"]
@@ -171,7 +171,7 @@ def test_bundles_of_other_catalogues_keep_limits() -> None:
         public_seed=0,
     )
     server.replace_actions(["letter", "loan", "costly", "control"])
-    fleet = Fleet(server, capri.Budget(epsilon=2.0), simulation_seed=0)
+    fleet = DeviceSimulator(server, capri.Budget(epsilon=2.0), simulation_seed=0)
     while server.actions.names == tuple(NAMES):
         decisions = fleet.act_many(np.zeros((10, 1)))
         fleet.update_many(decisions, np.zeros(10))

@@ -45,8 +45,6 @@ PRACTICAL = {"first_epoch": 70}
 SAMPLER = capri.ContextSampler(lambda generator, count: generator.random((count, 1)), 1)
 MAKERS: dict[str, Callable[[int], Any]] = {
     "practical-joint": capri_policy(**PRACTICAL),
-    "practical-local": capri_policy(**PRACTICAL, model="local"),
-    "auto-local": capri_policy(**PRACTICAL, model="local", kernel="auto"),
     "practical-no-privacy": capri_policy(**PRACTICAL, budget=None),
     "practical-whole-rewards": capri_policy(**PRACTICAL, residual=False),
     "practical-sampler": capri_policy(**PRACTICAL, contexts=SAMPLER),

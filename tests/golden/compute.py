@@ -55,7 +55,7 @@ Case = Callable[[], tuple[Any, ...]]
 def unexported(name: str) -> Any:
     """What `capri simulate` builds players from, and seeded randomness of devices."""
     homes = {
-        "Fleet": "capri.local.fleet",
+        "DeviceSimulator": "capri.local.simulator",
         "RIVAL_NAMES": "capri_lab.rivals",
         "SimulatedRandomness": "capri.local.randomness",
         "rival": "capri_lab.rivals",
@@ -259,7 +259,6 @@ def joint_cases() -> dict[str, Case]:
         "max-rank": {"max_rank": 5},
         "first-epoch-auto": {"first_epoch": None, "budget": capri.Budget(epsilon=64, delta=1e-5)},
         "users": {"contributions_per_user": 3, "users": 550},
-        "local": {"model": "local"},
         "rbf": {"kernel": capri.kernels.RBF(lengthscale=0.3)},
         "product": {
             "kernel": capri.kernels.ContextAction(
@@ -280,21 +279,19 @@ def joint_cases() -> dict[str, Case]:
         "varying": joint_varying,
         "varying-paper": partial(joint_varying, preset="paper"),
         "forecast": forecast,
-        "forecast-local": partial(forecast, model="local"),
     }
 
 
 # -- local ----------------------------------------------------------------------------------------
 
 
-def aggregator(randomizer: str, **changes: Any) -> Any:
+def aggregator(**changes: Any) -> Any:
     environment = world()
     settings: dict[str, Any] = {
         "kernel": KERNEL,
         "actions": environment.actions,
         "contexts": capri.ContextPool(environment.contexts),
-        "budget": PURE if randomizer == "sphere" else BUDGET,
-        "randomizer": randomizer,
+        "budget": PURE,
         "horizon": 200,
         "first_epoch": 60,
         "public_seed": 3,
@@ -302,12 +299,11 @@ def aggregator(randomizer: str, **changes: Any) -> Any:
     return capri.LocalCapri(**(settings | changes))
 
 
-def reported(server: Any, randomizer: str, users: range) -> Iterator[Any]:
+def reported(server: Any, users: range) -> Iterator[Any]:
     """Each user fetches the bundle, decides, and uploads a report."""
     contexts = world().contexts
     for user in users:
-        budget = PURE if randomizer == "sphere" else BUDGET
-        client = capri.LocalClient(server.bundle(), budget, simulation=(5, user))
+        client = capri.LocalClient(server.bundle(), PURE, simulation=(5, user))
         decision = client.act(contexts[user % len(contexts)])
         yield [decision.epoch, decision.action_index, decision.propensity]
         reward = 1.0 - 0.4 * abs(decision.action_index - 2) + 0.02 * ((user * 7919) % 11 - 5)
@@ -316,44 +312,42 @@ def reported(server: Any, randomizer: str, users: range) -> Iterator[Any]:
         yield int(server.receive(report))
 
 
-def devices(randomizer: str, **changes: Any) -> tuple[Any, ...]:
-    server = aggregator(randomizer, **changes)
-    seen = list(reported(server, randomizer, range(200)))
+def devices(**changes: Any) -> tuple[Any, ...]:
+    server = aggregator(**changes)
+    seen = list(reported(server, range(200)))
     contexts = world().contexts
     beliefs = (server.estimate(contexts), server.active(contexts), server.probabilities(contexts))
     return (*seen, records(server), *beliefs)
 
 
-def fleet(randomizer: str, **changes: Any) -> tuple[Any, ...]:
-    server = aggregator(randomizer, **({"horizon": 2000, "first_epoch": 300} | changes))
-    budget = PURE if randomizer == "sphere" else BUDGET
-    users = unexported("Fleet")(server, budget, simulation_seed=9)
+def fleet(**changes: Any) -> tuple[Any, ...]:
+    server = aggregator(**({"horizon": 2000, "first_epoch": 300} | changes))
+    users = unexported("DeviceSimulator")(server, PURE, simulation_seed=9)
     return played(users, world(), 2000, beliefs=("estimate",))
 
 
-def bundles(randomizer: str, **changes: Any) -> tuple[Any, ...]:
+def forecast_of_devices() -> tuple[Any, ...]:
+    users = unexported("DeviceSimulator")(aggregator(), PURE, simulation_seed=9)
+    found = users.forecast(horizons=(200, 600), epsilons=(4.0, 16.0), functions=2, seed=1)
+    return (found.to_dict(), str(found))
+
+
+def bundles(**changes: Any) -> tuple[Any, ...]:
     """The bundle of each of two epochs."""
-    server = aggregator(randomizer, **changes)
+    server = aggregator(**changes)
     first = server.bundle()
-    list(reported(server, randomizer, range(60)))
+    list(reported(server, range(60)))
     return (first, server.bundle(), server.digest)
 
 
-def report(randomizer: str) -> tuple[Any, ...]:
+def report() -> tuple[Any, ...]:
     """The first report to the first bundle, and one to the second."""
-    server = aggregator(randomizer)
-    seen = [part for part in reported(server, randomizer, range(61)) if isinstance(part, bytes)]
+    seen = [part for part in reported(aggregator(), range(61)) if isinstance(part, bytes)]
     return (seen[0], seen[1], seen[60])
 
 
 def local_cases() -> dict[str, Case]:
-    cases: dict[str, Case] = {}
-    for randomizer in ("sphere", "gaussian"):
-        cases |= {
-            f"devices-{randomizer}": partial(devices, randomizer),
-            f"fleet-{randomizer}": partial(fleet, randomizer),
-        }
-    return cases
+    return {"devices": devices, "fleet": fleet, "forecast": forecast_of_devices}
 
 
 # -- rivals ---------------------------------------------------------------------------------------
@@ -499,34 +493,30 @@ def saved(users: int | None = None, **changes: Any) -> tuple[Any, ...]:
     return (*before, *stored, *after)
 
 
-def saved_aggregator(randomizer: str) -> tuple[Any, ...]:
-    server = aggregator(randomizer)
-    before = list(reported(server, randomizer, range(90)))
+def saved_aggregator() -> tuple[Any, ...]:
+    server = aggregator()
+    before = list(reported(server, range(90)))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "aggregator.capri"
         server.save(path)
         stored = tuple(contents(path))
         again = capri.LocalCapri.load(path)
-    after = list(reported(again, randomizer, range(90, 200)))
+    after = list(reported(again, range(90, 200)))
     return (*before, *stored, *after, records(again), again.estimate(world().contexts))
 
 
 def file_cases() -> dict[str, Case]:
-    cases: dict[str, Case] = {
+    return {
         "policy-practical": saved,
-        "policy-local": partial(saved, model="local"),
+        "policy-paper-local": partial(saved, preset="paper", model="local"),
         "policy-no-budget": partial(saved, budget=None),
         "policy-paper": partial(saved, preset="paper"),
         "policy-paper-dense": partial(saved, preset="paper", features="dense"),
         "policy-users": partial(saved, contributions_per_user=6, users=550),
+        "aggregator": saved_aggregator,
+        "bundle": bundles,
+        "report": report,
     }
-    for randomizer in ("sphere", "gaussian"):
-        cases |= {
-            f"aggregator-{randomizer}": partial(saved_aggregator, randomizer),
-            f"bundle-{randomizer}": partial(bundles, randomizer),
-            f"report-{randomizer}": partial(report, randomizer),
-        }
-    return cases
 
 
 # -- worlds ---------------------------------------------------------------------------------------

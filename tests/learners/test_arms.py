@@ -202,7 +202,6 @@ def test_blocks_are_chosen_for_many_unrelated_arms_alone() -> None:
         {"actions": 8},
         {"actions": np.linspace(0, 1, ARMS)[:, None]},
         {"kernel": capri.kernels.RBF(lengthscale=0.5)},
-        {"model": "local"},
         {"blocks": False},
     ):
         assert isinstance(policy(**changes)._course.learner, PracticalLearner)

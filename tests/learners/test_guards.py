@@ -16,7 +16,7 @@ from capri.kernels.lengthscales import stretched
 from capri.learners import words
 from capri.learners.belief import PRIOR_SCALES
 from capri.learners.watch import public_pairs
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 
 MATERN = Matern(nu=2.5, lengthscale=0.3)
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
@@ -239,7 +239,7 @@ def test_stores_keep_notices(tmp_path: Path) -> None:
 def test_aggregators_have_notices() -> None:
     environment = world(0)
     with pytest.warns(capri.KernelWarning, match="^rank"):
-        fleet = Fleet.build(
+        fleet = DeviceSimulator.build(
             budget=capri.Budget(epsilon=4.0),
             simulation_seed=1,
             kernel=MATERN,
@@ -321,7 +321,7 @@ def test_misfit_is_heard_in_nine_of_ten_wrong_runs(rounds: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"budget": None}, {"model": "local"}])
+@pytest.mark.parametrize("changes", [{}, {"budget": None}])
 def test_right_kernels_are_left_alone(changes: dict[str, Any]) -> None:
     found = [heard(seed, 1.0, **changes) for seed in range(60_000, 60_050)]
     assert sum("misfit" in each for each in found) <= 2

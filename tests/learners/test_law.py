@@ -150,18 +150,22 @@ def test_users_beside_the_pool_get_coordinates() -> None:
 
 def test_devices_learn_no_law() -> None:
     """A report that is private by itself has no room for moments."""
-    policy = capri.Capri(
+    aggregator = capri.LocalCapri(
         kernel=KERNEL,
         actions=ACTIONS,
         contexts=capri.ContextPool(GRID),
-        budget=capri.Budget(epsilon=4.0, delta=1e-5),
-        model="local",
-        simulation_seed=1,
-        horizon=2000,
+        budget=capri.Budget(epsilon=4.0),
+        public_seed=1,
+        first_epoch=20,
+        horizon=60,
     )
-    played(policy, 1500, crowded=True)
-    assert policy.epochs[-1].mismatch is None
-    assert "mismatch" not in policy.epochs[-1].to_dict()
+    bundle = aggregator.bundle()
+    for user in range(20):
+        client = capri.LocalClient(bundle, capri.Budget(epsilon=4.0), simulation=(1, user))
+        client.act([0.8])
+        aggregator.receive(client.report(0.5))
+    assert aggregator.epochs[-1].mismatch is None
+    assert "mismatch" not in aggregator.epochs[-1].to_dict()
 
 
 @pytest.mark.parametrize("half", [False, True])

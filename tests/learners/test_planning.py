@@ -22,6 +22,7 @@ from capri.learners.reading import measured_excess, measured_square
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import half_vector
+from capri.privacy.sphere import sphere
 from capri.privacy.vector import VectorLayout
 
 CONTEXTS = np.array([[0.0], [0.2], [0.45], [0.7], [1.0]])
@@ -147,10 +148,6 @@ MONTE_CARLO = [
     ),
     pytest.param({"budget": HUGE}, 0, False, id="first epoch, little noise", marks=SLOW),
     pytest.param({"budget": ONE, "residual": False}, 2, False, id="rewards, epsilon 1", marks=SLOW),
-    pytest.param({"budget": ONE, "model": "local"}, 0, False, id="local, epsilon 1"),
-    pytest.param(
-        {"budget": HUGE, "model": "local"}, 0, False, id="local, little noise", marks=SLOW
-    ),
 ]
 
 
@@ -193,19 +190,17 @@ def test_release_has_the_predicted_mean_and_covariance(
     assert np.abs(off_diagonal).max(initial=0.0) < 7 / sqrt(epochs)
 
 
-@pytest.mark.parametrize("changes", [{}, {"model": "local"}, {"budget": HUGE}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"budget": HUGE}], ids=str)
 @pytest.mark.parametrize("warm_up", [0, 2])
 def test_noise_the_learner_expects_is_what_the_gate_adds(
     changes: dict[str, Any], warm_up: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Standard deviation of the decoded vector; in the local model that of all reports together."""
+    """Standard deviation of the decoded vector."""
     rehearsed = frozen(monkeypatch, warm_up, **changes)
-    reports = rehearsed.plan.length if changes.get("model") == "local" else 1
     plan, share = rehearsed.plan, rehearsed.design.main_share
     weighs = isinstance(plan.layout, VectorLayout)  # shares weigh the message, or the noise
     scale = plan.noise_scale * (1.0 if weighs else share)  # on whole messages
-    added = scale * sqrt(reports) / share
-    assert rehearsed.design.noise == pytest.approx(added, rel=1e-3)
+    assert rehearsed.design.noise == pytest.approx(scale / share, rel=1e-3)
     budget = changes.get("budget", ONE)
     multiplier = noise_multiplier(budget, plan.dimension, 1.0)
     assert scale == pytest.approx(multiplier * plan.value_bound, rel=1e-3)
@@ -521,12 +516,17 @@ def test_premise_other_releases_give_other_plans() -> None:
 
 
 def test_first_epoch_is_long_enough_for_the_noise() -> None:
-    """40 noise multipliers in the joint model, 10 squared ones in the local, at least 50."""
+    """40 noise multipliers in the joint model, 10 squared ones on devices, at least 50."""
     for epsilon in (0.1, 1.0, 10.0):
         budget = capri.Budget(epsilon=epsilon, delta=1e-5)
         multiplier = noise_multiplier(budget, 1, 1.0)
         joint = make_policy(budget=budget, first_epoch=None)
         assert joint.remaining == max(50, int(40 * multiplier))
-        local = make_policy(budget=budget, first_epoch=None, model="local")
-        assert local.remaining == max(50, int(10 * multiplier**2))
+        devices = capri.LocalCapri(
+            kernel=capri.kernels.RBF(lengthscale=0.4),
+            actions=ACTIONS,
+            contexts=capri.ContextPool(CONTEXTS),
+            budget=capri.Budget(epsilon=epsilon),
+        )
+        assert devices.remaining == max(50, int(10 * sphere(epsilon, 32).deviation ** 2))
     assert make_policy(budget=None, first_epoch=None).remaining == 50

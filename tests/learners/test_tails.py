@@ -20,22 +20,22 @@ from capri.learners.tails import (
     restored_square,
     too_heavy,
 )
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 
 KERNEL = capri.kernels.RBF(lengthscale=0.4)
 
 
-def fleet_on(epsilon: float, seed: int, **changes: Any) -> Fleet:
+def fleet_on(epsilon: float, seed: int, **changes: Any) -> DeviceSimulator:
     world = capri.environments.random_rkhs(KERNEL, contexts=8, actions=6, seed=seed)
     settings: dict[str, Any] = {
         "kernel": KERNEL, "actions": world.actions, "contexts": capri.ContextPool(world.contexts),
     }  # fmt: skip
-    return Fleet.build(
+    return DeviceSimulator.build(
         budget=capri.Budget(epsilon=epsilon), simulation_seed=seed, **(settings | changes)
     )
 
 
-def learner_of(fleet: Fleet) -> PracticalLearner:
+def learner_of(fleet: DeviceSimulator) -> PracticalLearner:
     learner = fleet.aggregator._learner
     assert isinstance(learner, PracticalLearner)
     return learner
@@ -57,7 +57,7 @@ def test_tails_are_heavy_beyond_doubt_or_not_at_all() -> None:
     assert not too_heavy(replace(nothing, cut=0.25 * 1e6, cut_weight=1e6))
 
 
-def exact_release(fleet: Fleet, square: float, excess: float) -> tuple[Release, Any]:
+def exact_release(fleet: DeviceSimulator, square: float, excess: float) -> tuple[Release, Any]:
     """A reading without noise of an epoch that clips: residuals of this square and excess."""
     learner = learner_of(fleet)
     gathering = fleet.aggregator._newest

@@ -15,21 +15,16 @@ from capri.local.bundle import _HEAD, MAGIC, VERSION
 
 CONTEXTS = np.linspace(0.0, 1.0, 6)[:, None]
 ACTIONS = np.linspace(0.0, 1.0, 5)[:, None]
-BUDGETS = {
-    "sphere": capri.Budget(epsilon=4.0),
-    "gaussian": capri.Budget(epsilon=4.0, delta=1e-5),
-}
-RANDOMIZERS = tuple(BUDGETS)
+BUDGET = capri.Budget(epsilon=4.0)
 
 
-def small_aggregator(randomizer: str = "sphere", **changes: Any) -> capri.LocalCapri:
+def small_aggregator(**changes: Any) -> capri.LocalCapri:
     """Six contexts, five actions, epochs of 60, 90 and 50 reports; public draws from a seed."""
     settings: dict[str, Any] = {
         "kernel": capri.kernels.RBF(lengthscale=0.4),
         "actions": ACTIONS,
         "contexts": capri.ContextPool(CONTEXTS),
-        "budget": BUDGETS.get(randomizer),
-        "randomizer": randomizer,
+        "budget": BUDGET,
         "horizon": 200,
         "first_epoch": 60,
         "public_seed": 3,
@@ -54,32 +49,30 @@ def reward_of(user: int, action: int) -> float:
     return 1.0 - 0.5 * abs(action - 2) + 0.1 * ((user * 7919) % 11 - 5) / 5
 
 
-def honest_reports(
-    aggregator: capri.LocalCapri, randomizer: str, count: int, *, first: int = 0
-) -> list[bytes]:
+def honest_reports(aggregator: capri.LocalCapri, count: int, *, first: int = 0) -> list[bytes]:
     """Reports of ``count`` users to the open epoch."""
     bundle = aggregator.bundle()
-    return [one_report(bundle, BUDGETS[randomizer], user) for user in range(first, first + count)]
+    return [one_report(bundle, BUDGET, user) for user in range(first, first + count)]
 
 
-def fill(aggregator: capri.LocalCapri, randomizer: str, *, first: int = 0) -> list[bytes]:
+def fill(aggregator: capri.LocalCapri, *, first: int = 0) -> list[bytes]:
     """Close the open epoch with honest reports and return them."""
-    reports = honest_reports(aggregator, randomizer, aggregator.remaining, first=first)
+    reports = honest_reports(aggregator, aggregator.remaining, first=first)
     assert (aggregator.receive_many(reports) == capri.ReportStatus.ACCEPTED).all()
     return reports
 
 
-def late_aggregator(randomizer: str, **changes: Any) -> capri.LocalCapri:
+def late_aggregator(**changes: Any) -> capri.LocalCapri:
     """In its second epoch: with a baseline, Thompson draws and all shares."""
-    aggregator = small_aggregator(randomizer, **changes)
-    fill(aggregator, randomizer)
+    aggregator = small_aggregator(**changes)
+    fill(aggregator)
     return aggregator
 
 
 @cache
-def late_bundle(randomizer: str, **changes: Any) -> bytes:
+def late_bundle(**changes: Any) -> bytes:
     """What it gives out then: a seeded run makes it once for all tests."""
-    return late_aggregator(randomizer, **changes).bundle()
+    return late_aggregator(**changes).bundle()
 
 
 def snapshot(aggregator: capri.LocalCapri, folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -108,20 +101,13 @@ def take_apart(bundle: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, arrays
 
 
-def version_of(bundle: bytes) -> int:
-    """The format version: 3 with limits."""
-    return int(_HEAD.unpack_from(bundle)[1])
-
-
-def put_together(
-    header: Any, arrays: dict[str, np.ndarray], *, listed: bool = True, version: int = VERSION
-) -> bytes:
+def put_together(header: Any, arrays: dict[str, np.ndarray], *, listed: bool = True) -> bytes:
     """A bundle with a digest that is right; ``listed`` writes the list of arrays anew."""
     if listed:
         header = {**header, "arrays": [[name, list(a.shape)] for name, a in arrays.items()]}
     text = json.dumps(header, separators=(",", ":"), default=_plain).encode()
     body = b"".join(np.ascontiguousarray(array, "<f8").tobytes() for array in arrays.values())
-    return signed(_HEAD.pack(MAGIC, version, len(text)) + text + body)
+    return signed(_HEAD.pack(MAGIC, VERSION, len(text)) + text + body)
 
 
 def _plain(value: Any) -> Any:

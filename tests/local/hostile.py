@@ -12,7 +12,7 @@ from math import log10, sqrt
 from typing import Any
 
 import numpy as np
-from devices import BUDGETS, put_together, small_aggregator, take_apart
+from devices import put_together, small_aggregator, take_apart
 
 from capri.family import ProductBasis
 from capri.local.bundle import Bundle
@@ -42,7 +42,6 @@ class Case:
     """What a bundle is made from; every field can be changed alone."""
 
     seed: int
-    randomizer: str = "sphere"
     context: int = 1
     action: int = 1
     actions: int = 5
@@ -142,7 +141,7 @@ def change(case: Case, draw: Generator, gene: str) -> None:
 
 
 def fresh(draw: Generator) -> Case:
-    case = Case(seed=0, randomizer="gaussian" if draw.random() < 0.03 else "sphere")
+    case = Case(seed=0)
     for gene in ("shape", *dict.fromkeys(GENES)):
         change(case, draw, gene)
     return case
@@ -188,7 +187,7 @@ def work(case: Case) -> int:
 
 # -- bundles --------------------------------------------------------------------------------------
 
-BASE = {name: take_apart(small_aggregator(name).bundle()) for name in BUDGETS}
+BASE = take_apart(small_aggregator().bundle())
 
 
 def filled(draw: Generator, pattern: str, shape: tuple[int, ...], scale: float) -> np.ndarray:
@@ -238,7 +237,7 @@ def products(draw: Generator, case: Case) -> dict[str, np.ndarray]:
 def built(case: Case) -> bytes:
     """The bundle of these genes, with a digest that is right."""
     draw = np.random.default_rng(case.seed)
-    header, _ = deepcopy(BASE[case.randomizer])
+    header, _ = deepcopy(BASE)
 
     def array(name: str, *shape: int) -> np.ndarray:
         return filled(draw, case.patterns[name], shape, case.scale if name == "actions" else 1.0)
@@ -269,13 +268,12 @@ def built(case: Case) -> bytes:
         arrays["law.draws"] = array("draws", case.rank, case.draws)
     plan = header["plan"]
     plan["moment_share"], plan["tail_share"] = [(0.0, 0.0), (0.3, 0.0), (0.3, 0.1)][case.shares]
-    if case.randomizer == "sphere":
-        near = max(1, case.directions // 16)
-        odds = 54.0 * near / (case.directions - near)
-        chance = int(COIN * (odds / (1 + odds)))
-        header["sphere"] = [case.whitened + case.shares, case.directions, near, str(chance)]
-        plan["value_bound"], plan["clip_norm"] = 1.0, 1.0
-        header["grid"] = [1.0 / (case.limit * case.fill), case.limit, 0.0]
+    near = max(1, case.directions // 16)
+    odds = 54.0 * near / (case.directions - near)
+    chance = int(COIN * (odds / (1 + odds)))
+    header["sphere"] = [case.whitened + case.shares, case.directions, near, str(chance)]
+    plan["value_bound"], plan["clip_norm"] = 1.0, 1.0
+    header["grid"] = [1.0 / (case.limit * case.fill), case.limit]
     return put_together(header, arrays)
 
 

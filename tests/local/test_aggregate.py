@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from devices import CONTEXTS, RANDOMIZERS, honest_reports, small_aggregator
+from devices import CONTEXTS, honest_reports, small_aggregator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -18,21 +18,17 @@ import capri
 from capri.cli import app
 from capri.errors import ConfigurationError, DataError, StorageError
 from capri.local import parts, wire
-from capri.local.checksums import checksums
 from capri.local.on_dask import dask_cluster
 from capri.local.summing import EpochSum, aggregate, pieces, report_files
-from capri.privacy.promise import Randomizer
-
-SPHERE = Randomizer.SPHERE
+from capri.local.wire import checksums
 
 
-def aggregator(randomizer: str = "sphere", epsilon: float = 2.0, **more: Any) -> capri.LocalCapri:
+def aggregator(epsilon: float = 2.0, **more: Any) -> capri.LocalCapri:
     return capri.LocalCapri(
         kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.4),
         actions=np.linspace(0, 1, 4)[:, None],
         contexts=capri.ContextPool(np.linspace(0, 1, 5)[:, None]),
-        budget=capri.Budget(epsilon=epsilon, delta=0.0 if randomizer == "sphere" else 1e-5),
-        randomizer=randomizer,
+        budget=capri.Budget(epsilon=epsilon),
         public_seed=3,
         first_epoch=100_000,
         **more,
@@ -42,15 +38,10 @@ def aggregator(randomizer: str = "sphere", epsilon: float = 2.0, **more: Any) ->
 def reports_to(bundle: bytes, count: int, seed: int) -> wire.Messages:
     """Reports as no device drew them, but as any could have."""
     draw = np.random.default_rng(seed)
-    kind = parts.kind_of(bundle)
+    gathering = parts.gathering_of(bundle)
     tokens = draw.integers(0, 2**64, (count, 2), dtype=np.uint64)
-    if kind.randomizer is SPHERE:
-        sphere = kind.gathering.plan.sphere
-        assert sphere is not None
-        payload = draw.integers(0, sphere.candidates, count)
-    else:
-        payload = draw.integers(-1000, 1000, (count, kind.gathering.plan.dimension))
-    return wire.pack(kind.randomizer, kind.gathering.digest, tokens, payload)
+    numbers = draw.integers(0, gathering.sphere.candidates, count)
+    return wire.pack(gathering.digest, tokens, numbers)
 
 
 def written(folder: Path, rows: wire.Messages, files: int) -> list[Path]:
@@ -69,16 +60,15 @@ def test_checksums_are_those_of_zlib(count: int, size: int, seed: int) -> None:
     assert checksums(rows).tolist() == [crc32(row.tobytes()) for row in rows]
 
 
-@pytest.mark.parametrize("randomizer", ["sphere", "gaussian"])
-def test_the_sum_is_that_of_an_aggregator(tmp_path: Path, randomizer: str) -> None:
+def test_the_sum_is_that_of_an_aggregator(tmp_path: Path) -> None:
     """Replays, damaged ones and those to another bundle among them, in any division."""
-    server = aggregator(randomizer)
+    server = aggregator()
     bundle = server.bundle()
     rows = reports_to(bundle, 900, 3001)
     replayed = rows[np.random.default_rng(3002).integers(0, 300, 50)]
     damaged = rows[:20].copy()
     damaged[:, 27] ^= 1
-    other = reports_to(aggregator(randomizer, epsilon=1.5).bundle(), 30, 3003)
+    other = reports_to(aggregator(epsilon=1.5).bundle(), 30, 3003)
     everything = np.concatenate([rows, replayed, damaged, other])
     np.random.default_rng(3004).shuffle(everything)
     statuses = server.receive_many(everything)
@@ -98,13 +88,11 @@ def test_of_reports_with_one_token_the_smallest_number_counts(
 ) -> None:
     """However files are ordered, and however few reports are in memory at a time."""
     bundle = aggregator().bundle()
-    kind = parts.kind_of(bundle)
+    gathering = parts.gathering_of(bundle)
     tokens = np.repeat(np.array([[1, 2], [1, 3], [7, 2]], dtype=np.uint64), 40, axis=0)
-    sphere = kind.gathering.plan.sphere
-    assert sphere is not None
-    numbers = np.tile(np.arange(40)[::-1] % (sphere.candidates - 1) + 1, 3)
-    rows = wire.pack(SPHERE, kind.gathering.digest, tokens, numbers)
-    expected = kind.gathering.sum_of(tokens[::40], np.full((3, 1), 1))
+    numbers = np.tile(np.arange(40)[::-1] % (gathering.sphere.candidates - 1) + 1, 3)
+    rows = wire.pack(gathering.digest, tokens, numbers)
+    expected = gathering.sum_of(tokens[::40], np.ones(3, dtype=np.int64))
     monkeypatch.setattr(parts, "_BLOCK", 10)
     for seed in range(3):
         np.random.default_rng(seed).shuffle(rows)
@@ -151,25 +139,24 @@ def test_a_sum_teaches_as_its_reports_do(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="one by one"):
         third.receive_sum(told)
     short = aggregator(horizon=50)
-    dimension = parts.kind_of(short.bundle()).gathering.plan.dimension
+    dimension = parts.gathering_of(short.bundle()).plan.dimension
     with pytest.raises(capri.HorizonError, match="2000 reports, and 50 of the horizon"):
         short.receive_sum(
             EpochSum(short.digest, 1, np.zeros(dimension, dtype=np.int64), 2000, 0, 0, 0)
         )
 
 
-@pytest.mark.parametrize("randomizer", RANDOMIZERS)
-def test_a_sum_that_cannot_be_is_refused_before_it_counts(randomizer: str, tmp_path: Path) -> None:
+def test_a_sum_that_cannot_be_is_refused_before_it_counts(tmp_path: Path) -> None:
     """Every public invariant of a sum, by one that breaks it alone; then the true one counts."""
-    taker = small_aggregator(randomizer)
+    taker = small_aggregator()
     bundle = taker.bundle()
     file = tmp_path / "reports"
-    file.write_bytes(b"".join(honest_reports(taker, randomizer, 20)))
+    file.write_bytes(b"".join(honest_reports(taker, 20)))
     true = aggregate(bundle, [file])
-    longest = ceil(parts.kind_of(bundle).gathering.reach) * 20
+    longest = ceil(parts.gathering_of(bundle).reach) * 20
     far = np.zeros_like(true.total)
     far[0] = longest
-    lucky = small_aggregator(randomizer)
+    lucky = small_aggregator()
     lucky.receive_sum(replace(true, total=far))  # as long as 20 reports can be
     far[1] = 1 << 20
     impossible = [

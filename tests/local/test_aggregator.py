@@ -3,7 +3,6 @@
 import pickle
 import random
 from collections.abc import Iterator
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from devices import (
     CONTEXTS,
-    RANDOMIZERS,
     fill,
     honest_reports,
     sealed,
@@ -27,11 +25,6 @@ from capri.local.gathering import Gathering
 from capri.privacy.directions import DIRECTION_UNITS
 
 ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus
-
-
-@pytest.fixture(params=RANDOMIZERS)
-def randomizer(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def estimates(aggregator: capri.LocalCapri) -> bytes:
@@ -65,15 +58,15 @@ def inner(aggregator: capri.LocalCapri) -> tuple[object, ...]:
 # -- what becomes of a report ---------------------------------------------------------------------
 
 
-def test_statuses(randomizer: str, tmp_path: Path) -> None:
-    aggregator = small_aggregator(randomizer)
-    first, second = honest_reports(aggregator, randomizer, 2)
+def test_statuses(tmp_path: Path) -> None:
+    aggregator = small_aggregator()
+    first, second = honest_reports(aggregator, 2)
     assert aggregator.receive(first) is ACCEPTED
     assert aggregator.remaining == 59
     before = snapshot(aggregator, tmp_path)
     assert aggregator.receive(first) is REPLAYED
-    stranger = small_aggregator(randomizer, reward_bound=2.0)
-    assert aggregator.receive(honest_reports(stranger, randomizer, 1)[0]) is UNKNOWN
+    stranger = small_aggregator(reward_bound=2.0)
+    assert aggregator.receive(honest_reports(stranger, 1)[0]) is UNKNOWN
     damaged = bytearray(second)
     damaged[30] ^= 1
     for bad in (
@@ -93,13 +86,13 @@ def test_statuses(randomizer: str, tmp_path: Path) -> None:
     assert snapshot(aggregator, tmp_path) == before
     assert aggregator.receive(bytearray(second)) is ACCEPTED  # type: ignore[arg-type]
     assert aggregator.receive(memoryview(second)) is REPLAYED  # type: ignore[arg-type]
-    fill(aggregator, randomizer, first=2)
+    fill(aggregator, first=2)
     assert len(aggregator.epochs) == 1
     before = snapshot(aggregator, tmp_path)
     for late in (
         first,
         second,
-        *honest_reports(small_aggregator(randomizer), randomizer, 3, first=500),
+        *honest_reports(small_aggregator(), 3, first=500),
     ):
         assert aggregator.receive(late) is STALE
     assert snapshot(aggregator, tmp_path) == before
@@ -115,38 +108,28 @@ def test_statuses_have_names() -> None:
     ]
 
 
-def test_reports_of_the_other_randomizer_are_malformed(randomizer: str) -> None:
-    other = next(name for name in RANDOMIZERS if name != randomizer)
-    aggregator = small_aggregator(randomizer)
-    report = honest_reports(small_aggregator(other), other, 1)[0]
-    assert aggregator.receive(report) is MALFORMED
+@pytest.mark.parametrize("byte", [0x11, 0x12, 0x21, 0x22, 3, 5])
+def test_reports_of_other_versions_are_malformed(byte: int) -> None:
+    aggregator = small_aggregator()
+    report = honest_reports(aggregator, 1)[0]
+    assert aggregator.receive(sealed(bytes([report[0], byte]) + report[2:-4])) is MALFORMED
 
 
-def test_same_token_with_another_payload_is_a_replay(randomizer: str) -> None:
-    aggregator = small_aggregator(randomizer)
-    report = honest_reports(aggregator, randomizer, 1)[0]
+def test_same_token_with_another_payload_is_a_replay() -> None:
+    aggregator = small_aggregator()
+    report = honest_reports(aggregator, 1)[0]
     body = bytearray(report[:-4])
     body[26] ^= 1
     twin = sealed(bytes(body))
     assert list(aggregator.receive_many([report, twin, report])) == [ACCEPTED, REPLAYED, REPLAYED]
 
 
-def test_payloads_that_no_device_sends(randomizer: str) -> None:
-    """With a valid checksum: a direction that is not there, a vector far outside of its noise."""
-    aggregator = small_aggregator(randomizer)
-    report = honest_reports(aggregator, randomizer, 1)[0]
-    plan = newest(aggregator).plan
-    bad: list[bytes] = []
-    if plan.sphere is not None:
-        bad = [n.to_bytes(2, "little") for n in (plan.sphere.candidates, 4096, 65535)]
-    else:
-        limit = 41 * plan.noise_scale / plan.vector.step + 2 * plan.vector.norm_limit
-        for value in (2**63 - 1, -(2**63), 10**18, int(limit * sqrt(plan.dimension))):
-            row = np.zeros(plan.dimension, dtype="<i8")
-            row[0] = value
-            bad.append(row.tobytes())
-        bad.append(np.full(plan.dimension, np.nan).tobytes())
-        bad.append(np.full(plan.dimension, np.inf).tobytes())
+def test_payloads_that_no_device_sends() -> None:
+    """With a valid checksum: a direction that is not there."""
+    aggregator = small_aggregator()
+    report = honest_reports(aggregator, 1)[0]
+    candidates = newest(aggregator).sphere.candidates
+    bad = [number.to_bytes(2, "little") for number in (candidates, 4096, 65535)]
     before = inner(aggregator)
     for number, payload in enumerate(bad):
         token = number.to_bytes(16, "little")
@@ -157,8 +140,8 @@ def test_payloads_that_no_device_sends(randomizer: str) -> None:
 # -- batches --------------------------------------------------------------------------------------
 
 
-def test_batches_and_order_do_not_matter_to_the_bit(randomizer: str) -> None:
-    reports = honest_reports(small_aggregator(randomizer), randomizer, 60)
+def test_batches_and_order_do_not_matter_to_the_bit() -> None:
+    reports = honest_reports(small_aggregator(), 60)
     shuffled = reports[:]
     random.Random(1).shuffle(shuffled)
     rows = np.frombuffer(b"".join(reports), np.uint8).reshape(60, -1)
@@ -173,17 +156,17 @@ def test_batches_and_order_do_not_matter_to_the_bit(randomizer: str) -> None:
             [x for report in reports for x in (b"junk", report, None, report)]
         ),
     ):
-        aggregator = small_aggregator(randomizer)
+        aggregator = small_aggregator()
         feed(aggregator)
         assert len(aggregator.epochs) == 1
         ends.append((estimates(aggregator), aggregator.bundle()))
     assert len(set(ends)) == 1
 
 
-def test_an_epoch_closes_after_its_number_of_reports(randomizer: str) -> None:
-    aggregator = small_aggregator(randomizer)
+def test_an_epoch_closes_after_its_number_of_reports() -> None:
+    aggregator = small_aggregator()
     assert aggregator.remaining == 60
-    reports = honest_reports(aggregator, randomizer, 70)
+    reports = honest_reports(aggregator, 70)
     first = aggregator.bundle()
     assert (aggregator.receive_many(reports[:59]) == ACCEPTED).all()
     assert (aggregator.remaining, len(aggregator.epochs)) == (1, 0)
@@ -196,14 +179,14 @@ def test_an_epoch_closes_after_its_number_of_reports(randomizer: str) -> None:
     assert aggregator.digest == aggregator.bundle()[-32:]
     assert aggregator.epochs[0].length == 60
     # The late ones left no trace.
-    clean = small_aggregator(randomizer)
+    clean = small_aggregator()
     clean.receive_many(reports[:60])
     assert clean.bundle() == aggregator.bundle()
 
 
-def test_rows_of_bytes_across_the_end_of_an_epoch(randomizer: str) -> None:
-    aggregator = small_aggregator(randomizer)
-    reports = honest_reports(aggregator, randomizer, 65)
+def test_rows_of_bytes_across_the_end_of_an_epoch() -> None:
+    aggregator = small_aggregator()
+    reports = honest_reports(aggregator, 65)
     rows = np.frombuffer(b"".join(reports), np.uint8).reshape(65, -1)
     assert list(aggregator.receive_many(rows)) == [ACCEPTED] * 60 + [STALE] * 5
     assert list(aggregator.receive_many(rows[:, :-1])) == [MALFORMED] * 65
@@ -211,11 +194,11 @@ def test_rows_of_bytes_across_the_end_of_an_epoch(randomizer: str) -> None:
     assert len(aggregator.receive_many(rows[:0])) == 0
 
 
-def test_the_horizon(randomizer: str) -> None:
-    aggregator = small_aggregator(randomizer, horizon=100)
-    early = fill(aggregator, randomizer)
+def test_the_horizon() -> None:
+    aggregator = small_aggregator(horizon=100)
+    early = fill(aggregator)
     assert aggregator.remaining == 40
-    fill(aggregator, randomizer, first=60)
+    fill(aggregator, first=60)
     assert (aggregator.remaining, len(aggregator.epochs), aggregator.horizon) == (0, 2, 100)
     for ask in (aggregator.bundle, lambda: aggregator.digest):
         with pytest.raises(HorizonError, match="100 reports"):
@@ -231,7 +214,7 @@ def test_the_horizon(randomizer: str) -> None:
 def test_no_horizon_goes_on() -> None:
     aggregator = small_aggregator(horizon=None)
     for number in range(3):
-        fill(aggregator, "sphere", first=1000 * number)
+        fill(aggregator, first=1000 * number)
     assert len(aggregator.epochs) == 3
     assert aggregator.horizon is None
 
@@ -242,7 +225,7 @@ def test_no_horizon_goes_on() -> None:
 def test_one_report_moves_the_sum_by_one_unit_vector() -> None:
     """Any accepted sphere message, however it was made up."""
     aggregator = small_aggregator(first_epoch=2000, horizon=5000)
-    report = honest_reports(aggregator, "sphere", 1)[0]
+    report = honest_reports(aggregator, 1)[0]
     sphere = newest(aggregator).plan.sphere
     assert sphere is not None
     chooser = random.Random(2)
@@ -263,33 +246,10 @@ def test_crooked_seed_in_few_dimensions() -> None:
     aggregator = small_aggregator(kernel=capri.kernels.RBF(lengthscale=0.6))
     plan = newest(aggregator).plan
     assert plan.dimension <= 4
-    report = honest_reports(aggregator, "sphere", 1)[0]
+    report = honest_reports(aggregator, 1)[0]
     token = (0x1196F20).to_bytes(8, "little") + (0x1890D796264F1756).to_bytes(8, "little")
     assert aggregator.receive(sealed(report[:10] + token + bytes(2))) is ACCEPTED
     assert np.linalg.norm(sums(aggregator) / DIRECTION_UNITS) == pytest.approx(1, abs=1e-6)
-
-
-def test_one_gaussian_report_is_bounded() -> None:
-    """What is accepted lies within the noise that an honest device could have drawn."""
-    aggregator = small_aggregator("gaussian", first_epoch=2000, horizon=5000)
-    plan = newest(aggregator).plan
-    report = honest_reports(aggregator, "gaussian", 1)[0]
-    grid = plan.vector
-    reach = grid.norm_limit + grid.noise_units * (sqrt(plan.dimension) + 40)
-    generator = np.random.default_rng(3)
-    largest = 0.0
-    for number in range(500):
-        row = generator.standard_normal(plan.dimension)
-        row *= reach * generator.uniform(0.5, 1.5) / np.linalg.norm(row)
-        payload = np.rint(row).astype("<i8")
-        token = number.to_bytes(16, "little")
-        before = sums(aggregator)
-        status = aggregator.receive(sealed(report[:10] + token + payload.tobytes()))
-        moved = float(np.linalg.norm((sums(aggregator) - before).astype(np.float64)))
-        assert moved <= reach * (1 + 1e-9)
-        assert (status is ACCEPTED) == (moved > 0)
-        largest = max(largest, moved)
-    assert largest > 0.9 * reach
 
 
 # -- fuzz -----------------------------------------------------------------------------------------
@@ -310,31 +270,22 @@ def mutate(report: bytes, chooser: random.Random) -> bytes:
     if kind == 3:
         return chooser.randbytes(chooser.choice((len(report), chooser.randrange(200))))
     # The rest with a checksum that is right.
-    if kind == 4:  # magic, version or randomizer
+    if kind == 4:  # magic or version
         body[chooser.randrange(2)] ^= 1 << chooser.randrange(8)
     elif kind == 5:  # another bundle
         body[chooser.randrange(2, 10)] ^= 1 << chooser.randrange(8)
     elif kind == 6:  # a payload beyond what is possible
-        body[26:] = (
-            chooser.randrange(4096, 65536).to_bytes(2, "little")
-            if len(report) == 32
-            else b"".join(
-                (chooser.choice((1, -1)) * chooser.randrange(2**60, 2**63)).to_bytes(
-                    8, "little", signed=True
-                )
-                for _ in range((len(report) - 30) // 8)
-            )
-        )
+        body[26:] = chooser.randrange(4096, 65536).to_bytes(2, "little")
     else:  # cut or grown, and sealed again
         size = chooser.choice((chooser.randrange(len(body)), len(body) + chooser.randrange(1, 40)))
         body = (body + chooser.randbytes(40))[:size]
     return sealed(bytes(body))
 
 
-def fuzz(randomizer: str, count: int, seed: int, folder: Path) -> None:
-    aggregator = small_aggregator(randomizer, horizon=1000)
-    old = fill(aggregator, randomizer)
-    fresh = honest_reports(aggregator, randomizer, 40, first=100)
+def fuzz(count: int, seed: int, folder: Path) -> None:
+    aggregator = small_aggregator(horizon=1000)
+    old = fill(aggregator)
+    fresh = honest_reports(aggregator, 40, first=100)
     assert (aggregator.receive_many(fresh[:20]) == ACCEPTED).all()
     chooser = random.Random(seed)
     before, saved = inner(aggregator), snapshot(aggregator, folder)
@@ -356,33 +307,32 @@ def fuzz(randomizer: str, count: int, seed: int, folder: Path) -> None:
     assert inner(aggregator) != before
 
 
-def test_mutated_reports_change_nothing(randomizer: str, tmp_path: Path) -> None:
-    """10,000 for each randomizer."""
-    fuzz(randomizer, 10_000, 1, tmp_path)
+def test_mutated_reports_change_nothing(tmp_path: Path) -> None:
+    fuzz(10_000, 1, tmp_path)
 
 
 @pytest.mark.slow
-def test_many_mutated_reports(randomizer: str, tmp_path: Path) -> None:
-    fuzz(randomizer, 200_000, 2, tmp_path)
+def test_many_mutated_reports(tmp_path: Path) -> None:
+    fuzz(200_000, 2, tmp_path)
 
 
 # -- storage --------------------------------------------------------------------------------------
 
 
-def played(aggregator: capri.LocalCapri, randomizer: str, first: int) -> Iterator[object]:
+def played(aggregator: capri.LocalCapri, first: int) -> Iterator[object]:
     """Epochs to the horizon and all that is public on the way."""
     while aggregator.remaining:
-        fill(aggregator, randomizer, first=first)
+        fill(aggregator, first=first)
         first += 1000
         yield estimates(aggregator)
         if aggregator.remaining:
             yield aggregator.bundle()
 
 
-def test_save_and_load_continue_bit_for_bit(randomizer: str, tmp_path: Path) -> None:
-    aggregator = small_aggregator(randomizer)
+def test_save_and_load_continue_bit_for_bit(tmp_path: Path) -> None:
+    aggregator = small_aggregator()
     for number in range(2):  # in the first epoch, then in the second
-        reports = honest_reports(aggregator, randomizer, 20, first=500 * number)
+        reports = honest_reports(aggregator, 20, first=500 * number)
         aggregator.receive_many(reports)
         aggregator.save(tmp_path / "aggregator.capri")
         loaded = capri.LocalCapri.load(tmp_path / "aggregator.capri")
@@ -393,11 +343,11 @@ def test_save_and_load_continue_bit_for_bit(randomizer: str, tmp_path: Path) -> 
             assert other.certificate().to_json() == aggregator.certificate().to_json()
             # Tokens are remembered.
             assert (other.receive_many(reports) == REPLAYED).all()
-        fill(aggregator, randomizer, first=500 * number + 100)
-        fill(loaded, randomizer, first=500 * number + 100)
+        fill(aggregator, first=500 * number + 100)
+        fill(loaded, first=500 * number + 100)
         assert loaded.bundle() == aggregator.bundle()
         assert (loaded.receive_many(reports) == STALE).all()
-    assert list(played(loaded, randomizer, 9000)) == list(played(aggregator, randomizer, 9000))
+    assert list(played(loaded, 9000)) == list(played(aggregator, 9000))
     aggregator.save(tmp_path / "done.capri")
     done = capri.LocalCapri.load(tmp_path / "done.capri")
     assert done.remaining == 0
@@ -434,37 +384,32 @@ def test_a_sampler_has_to_be_given_again(tmp_path: Path) -> None:
 # -- what is public -------------------------------------------------------------------------------
 
 
-def test_public_seed_is_all_the_randomness_there_is(randomizer: str) -> None:
-    one, two = small_aggregator(randomizer), small_aggregator(randomizer)
+def test_public_seed_is_all_the_randomness_there_is() -> None:
+    one, two = small_aggregator(), small_aggregator()
     for aggregator in (one, two):
-        fill(aggregator, randomizer)
+        fill(aggregator)
     assert one.bundle() == two.bundle()
-    other = small_aggregator(randomizer, public_seed=4)
-    fill(other, randomizer)
+    other = small_aggregator(public_seed=4)
+    fill(other)
     assert other.bundle() != one.bundle()
 
 
 def test_certificate_states_what_is_kept() -> None:
-    aggregator = small_aggregator("sphere", budget=capri.Budget(epsilon=4.0, delta=1e-3))
+    aggregator = small_aggregator(budget=capri.Budget(epsilon=4.0, delta=1e-3))
     assert "pure 4-local privacy" in aggregator.guarantee
     certificate = aggregator.certificate()
     assert (certificate.epsilon, certificate.delta, certificate.model) == (4.0, 0.0, "local")
     assert certificate.spent == {"epsilon": 0.0, "delta": 0.0}
     assert "pure epsilon, delta = 0" in certificate.calibration
-    aggregator.receive(honest_reports(aggregator, "sphere", 1)[0])
+    aggregator.receive(honest_reports(aggregator, 1)[0])
     # A report spends when it is made, not when its epoch closes.
     assert aggregator.certificate().spent == {"epsilon": 4.0, "delta": 0.0}
-    fill(aggregator, "sphere", first=1)
+    fill(aggregator, first=1)
     certificate = aggregator.certificate()
     assert 3.999 < certificate.spent["epsilon"] <= 4.0
     assert certificate.releases[0]["bytes"] == 32
     assert certificate.releases[0]["reports"] == 60
     assert "pure epsilon" in certificate.to_json()
-    gaussian = small_aggregator("gaussian")
-    assert "(4, 1e-05)-local privacy" in gaussian.guarantee
-    assert gaussian.certificate().delta == 1e-5
-    fill(gaussian, "gaussian")
-    assert gaussian.certificate().spent["epsilon"] == 4.0
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 5.0, 8.0, 16.0])
@@ -495,8 +440,7 @@ def test_public_views() -> None:
     [
         {"budget": None},
         {"budget": 4.0},
-        {"randomizer": "laplace", "budget": capri.Budget(epsilon=4.0)},
-        {"randomizer": "gaussian", "budget": capri.Budget(epsilon=4.0)},
+        {"randomizer": "sphere"},
         {"budget": capri.Budget(epsilon=31.0)},
         {"budget": capri.Budget(epsilon=1e-4)},
         {"public_seed": -1},
@@ -514,12 +458,22 @@ def test_bad_settings(change: dict[str, Any]) -> None:
         small_aggregator(**change)
 
 
-def test_report_sizes() -> None:
-    for randomizer in RANDOMIZERS:
-        aggregator = small_aggregator(randomizer)
-        plan = newest(aggregator).plan
-        report = honest_reports(aggregator, randomizer, 1)[0]
-        kind = wire.Randomizer(randomizer)
-        assert len(report) == wire.report_size(kind, plan.dimension)
-        assert report[0] == wire.MAGIC
-        assert report[2:10] == aggregator.digest[:8]
+def test_the_head_of_a_report() -> None:
+    aggregator = small_aggregator()
+    report = honest_reports(aggregator, 1)[0]
+    assert len(report) == wire.SIZE
+    assert report[:2] == bytes([wire.MAGIC, wire.VERSION])
+    assert report[2:10] == aggregator.digest[:8]
+
+
+def test_noise_the_learner_expects_is_that_of_the_reports() -> None:
+    """The standard deviation of the sum of all reports, in the decoded vector.
+
+    A report has two coordinates beside those of the features, hence a little more noise.
+    """
+    aggregator = small_aggregator()
+    plan = newest(aggregator).plan
+    design = aggregator._learner._flights[plan.epoch][0].design
+    assert design is not None
+    added = plan.noise_scale * np.sqrt(plan.length) / design.main_share
+    assert design.noise == pytest.approx(added, rel=0.05)

@@ -19,9 +19,8 @@ import numpy as np
 import pytest
 from devices import (
     ACTIONS,
-    BUDGETS,
+    BUDGET,
     CONTEXTS,
-    RANDOMIZERS,
     fill,
     late_aggregator,
     late_bundle,
@@ -31,17 +30,12 @@ from devices import (
 import capri
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 
-BUNDLES = {randomizer: small_aggregator(randomizer).bundle() for randomizer in RANDOMIZERS}
+BUNDLE = small_aggregator().bundle()
 SECRET = 0.7319528461903277
 
 
-@pytest.fixture(params=RANDOMIZERS)
-def randomizer(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def device(randomizer: str = "sphere", **changes: Any) -> capri.LocalClient:
-    return capri.LocalClient(BUNDLES[randomizer], BUDGETS[randomizer], **changes)
+def device(**changes: Any) -> capri.LocalClient:
+    return capri.LocalClient(BUNDLE, BUDGET, **changes)
 
 
 def state(client: capri.LocalClient) -> tuple[object, ...]:
@@ -57,8 +51,8 @@ def state(client: capri.LocalClient) -> tuple[object, ...]:
 # -- decide and report ----------------------------------------------------------------------------
 
 
-def test_decides_and_reports_once(randomizer: str) -> None:
-    client = device(randomizer)
+def test_decides_and_reports_once() -> None:
+    client = device()
     assert client.private
     assert (client.epoch, client.reported) == (1, False)
     decision = client.act([0.2])
@@ -67,8 +61,7 @@ def test_decides_and_reports_once(randomizer: str) -> None:
     report = client.report(0.5)
     assert isinstance(report, bytes)
     assert client.reported
-    if randomizer == "sphere":
-        assert len(report) == 32
+    assert len(report) == 32
     client.act([0.2])  # deciding costs nothing: it goes on, and there is nothing more to report
     for reward in (0.5, None):
         with pytest.raises(BudgetError, match="has reported"):
@@ -103,36 +96,36 @@ def test_sphere_reports_have_32_bytes_whatever_the_dimension() -> None:
         horizon=10**7,
         first_epoch=10**7,
     )
-    client = capri.LocalClient(aggregator.bundle(), BUDGETS["sphere"])
+    client = capri.LocalClient(aggregator.bundle(), BUDGET)
     assert client._bundle.dimension > 100
     client.act([0.5])
     assert len(client.report(1.0)) == 32
 
 
-def test_a_missing_reward_is_a_reward_of_zero_to_the_bit(randomizer: str) -> None:
+def test_a_missing_reward_is_a_reward_of_zero_to_the_bit() -> None:
     """Under the same randomness the same bytes: nobody can tell one from the other."""
-    for bundle in (BUNDLES[randomizer], late_bundle(randomizer)):
+    for bundle in (BUNDLE, late_bundle()):
         for user in range(20):
             made = []
             for reward in (None, 0.0, -0.0, 0):
-                client = capri.LocalClient(bundle, BUDGETS[randomizer], simulation=(9, user))
+                client = capri.LocalClient(bundle, BUDGET, simulation=(9, user))
                 client.act(CONTEXTS[user % 6])
                 made.append(client.report(reward))
             assert len(set(made)) == 1
 
 
-def test_size_does_not_depend_on_the_datum(randomizer: str) -> None:
+def test_size_does_not_depend_on_the_datum() -> None:
     sizes = set()
     for reward in (None, 0.0, 1.0, -1.0, 1e300, -1e300, 5e-324):
-        client = device(randomizer)
+        client = device()
         client.act([0.3])
         sizes.add(len(client.report(reward)))
     assert len(sizes) == 1
 
 
-def test_contexts_far_away_and_rewards_beyond_the_bound_are_served(randomizer: str) -> None:
+def test_contexts_far_away_and_rewards_beyond_the_bound_are_served() -> None:
     for context in ([1e100], [-1e100], [1e-320], [5.0]):
-        client = device(randomizer)
+        client = device()
         client.act(context)
         assert client.report(1e308)
 
@@ -144,8 +137,8 @@ def test_actions_follow_the_public_law() -> None:
     """
     from scipy.stats import chi2
 
-    aggregator = late_aggregator("sphere")
-    client = capri.LocalClient(aggregator.bundle(), BUDGETS["sphere"])
+    aggregator = late_aggregator()
+    client = capri.LocalClient(aggregator.bundle(), BUDGET)
     law = aggregator.probabilities([[0.4]])[0]
     chosen = [client.act([0.4]) for _ in range(2000)]
     counts = np.bincount([decision.action_index for decision in chosen], minlength=len(law))
@@ -157,11 +150,11 @@ def test_actions_follow_the_public_law() -> None:
         assert decision.propensity == law[decision.action_index]
 
 
-def test_randomness_of_real_devices_is_their_own(randomizer: str) -> None:
+def test_randomness_of_real_devices_is_their_own() -> None:
     """Same datum, same bundle: no two tokens are equal (by chance: 2^-100)."""
     tokens, payloads = set(), set()
     for _ in range(300):
-        client = device(randomizer)
+        client = device()
         client.act([0.5])
         report = client.report(1.0)
         tokens.add(report[10:26])
@@ -243,17 +236,17 @@ NO_REWARDS: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("context", NOT_NUMBERS)
-def test_any_context_is_served(context: Any, randomizer: str) -> None:
+def test_any_context_is_served(context: Any) -> None:
     """By a uniform law, with a report that contributes nothing and looks like every other."""
-    bundle = late_bundle(randomizer)
-    usual = capri.LocalClient(bundle, BUDGETS[randomizer], simulation=(1, 1))
+    bundle = late_bundle()
+    usual = capri.LocalClient(bundle, BUDGET, simulation=(1, 1))
     usual.act([0.5])
     size = len(usual.report(0.5))
     chosen = set()
     for user in range(40):
         made = []
         for reward in (None, nan, 1.0, -1.0):
-            client = capri.LocalClient(bundle, BUDGETS[randomizer], simulation=(1, user))
+            client = capri.LocalClient(bundle, BUDGET, simulation=(1, user))
             decision = client.act(context)
             assert decision.propensity == 1 / len(ACTIONS)
             made.append(client.report(reward))
@@ -267,10 +260,10 @@ def test_any_context_is_served(context: Any, randomizer: str) -> None:
 
 
 @pytest.mark.parametrize("reward", NO_REWARDS)
-def test_a_reward_that_is_no_number_is_missing(reward: Any, randomizer: str) -> None:
+def test_a_reward_that_is_no_number_is_missing(reward: Any) -> None:
     made = []
     for value in (reward, None):
-        client = device(randomizer, simulation=(2, 3))
+        client = device(simulation=(2, 3))
         client.act([0.5])
         made.append(client.report(value))
     assert made[0] == made[1]
@@ -309,11 +302,11 @@ def test_errors_and_reprs_show_no_value() -> None:
 @pytest.mark.parametrize("budget", [None, 4.0, (4.0, 0.0), "4"])
 def test_budget_must_be_one(budget: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"capri\.Budget"):
-        capri.LocalClient(BUNDLES["sphere"], budget)
+        capri.LocalClient(BUNDLE, budget)
 
 
 def test_a_very_generous_budget_works() -> None:
-    client = capri.LocalClient(BUNDLES["sphere"], capri.Budget(epsilon=1e6))
+    client = capri.LocalClient(BUNDLE, capri.Budget(epsilon=1e6))
     client.act([0.5])
     assert client.report(1.0)
 
@@ -321,13 +314,13 @@ def test_a_very_generous_budget_works() -> None:
 # -- later bundles --------------------------------------------------------------------------------
 
 
-def test_renewing_drops_a_pending_datum(randomizer: str) -> None:
-    aggregator = small_aggregator(randomizer)
-    early, client = aggregator.bundle(), device(randomizer)
+def test_renewing_drops_a_pending_datum() -> None:
+    aggregator = small_aggregator()
+    early, client = aggregator.bundle(), device()
     assert client.renew(early) is False  # the same bundle: nothing happens
     client.act([0.5])
     assert client.renew(early) is False
-    fill(aggregator, randomizer)
+    fill(aggregator)
     later = aggregator.bundle()
     assert client.renew(later, digest=aggregator.digest) is True
     assert client.epoch == 2
@@ -339,21 +332,19 @@ def test_renewing_drops_a_pending_datum(randomizer: str) -> None:
 
 def test_renewing_without_a_datum_drops_nothing() -> None:
     client = device()
-    assert client.renew(late_bundle("sphere")) is False
+    assert client.renew(late_bundle()) is False
     assert client.epoch == 2
 
 
-def test_no_way_back_and_no_bad_bundle(randomizer: str) -> None:
-    late = late_bundle(randomizer)
-    client = capri.LocalClient(late, BUDGETS[randomizer])
+def test_no_way_back_and_no_bad_bundle() -> None:
+    late = late_bundle()
+    client = capri.LocalClient(late, BUDGET)
     client.act([0.5])
     before = state(client)
-    strict = small_aggregator(
-        randomizer, budget=capri.Budget(epsilon=9.0, delta=BUDGETS[randomizer].delta)
-    )
+    strict = small_aggregator(budget=capri.Budget(epsilon=9.0, delta=BUDGET.delta))
     fill_with = strict.bundle()
     for bundle, digest in (
-        (BUNDLES[randomizer], None),  # older
+        (BUNDLE, None),  # older
         (late[:-1], None),  # damaged
         (late, bytes(32)),  # not the published one
         (fill_with, None),  # weaker than the budget
@@ -369,7 +360,7 @@ def test_renewing_gives_no_second_report() -> None:
     client = device()
     client.act([0.5])
     client.report(0.5)
-    client.renew(late_bundle("sphere"))
+    client.renew(late_bundle())
     assert client.reported
     client.act([0.5])
     with pytest.raises(BudgetError):
@@ -451,10 +442,9 @@ def test_receipt_that_cannot_be_written(tmp_path: Path) -> None:
     assert len(client.report(0.5)) == 32  # nothing was spent: the datum is still there
 
 
-@pytest.mark.parametrize("randomizer", RANDOMIZERS)
-def test_an_upload_that_failed_is_the_same_bytes_again(randomizer: str, tmp_path: Path) -> None:
+def test_an_upload_that_failed_is_the_same_bytes_again(tmp_path: Path) -> None:
     path = tmp_path / "receipt"
-    bundle, budget = late_bundle(randomizer), BUDGETS[randomizer]
+    bundle, budget = late_bundle(), BUDGET
     client = capri.LocalClient(bundle, budget, receipt=path)
     assert client.made is None
     client.act([0.5])
@@ -500,7 +490,7 @@ def test_a_decision_outlives_a_restart(context: list[float], tmp_path: Path) -> 
     assert len(kept) < 200
     after = device(receipt=path, pending=kept, **user)
     assert after.pending == kept
-    assert not after.renew(late_bundle("sphere"), keep=True)
+    assert not after.renew(late_bundle(), keep=True)
     report = after.report(0.5)
     alone = device(**user)
     alone.act(context)
@@ -533,7 +523,7 @@ def test_a_decision_that_was_not_kept_so_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"without it \(pending=None\), and decide again"):
         device(receipt=path, pending=kept[:20])
     with pytest.raises(DataError, match="made under the bundle of digest"):
-        capri.LocalClient(late_bundle("sphere"), BUDGETS["sphere"], receipt=path, pending=kept)
+        capri.LocalClient(late_bundle(), BUDGET, receipt=path, pending=kept)
     with pytest.raises(ConfigurationError, match="could be reported twice"):
         device(pending=kept)
     huge = json.dumps(told | {"context": [10**400]})  # a number of another language: too large
@@ -542,7 +532,7 @@ def test_a_decision_that_was_not_kept_so_is_refused(tmp_path: Path) -> None:
 
 def test_renewing_in_the_middle_of_a_decision_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A datum decided under one bundle is never encoded under another."""
-    client, later = device(), late_bundle("sphere")
+    client, later = device(), late_bundle()
     decide = client._device.decide
 
     def slow(*arguments: Any) -> Any:
@@ -588,26 +578,8 @@ assert len(client.report(0.5)) == 32
         {"kernel": "auto"},
     ]
     for change in changes:
-        bundle = late_bundle("sphere", **change)
+        bundle = late_bundle(**change)
         run_alone(code, bundle, tmp_path)
-
-
-def test_what_is_not_there_is_said_in_words(tmp_path: Path) -> None:
-    """Gaussian reports on a device without OpenDP or SciPy: refused before anything is spent."""
-    for missing in ("scipy", "opendp"):
-        code = f"""
-import sys
-sys.modules["{missing}"] = None
-import capri
-try:
-    budget = capri.Budget(epsilon=4.0, delta=1e-5)
-    capri.LocalClient(open(sys.argv[1], "rb").read(), budget, receipt="receipt")
-except capri.BundleError as error:
-    print(error)
-"""
-        said = run_alone(code, BUNDLES["gaussian"], tmp_path)
-        assert "needs OpenDP and SciPy on the device" in said
-        assert missing in said
 
 
 def test_slow_kernels_are_refused_on_both_sides() -> None:
@@ -627,4 +599,4 @@ heavy = ("scipy", "opendp", "matplotlib", "dp_accounting", "rich", "typer", "thr
          "capri.simulation", "capri.environments")
 print([name for name in heavy if name in sys.modules])
 """
-    assert run_alone(code, BUNDLES["sphere"], tmp_path).strip() == "[]"
+    assert run_alone(code, BUNDLE, tmp_path).strip() == "[]"

@@ -26,7 +26,7 @@ from capri.privacy.sphere import COIN, Sphere, sphere
 
 SURE = 1 - 1e-6
 BUDGET = capri.Budget(epsilon=1.0)
-BUNDLE = small_aggregator("sphere", budget=BUDGET).bundle()
+BUNDLE = small_aggregator(budget=BUDGET).bundle()
 
 
 def audited(**changes: Any) -> AuditResult:
@@ -143,7 +143,7 @@ def test_wrong_scale_of_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrinkage off by 40 %: nothing private leaks, but every estimate would be off."""
     real = Sphere.shrinkage.fget  # type: ignore[attr-defined]
     budget = capri.Budget(epsilon=4.0)
-    bundle = small_aggregator("sphere", budget=budget).bundle()
+    bundle = small_aggregator(budget=budget).bundle()
     for factor in (0.6, 1.4):
         monkeypatch.setattr(Sphere, "shrinkage", property(lambda self, f=factor: f * real(self)))
         result = audit_device(bundle, budget, CONTEXTS, trials=800, confidence=SURE)
@@ -246,7 +246,7 @@ def test_sphere_with_a_pick_that_is_not_uniform() -> None:
 def test_most_of_the_claim_is_proven(epsilon: float) -> None:
     """A right device fails with probability 1e-5."""
     budget = capri.Budget(epsilon=epsilon)
-    bundle = small_aggregator("sphere", budget=budget).bundle()
+    bundle = small_aggregator(budget=budget).bundle()
     result = audit_device(bundle, budget, CONTEXTS, trials=20_000, confidence=1 - 1e-5)
     assert result.passed
     assert result.proven_epsilon >= 0.85 * epsilon

@@ -2,27 +2,26 @@
 
 import numpy as np
 import pytest
-from devices import BUDGETS, CONTEXTS, RANDOMIZERS, reward_of, small_aggregator
+from devices import BUDGET, CONTEXTS, reward_of, small_aggregator
 
 import capri
 from capri.environments import random_rkhs
 from capri.errors import BundleError, DataError, HorizonError
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 
 ACCEPTED, STALE = capri.ReportStatus.ACCEPTED, capri.ReportStatus.STALE
 
 
-def small_fleet(randomizer: str = "sphere", seed: int = 5) -> tuple[capri.LocalCapri, Fleet]:
-    aggregator = small_aggregator(randomizer)
-    return aggregator, Fleet(aggregator, BUDGETS[randomizer], simulation_seed=seed)
+def small_fleet(seed: int = 5) -> tuple[capri.LocalCapri, DeviceSimulator]:
+    aggregator = small_aggregator()
+    return aggregator, DeviceSimulator(aggregator, BUDGET, simulation_seed=seed)
 
 
-@pytest.mark.parametrize("randomizer", RANDOMIZERS)
-def test_users_in_any_batches_are_the_same_users(randomizer: str) -> None:
+def test_users_in_any_batches_are_the_same_users() -> None:
     """Users one by one (as clients), in batches of odd sizes, all at once: equal to the bit."""
     results = []
     for sizes in ((60,), (1, 2, 57), (13,) * 4 + (8,)):
-        aggregator, fleet = small_fleet(randomizer)
+        aggregator, fleet = small_fleet()
         actions = []
         for size in sizes:
             first = len(actions)
@@ -33,10 +32,10 @@ def test_users_in_any_batches_are_the_same_users(randomizer: str) -> None:
             rewards = [reward_of(u, a) for u, a in zip(users, decisions.action_index, strict=True)]
             assert (fleet.update_many(decisions, rewards) == ACCEPTED).all()
         results.append((tuple(actions), aggregator.bundle(), fleet.estimate(CONTEXTS).tobytes()))
-    aggregator = small_aggregator(randomizer)
+    aggregator = small_aggregator()
     bundle, actions, reports = aggregator.bundle(), [], []
     for user in range(60):
-        client = capri.LocalClient(bundle, BUDGETS[randomizer], simulation=(5, user))
+        client = capri.LocalClient(bundle, BUDGET, simulation=(5, user))
         decision = client.act(CONTEXTS[user % 6])
         actions.append(decision.action_index)
         reports.append(client.report(reward_of(user, decision.action_index)))
@@ -45,8 +44,7 @@ def test_users_in_any_batches_are_the_same_users(randomizer: str) -> None:
     assert len(set(results)) == 1
 
 
-@pytest.mark.parametrize("randomizer", RANDOMIZERS)
-def test_learns_an_easy_problem(randomizer: str) -> None:
+def test_learns_an_easy_problem() -> None:
     """Regret well below uniform play at epsilon 8; the same run from the same seed."""
     kernel = capri.kernels.RBF(lengthscale=0.6)
     environment = random_rkhs(
@@ -54,13 +52,12 @@ def test_learns_an_easy_problem(randomizer: str) -> None:
     )
     ratios = []
     for _ in range(2):
-        fleet = Fleet.build(
-            budget=capri.Budget(epsilon=8.0, delta=0.0 if randomizer == "sphere" else 1e-5),
+        fleet = DeviceSimulator.build(
+            budget=capri.Budget(epsilon=8.0),
             simulation_seed=2,
             kernel=kernel,
             actions=environment.actions,
             contexts=capri.ContextPool(environment.contexts, weights=environment.weights),
-            randomizer=randomizer,
             horizon=20_000,
         )
         result = capri.simulate(fleet, environment, 20_000, seed=3)
@@ -76,7 +73,7 @@ def test_makes_no_claim() -> None:
 
 
 def test_devices_of_a_fleet_check_the_promise() -> None:
-    fleet = Fleet(small_aggregator(), capri.Budget(epsilon=1.0), simulation_seed=1)
+    fleet = DeviceSimulator(small_aggregator(), capri.Budget(epsilon=1.0), simulation_seed=1)
     with pytest.raises(BundleError, match="costs epsilon"):
         fleet.act_many(CONTEXTS)
 
@@ -122,7 +119,7 @@ def test_users_with_any_value_are_the_clients_of_that_value() -> None:
     contexts, rewards = [[np.nan], [0.4], [1e200], [0.2]], [1.0, np.nan, 0.5, None]
     decisions = fleet.act_many(contexts)
     for user in range(4):
-        client = capri.LocalClient(aggregator.bundle(), BUDGETS["sphere"], simulation=(5, user))
+        client = capri.LocalClient(aggregator.bundle(), BUDGET, simulation=(5, user))
         decision = client.act(contexts[user])
         assert decision.action_index == decisions.action_index[user]
         assert aggregator.receive(client.report(rewards[user])) == ACCEPTED

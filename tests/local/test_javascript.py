@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import vectors
-from devices import BUDGETS, CONTEXTS, late_bundle, one_report, reward_of, small_aggregator
+from devices import BUDGET, CONTEXTS, late_bundle, one_report, reward_of, small_aggregator
 from mutants import mutants
 
 import capri
 from browser import Browser, find_browser
 from capri.errors import BundleError
-from capri.local.fleet import Fleet
 from capri.local.gathering import ReportStatus
+from capri.local.simulator import DeviceSimulator
 from node import PACKAGE, Clients, built, find_node, run_node
 
 NODE = find_node()
@@ -130,7 +130,7 @@ def compare_refusals(clients: Clients, count: int, seed: int) -> None:
 
 
 def test_mutated_bundles_are_refused_for_the_same_reason(clients: Clients) -> None:
-    compare_refusals(clients, 400, seed=11)
+    compare_refusals(clients, 400, seed=14)
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_ten_thousand_mutated_bundles(clients: Clients) -> None:
 )
 def test_the_same_users_report_the_same_bytes(clients: Clients, changes: dict[str, Any]) -> None:
     """Drawn alike, a user of either language decides alike and uploads the same 32 bytes."""
-    bundle = late_bundle("sphere", **changes)
+    bundle = late_bundle(**changes)
     clients.load(bundle)
     users = list(range(100))
     contexts = [CONTEXTS[user % len(CONTEXTS)].tolist() for user in users]
@@ -159,7 +159,7 @@ def test_the_same_users_report_the_same_bytes(clients: Clients, changes: dict[st
     ]
     found = clients.report(5, users, contexts, actions, rewards)
     for user in users:
-        client = capri.LocalClient(bundle, BUDGETS["sphere"], simulation=(5, user))
+        client = capri.LocalClient(bundle, BUDGET, simulation=(5, user))
         assert client.act(contexts[user]).action_index == actions[user]
         assert client.report(rewards[user]) == found[user]
 
@@ -172,7 +172,7 @@ def test_languages_mixed_in_one_run(clients: Clients) -> None:
         assert bundle == alone.bundle()
         clients.load(bundle)
         for user in range(start, start + mixed.remaining):
-            report = one_report(bundle, BUDGETS["sphere"], user)
+            report = one_report(bundle, BUDGET, user)
             assert alone.receive(report) is ReportStatus.ACCEPTED
             if user % 10 == 0:
                 context = [CONTEXTS[user % len(CONTEXTS)].tolist()]
@@ -197,8 +197,8 @@ def test_vectors_receipts_and_time_in_a_browser(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<!doctype html><meta charset=utf-8><script src=page.js></script>")
     rows = np.linspace(0, 1, 50)[:, None]
-    fleet = Fleet.build(
-        budget=BUDGETS["sphere"], simulation_seed=1, kernel="auto", actions=rows,
+    fleet = DeviceSimulator.build(
+        budget=BUDGET, simulation_seed=1, kernel="auto", actions=rows,
         contexts=capri.ContextPool(rows), first_epoch=200,
     )  # fmt: skip
     decisions = fleet.act_many(rows[np.arange(fleet.remaining) % 50])

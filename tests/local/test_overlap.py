@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from devices import (
-    BUDGETS,
+    BUDGET,
     CONTEXTS,
-    RANDOMIZERS,
     one_report,
     reward_of,
     small_aggregator,
@@ -29,9 +28,9 @@ from capri.errors import BundleError, ConfigurationError, HorizonError
 from capri.learners.reading import cuts_off_too_much
 from capri.local.bundle import open_bundle
 from capri.local.device import Device
-from capri.local.fleet import Fleet
 from capri.local.gathering import Gathering
 from capri.local.randomness import SimulatedRandomness
+from capri.local.simulator import DeviceSimulator
 from capri.privacy.certificate.verify import check_digests
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
@@ -39,16 +38,9 @@ from capri.privacy.ledger import Ledger
 ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus
 
 
-@pytest.fixture(params=RANDOMIZERS)
-def randomizer(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def reports_to(
-    aggregator: capri.LocalCapri, randomizer: str, count: int, *, first: int = 0
-) -> list[bytes]:
+def reports_to(aggregator: capri.LocalCapri, count: int, *, first: int = 0) -> list[bytes]:
     """What simulated users upload who hold the newest bundle: those of ``honest_reports``."""
-    bundle, budget = open_bundle(aggregator.bundle()), BUDGETS[randomizer]
+    bundle, budget = open_bundle(aggregator.bundle()), BUDGET
     users = np.arange(first, first + count)
     draws, device = SimulatedRandomness(5, users), Device(bundle)
     rows = CONTEXTS[users % len(CONTEXTS)]
@@ -73,7 +65,7 @@ class Clock:
 
 
 def open_epochs(aggregator: capri.LocalCapri) -> list[Gathering]:
-    return aggregator._flights
+    return aggregator._pending
 
 
 def told(aggregator: capri.LocalCapri) -> tuple[object, ...]:
@@ -99,13 +91,13 @@ def spied(aggregator: capri.LocalCapri) -> list[Release]:
 # -- what counts ----------------------------------------------------------------------------------
 
 
-def test_nothing_late_changes_nothing(randomizer: str) -> None:
+def test_nothing_late_changes_nothing() -> None:
     """With a wait that nobody needs, bundles and estimates are those without, to the bit."""
-    plain = small_aggregator(randomizer)
-    patient = small_aggregator(randomizer, reward_wait=timedelta(days=1))
+    plain = small_aggregator()
+    patient = small_aggregator(reward_wait=timedelta(days=1))
     first = 0
     while plain.remaining:
-        reports = reports_to(plain, randomizer, plain.remaining, first=first)
+        reports = reports_to(plain, plain.remaining, first=first)
         first += len(reports)
         for aggregator in (plain, patient):
             assert (aggregator.receive_many(reports) == ACCEPTED).all()
@@ -113,14 +105,14 @@ def test_nothing_late_changes_nothing(randomizer: str) -> None:
     assert [record.length for record in patient.epochs] == [60, 90, 50]
 
 
-def test_late_reports_count_for_the_bundle_they_answer(randomizer: str) -> None:
-    aggregator = small_aggregator(randomizer, reward_wait=1000, horizon=1000)
+def test_late_reports_count_for_the_bundle_they_answer() -> None:
+    aggregator = small_aggregator(reward_wait=1000, horizon=1000)
     seen = spied(aggregator)
-    early = reports_to(aggregator, randomizer, 100)  # forty of them are under way at first
+    early = reports_to(aggregator, 100)  # forty of them are under way at first
     assert (aggregator.receive_many(early[:60]) == ACCEPTED).all()
     assert len(aggregator.epochs) == 1
     assert aggregator.remaining == 90
-    newer = reports_to(aggregator, randomizer, 50, first=200)
+    newer = reports_to(aggregator, 50, first=200)
     assert (aggregator.receive_many([*newer[:20], *early[60:], *newer[20:49]]) == ACCEPTED).all()
     assert aggregator.remaining == 1
     assert [gathering.unread for gathering in open_epochs(aggregator)] == [40, 49]
@@ -138,19 +130,19 @@ def test_late_reports_count_for_the_bundle_they_answer(randomizer: str) -> None:
     assert open_bundle(aggregator.bundle()).plan.epoch == 3
 
 
-def test_batches_do_not_matter_to_the_bit(randomizer: str) -> None:
+def test_batches_do_not_matter_to_the_bit() -> None:
     """Across readings, ends of waits and sizes of reports."""
-    feeder = small_aggregator(randomizer, reward_wait=70, horizon=2000)
+    feeder = small_aggregator(reward_wait=70, horizon=2000)
     queue: list[bytes] = []
     for number in range(3):
-        reports = reports_to(feeder, randomizer, 130, first=1000 * number)
+        reports = reports_to(feeder, 130, first=1000 * number)
         feeder.receive_many(reports[: feeder.remaining])
         queue += reports
     order = np.random.default_rng(1).permutation(len(queue))
     queue = [*queue[:60], *(queue[place] for place in order)]
     ends = set()
     for size in (1, 100, len(queue)):
-        aggregator = small_aggregator(randomizer, reward_wait=70, horizon=2000)
+        aggregator = small_aggregator(reward_wait=70, horizon=2000)
         statuses = [
             status
             for start in range(0, len(queue), size)
@@ -161,13 +153,13 @@ def test_batches_do_not_matter_to_the_bit(randomizer: str) -> None:
     assert {ACCEPTED, STALE, REPLAYED} <= set(statuses)
 
 
-def test_the_wait_is_a_number_of_reports(randomizer: str) -> None:
+def test_the_wait_is_a_number_of_reports() -> None:
     """Reports to any bundle count towards it; then the earlier one is stale, read or not."""
-    aggregator = small_aggregator(randomizer, reward_wait=30, horizon=1000)
+    aggregator = small_aggregator(reward_wait=30, horizon=1000)
     seen = spied(aggregator)
-    early = reports_to(aggregator, randomizer, 80)
+    early = reports_to(aggregator, 80)
     aggregator.receive_many(early[:60])
-    newer = reports_to(aggregator, randomizer, 100, first=200)
+    newer = reports_to(aggregator, 100, first=200)
     found = aggregator.receive_many([*newer[:19], *early[60:70], *newer[19:21], *early[70:]])
     assert (found[:30] == ACCEPTED).all()
     assert found[30] == ACCEPTED  # to the newest
@@ -187,14 +179,14 @@ def test_the_wait_is_a_number_of_reports(randomizer: str) -> None:
 def test_the_wait_is_a_time() -> None:
     clock = Clock()
     aggregator = small_aggregator(reward_wait=timedelta(hours=2), clock=clock, horizon=1000)
-    early = reports_to(aggregator, "sphere", 70)
+    early = reports_to(aggregator, 70)
     aggregator.receive_many(early[:60])
     clock.tick(hours=1.9)
     assert aggregator.receive(early[60]) is ACCEPTED
     clock.tick(hours=0.1)
     assert aggregator.receive(early[61]) is STALE
     assert aggregator.remaining == 89
-    fresh = reports_to(aggregator, "sphere", 89, first=200)
+    fresh = reports_to(aggregator, 89, first=200)
     assert (aggregator.receive_many(fresh) == ACCEPTED).all()
     assert [record.length for record in aggregator.epochs] == [60, 1, 89]
 
@@ -208,7 +200,7 @@ def test_an_epoch_ends_on_the_clock() -> None:
     bundle = aggregator.bundle()
     clock.tick(days=30)  # nobody came: nothing to read
     assert aggregator.bundle() == bundle
-    reports = reports_to(aggregator, "sphere", 40)
+    reports = reports_to(aggregator, 40)
     aggregator.receive_many(reports[:25])
     clock.tick(hours=23)
     assert aggregator.bundle() == bundle
@@ -220,13 +212,13 @@ def test_an_epoch_ends_on_the_clock() -> None:
     assert aggregator.receive(reports[0]) is STALE
 
 
-def test_early_ends(randomizer: str) -> None:
+def test_early_ends() -> None:
     """What is read is scaled by what came: public counts, nothing else."""
-    aggregator = small_aggregator(randomizer, reward_wait=50, horizon=1000)
+    aggregator = small_aggregator(reward_wait=50, horizon=1000)
     bundle = aggregator.bundle()
     aggregator.close_epoch(early=True)  # nobody came
     assert aggregator.bundle() == bundle
-    reports = reports_to(aggregator, randomizer, 40)
+    reports = reports_to(aggregator, 40)
     aggregator.receive_many(reports[:25])
     with pytest.raises(HorizonError, match=r"35 reports .* early=True"):
         aggregator.close_epoch()
@@ -241,9 +233,9 @@ def test_early_ends(randomizer: str) -> None:
 
 def test_the_horizon_counts_all_reports() -> None:
     aggregator = small_aggregator(reward_wait=1000, horizon=100)
-    early = reports_to(aggregator, "sphere", 80)
+    early = reports_to(aggregator, 80)
     aggregator.receive_many(early[:60])
-    newer = reports_to(aggregator, "sphere", 30, first=200)
+    newer = reports_to(aggregator, 30, first=200)
     found = aggregator.receive_many([*early[60:], *newer])
     assert list(found) == [ACCEPTED] * 40 + [STALE] * 10
     assert aggregator.remaining == 0
@@ -256,10 +248,10 @@ def test_the_horizon_counts_all_reports() -> None:
 
 def test_an_interrupted_reading_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, broken = (small_aggregator(reward_wait=100, horizon=1000) for _ in range(2))
-    early = reports_to(whole, "sphere", 100)
+    early = reports_to(whole, 100)
     for aggregator in (whole, broken):
         aggregator.receive_many(early[:60])
-    newer = reports_to(whole, "sphere", 50, first=200)
+    newer = reports_to(whole, 50, first=200)
     whole.receive_many([*early[60:], *newer])
     learn, calls = broken._learner.learn, []
 
@@ -289,16 +281,16 @@ def encoded(bundle: bytes, contexts: np.ndarray, actions: np.ndarray, rewards: n
     return units.sum(axis=0) * opened.plan.vector.step
 
 
-def test_readings_are_unbiased(randomizer: str) -> None:
+def test_readings_are_unbiased() -> None:
     """Of an earlier bundle and of the newest: the vector is the sum of contributions plus noise.
 
     Twenty coordinates or fewer at 5.5 deviations each: chance fails with less than 1e-6.
     """
-    count, budget = 8000, BUDGETS[randomizer]
+    count, budget = 8000, BUDGET
     aggregator = small_aggregator(
-        randomizer, first_epoch=count, horizon=10 * count, reward_wait=count, clip_scale=0.5
+        first_epoch=count, horizon=10 * count, reward_wait=count, clip_scale=0.5
     )
-    fleet = Fleet(aggregator, budget, simulation_seed=11)
+    fleet = DeviceSimulator(aggregator, budget, simulation_seed=11)
     seen = spied(aggregator)
     generator = np.random.default_rng(4)
     sums, decided = [], []
@@ -327,12 +319,12 @@ def test_readings_are_unbiased(randomizer: str) -> None:
 
 
 @pytest.mark.parametrize("delay", [37, 150])
-def test_a_late_fleet_is_late_clients(randomizer: str, delay: int) -> None:
+def test_a_late_fleet_is_late_clients(delay: int) -> None:
     """One client after another, each report as many decisions late, gives the same bits."""
     settings = {"reward_wait": 120, "horizon": 400}
-    fleet = Fleet(
-        small_aggregator(randomizer, **settings),
-        BUDGETS[randomizer],
+    fleet = DeviceSimulator(
+        small_aggregator(**settings),
+        BUDGET,
         simulation_seed=5,
         delay=delay,
     )
@@ -346,11 +338,11 @@ def test_a_late_fleet_is_late_clients(randomizer: str, delay: int) -> None:
             decisions, [reward_of(int(user), int(action)) for user, action in numbers]
         )
         users += count
-    alone = small_aggregator(randomizer, **settings)
+    alone = small_aggregator(**settings)
     queue: list[bytes] = []
     statuses: dict[capri.ReportStatus, int] = {}
     for user in range(250):
-        queue.append(one_report(alone.bundle(), BUDGETS[randomizer], user))
+        queue.append(one_report(alone.bundle(), BUDGET, user))
         if len(queue) > delay:
             status = alone.receive(queue.pop(0))
             statuses[status] = statuses.get(status, 0) + 1
@@ -367,7 +359,7 @@ def test_late_reports_are_learnt_from() -> None:
     )
     ratios = {}
     for wait in (0, 1000):
-        fleet = Fleet.build(
+        fleet = DeviceSimulator.build(
             budget=capri.Budget(epsilon=1.0),
             simulation_seed=2,
             delay=1000,
@@ -386,9 +378,9 @@ def test_late_reports_are_learnt_from() -> None:
 # -- missing rewards ------------------------------------------------------------------------------
 
 
-def test_a_missing_reward_is_what_the_bundle_says(randomizer: str) -> None:
-    budget = BUDGETS[randomizer]
-    aggregator = small_aggregator(randomizer, missing_reward=0.4)
+def test_a_missing_reward_is_what_the_bundle_says() -> None:
+    budget = BUDGET
+    aggregator = small_aggregator(missing_reward=0.4)
     bundle = aggregator.bundle()
     reports = []
     for reward in (None, float("nan"), 0.4, 0.0):
@@ -404,7 +396,7 @@ def test_a_missing_reward_is_what_the_bundle_says(randomizer: str) -> None:
     # It travels only where it is not the default.
     header, _ = take_apart(bundle)
     assert header["missing_reward"] == 0.4
-    plain, _ = take_apart(small_aggregator(randomizer).bundle())
+    plain, _ = take_apart(small_aggregator().bundle())
     assert "missing_reward" not in plain
 
 
@@ -440,10 +432,10 @@ def test_terms_that_are_refused(change: dict[str, Any], reason: str) -> None:
 def test_a_device_may_keep_its_datum_for_a_late_reward() -> None:
     aggregator = small_aggregator(reward_wait=100, horizon=1000)
     bundle = aggregator.bundle()
-    kept, dropped = (capri.LocalClient(bundle, BUDGETS["sphere"]) for _ in range(2))
+    kept, dropped = (capri.LocalClient(bundle, BUDGET) for _ in range(2))
     for client in (kept, dropped):
         client.act(CONTEXTS[1])
-    aggregator.receive_many(reports_to(aggregator, "sphere", 60))
+    aggregator.receive_many(reports_to(aggregator, 60))
     newer = aggregator.bundle()
     assert dropped.renew(newer)
     assert not kept.renew(newer, keep=True)
@@ -458,25 +450,23 @@ def test_a_device_may_keep_its_datum_for_a_late_reward() -> None:
 # -- storage and certificate ----------------------------------------------------------------------
 
 
-def in_flight(randomizer: str, **changes: Any) -> tuple[capri.LocalCapri, list[bytes]]:
+def in_flight(**changes: Any) -> tuple[capri.LocalCapri, list[bytes]]:
     """Three open epochs, two of them with reports that no reading has seen; more to come."""
     settings = {"reward_wait": 400, "horizon": 2000} | changes
-    aggregator = small_aggregator(randomizer, **settings)
-    first = reports_to(aggregator, randomizer, 90)
+    aggregator = small_aggregator(**settings)
+    first = reports_to(aggregator, 90)
     aggregator.receive_many(first[:60])
-    second = reports_to(aggregator, randomizer, 150, first=200)
+    second = reports_to(aggregator, 150, first=200)
     aggregator.receive_many([*first[60:70], *second[:80]])
-    third = reports_to(aggregator, randomizer, 190, first=500)
+    third = reports_to(aggregator, 190, first=500)
     aggregator.receive_many([*first[70:80], *second[80:100], *third[:10]])
     return aggregator, [*first[80:], *second[100:], *third[10:]]
 
 
 @pytest.mark.parametrize("wait", [400, timedelta(days=1)])
-def test_save_and_load_with_open_epochs(
-    randomizer: str, wait: int | timedelta, tmp_path: Path
-) -> None:
+def test_save_and_load_with_open_epochs(wait: int | timedelta, tmp_path: Path) -> None:
     clock = Clock() if isinstance(wait, timedelta) else None
-    aggregator, rest = in_flight(randomizer, reward_wait=wait, clock=clock)
+    aggregator, rest = in_flight(reward_wait=wait, clock=clock)
     assert [gathering.unread for gathering in open_epochs(aggregator)] == [10, 20, 10]
     path = tmp_path / "aggregator.capri"
     aggregator.save(path)
@@ -493,26 +483,12 @@ def test_save_and_load_with_open_epochs(
     assert len(aggregator.epochs) > 5
 
 
-def test_files_without_terms_are_as_before(randomizer: str, tmp_path: Path) -> None:
-    """Nothing new in them; and what is new may be missing."""
-    aggregator = small_aggregator(randomizer)
-    aggregator.receive_many(reports_to(aggregator, randomizer, 75)[:70])
-    path = tmp_path / "aggregator.capri"
-    aggregator.save(path)
-    values, arrays = read_policy_file(path, "aggregator")
-    assert not {"terms", "waiting", "accepted", "began"} & set(values)
-    assert not [name for name in arrays if name.startswith("waiting")]
-    loaded = capri.LocalCapri.load(path)
-    assert told(loaded) == told(aggregator)
-    assert loaded._accepted == aggregator._accepted == 60
-
-
-def test_certificate_of_late_reports(randomizer: str, tmp_path: Path) -> None:
+def test_certificate_of_late_reports(tmp_path: Path) -> None:
     """One report a user, epsilon a report: readings in parts list every report once."""
-    aggregator, rest = in_flight(randomizer)
+    aggregator, rest = in_flight()
     aggregator.receive_many(rest)
     certificate = aggregator.certificate()
-    promised = BUDGETS[randomizer]
+    promised = BUDGET
     assert certificate.spent == {"epsilon": promised.epsilon, "delta": promised.delta}
     listed = [(entry["epoch"], entry["reports"]) for entry in certificate.releases]
     assert sum(reports for _, reports in listed) == sum(each.length for each in aggregator.epochs)
@@ -528,7 +504,7 @@ def test_certificate_of_late_reports(randomizer: str, tmp_path: Path) -> None:
 
 def test_a_few_late_reports_do_not_cry_wolf() -> None:
     """All noise: that clipping cuts off too much is not for them to say. For a full epoch it is."""
-    aggregator, _ = in_flight("sphere")
+    aggregator, _ = in_flight()
     assert aggregator._newest is not None
     plan = aggregator._newest.plan
     assert plan.vector.tail_share > 0

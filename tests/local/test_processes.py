@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
-from devices import BUDGETS, CONTEXTS, RANDOMIZERS, reward_of, small_aggregator
+from devices import BUDGET, CONTEXTS, reward_of, small_aggregator
 
 import capri
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from waiting import PATIENCE
 
 SEED = 17
@@ -57,13 +56,12 @@ class Devices:
             assert worker.returncode == 0
 
 
-@pytest.mark.parametrize("randomizer", RANDOMIZERS)
-def test_separate_processes_equal_the_vectorised_run(randomizer: str) -> None:
+def test_separate_processes_equal_the_vectorised_run() -> None:
     settings = {"horizon": 285, "growth": 1.5}  # epochs of 60, 90 and 135
-    simulated = small_aggregator(randomizer, **settings)
-    fleet = Fleet(simulated, BUDGETS[randomizer], simulation_seed=SEED)
-    aggregator = small_aggregator(randomizer, **settings)
-    devices = Devices(BUDGETS[randomizer])
+    simulated = small_aggregator(**settings)
+    fleet = DeviceSimulator(simulated, BUDGET, simulation_seed=SEED)
+    aggregator = small_aggregator(**settings)
+    devices = Devices(BUDGET)
     user = 0
     while fleet.remaining:
         count = fleet.remaining

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from devices import (
-    BUDGETS,
+    BUDGET,
     CONTEXTS,
-    RANDOMIZERS,
     fill,
     honest_reports,
     late_aggregator,
@@ -30,7 +29,7 @@ from capri.errors import BundleError
 from capri.family import ProductBasis
 from capri.features import LowRankFeatures
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.steady import SteadyProductBasis
+from capri.local.coordinates import SteadyProductBasis
 
 RNG = np.random.default_rng(7)
 GRID = np.linspace(0, 1, 50)[:, None]
@@ -46,18 +45,18 @@ PROBLEMS: dict[str, tuple[np.ndarray, Any]] = {
 }
 
 
-def aggregator_of(problem: str, randomizer: str = "sphere", **changes: Any) -> capri.LocalCapri:
+def aggregator_of(problem: str, **changes: Any) -> capri.LocalCapri:
     contexts, actions = PROBLEMS[problem]
     pool = capri.ContextPool(contexts)
     return small_aggregator(
-        randomizer, kernel="auto", contexts=pool, actions=actions, **({"draws": 8} | changes)
+        kernel="auto", contexts=pool, actions=actions, **({"draws": 8} | changes)
     )
 
 
-def play_an_epoch(aggregator: capri.LocalCapri, contexts: np.ndarray, randomizer: str) -> None:
+def play_an_epoch(aggregator: capri.LocalCapri, contexts: np.ndarray) -> None:
     bundle = aggregator.bundle()
     for user in range(aggregator.remaining):
-        client = capri.LocalClient(bundle, BUDGETS[randomizer], simulation=(5, user))
+        client = capri.LocalClient(bundle, BUDGET, simulation=(5, user))
         decision = client.act(contexts[user % len(contexts)])
         report = client.report(0.2 * decision.action_index - 0.4)
         assert aggregator.receive(report) == capri.ReportStatus.ACCEPTED
@@ -99,16 +98,13 @@ def test_round_trip(problem: str) -> None:
         assert (plan.baseline is None) == (bundle.plan.baseline is None)
         if plan.baseline is not None and bundle.plan.baseline is not None:
             assert bundle.plan.baseline(flat).tobytes() == plan.baseline(flat).tobytes()
-        play_an_epoch(aggregator, contexts, "sphere")
+        play_an_epoch(aggregator, contexts)
     assert aggregator.epochs[-1].epoch == 2
 
 
-@pytest.mark.parametrize("randomizer", RANDOMIZERS)
-def test_everybody_gets_the_same_bytes_and_laws_do_not_depend_on_neighbours(
-    randomizer: str,
-) -> None:
-    aggregator = late_aggregator(randomizer, kernel="auto")
-    assert aggregator.bundle() == late_aggregator(randomizer, kernel="auto").bundle()
+def test_everybody_gets_the_same_bytes_and_laws_do_not_depend_on_neighbours() -> None:
+    aggregator = late_aggregator(kernel="auto")
+    assert aggregator.bundle() == late_aggregator(kernel="auto").bundle()
     assert put_together(*take_apart(aggregator.bundle())) == aggregator.bundle()
     bundle = open_bundle(aggregator.bundle())
     together = bundle.conduct.probabilities(CONTEXTS)
@@ -117,7 +113,7 @@ def test_everybody_gets_the_same_bytes_and_laws_do_not_depend_on_neighbours(
 
 
 def test_told_kernels_say_nothing_of_products() -> None:
-    header, arrays = take_apart(late_bundle("sphere"))
+    header, arrays = take_apart(late_bundle())
     assert "span" not in header
     assert not any(name.startswith("span") for name in arrays)
     assert list(arrays)[:3] == ["pivots", "transform", "whitening"]
@@ -142,37 +138,37 @@ def test_saved_and_loaded(problem: str, tmp_path: Path) -> None:
         loaded = capri.LocalCapri.load(path)
         assert loaded.bundle() == aggregator.bundle()
         assert snapshot(loaded, tmp_path) == snapshot(aggregator, tmp_path)
-        play_an_epoch(aggregator, contexts, "sphere")
-        play_an_epoch(loaded, contexts, "sphere")
+        play_an_epoch(aggregator, contexts)
+        play_an_epoch(loaded, contexts)
     assert loaded.bundle() == aggregator.bundle()
     assert loaded.estimate(contexts).tobytes() == aggregator.estimate(contexts).tobytes()
 
 
 def test_saved_with_reports_that_wait(tmp_path: Path) -> None:
     """Epochs that are not read yet are stored with the basis of their plan."""
-    aggregator = small_aggregator("sphere", kernel="auto", reward_wait=40)
-    reports = fill(aggregator, "sphere")
+    aggregator = small_aggregator(kernel="auto", reward_wait=40)
+    reports = fill(aggregator)
     assert reports
     path = tmp_path / "aggregator.capri"
     aggregator.save(path)
     loaded = capri.LocalCapri.load(path)
     assert snapshot(loaded, tmp_path) == snapshot(aggregator, tmp_path)
     for each in (aggregator, loaded):
-        fill(each, "sphere", first=60)
+        fill(each, first=60)
     assert loaded.bundle() == aggregator.bundle()
 
 
 def test_reports_to_actions_that_were_replaced_still_count() -> None:
     """They are read in the columns of the old factors."""
-    aggregator = small_aggregator("sphere", kernel="auto", reward_wait=40, horizon=400)
-    fill(aggregator, "sphere")
-    late = honest_reports(aggregator, "sphere", 130, first=60)
+    aggregator = small_aggregator(kernel="auto", reward_wait=40, horizon=400)
+    fill(aggregator)
+    late = honest_reports(aggregator, 130, first=60)
     aggregator.replace_actions(np.linspace(0, 2, 7)[:, None])
     assert (aggregator.receive_many(late[:90]) == capri.ReportStatus.ACCEPTED).all()
     assert aggregator.receive_many(late[90:]).tolist() == [capri.ReportStatus.ACCEPTED] * 40
     before = len(aggregator.epochs)
     for user in range(aggregator.remaining):
-        report = one_report(aggregator.bundle(), BUDGETS["sphere"], 500 + user)
+        report = one_report(aggregator.bundle(), BUDGET, 500 + user)
         assert aggregator.receive(report) == capri.ReportStatus.ACCEPTED
     assert len(aggregator.epochs) > before
     bundle = open_bundle(aggregator.bundle())
@@ -196,7 +192,7 @@ def test_a_late_bundle_is_small(contexts: np.ndarray, actions: np.ndarray) -> No
     aggregator = small_aggregator(
         kernel="auto", contexts=capri.ContextPool(contexts), actions=actions, first_epoch=10
     )
-    play_an_epoch(aggregator, contexts, "sphere")
+    play_an_epoch(aggregator, contexts)
     bundle = aggregator.bundle()
     assert isinstance(open_bundle(bundle).conduct.law, ThompsonLaw)
     assert len(bundle) < 1 << 20
@@ -207,7 +203,7 @@ def test_a_late_bundle_is_small(contexts: np.ndarray, actions: np.ndarray) -> No
 
 @cache
 def late() -> bytes:
-    return late_bundle("sphere", kernel="auto")
+    return late_bundle(kernel="auto")
 
 
 def changed(**arrays: Callable[[np.ndarray], np.ndarray] | None) -> bytes:
@@ -285,7 +281,7 @@ def test_kernels_of_factors_are_checked(span: Any) -> None:
 
 
 def test_auto_without_factors_is_refused() -> None:
-    header, arrays = take_apart(late_bundle("sphere"))
+    header, arrays = take_apart(late_bundle())
     with pytest.raises(BundleError):
         open_bundle(put_together(header | {"kernel": {"type": "Auto"}}, arrays))
 

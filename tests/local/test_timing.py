@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import BUDGETS, late_bundle, put_together, small_aggregator, take_apart
+from devices import BUDGET, late_bundle, put_together, small_aggregator, take_apart
 from hostile import Case, built, data_against, fresh, fresh_products, work
 
 import capri
@@ -32,8 +32,8 @@ from capri.kernels import (
 )
 from capri.kernels.steady import LEAST, MOST, steady
 from capri.local.bundle import Bundle, open_bundle
+from capri.local.coordinates import SteadyBasis, SteadyFeatures, settled
 from capri.local.device import Device, _steady_rows
-from capri.local.steady import SteadyBasis, SteadyFeatures, settled
 from capri.privacy.sphere import COIN
 from capri.privacy.vector import _LARGEST_SQUARE, _shrunk, _shrunk_rows, within_norm
 
@@ -74,7 +74,7 @@ def play(bundle: Bundle, context: np.ndarray, reward: float | None) -> None:
 
 def slow_bundle(actions: int = 500, pivots: int = 300) -> bytes:
     """Took ten times longer at a context of 0.5 than at 0: ``exp(-725)`` is subnormal."""
-    header, arrays = take_apart(small_aggregator("sphere").bundle())
+    header, arrays = take_apart(small_aggregator().bundle())
     header["kernel"] = {"type": "RBF", "lengthscale": 0.5 / sqrt(2 * 725), "variance": 1.0}
     arrays["pivots"], arrays["transform"] = np.zeros((pivots, 2)), np.ones((pivots, 2))
     arrays["whitening"] = np.ones((2, arrays["whitening"].shape[1]))
@@ -150,9 +150,9 @@ def test_no_number_gets_lost_under_many_hostile_bundles(
 # -- the same steps -------------------------------------------------------------------------------
 
 
-def calls(bundle: bytes, randomizer: str, context: Any, reward: Any) -> list[tuple[str, str]]:
+def calls(bundle: bytes, context: Any, reward: Any) -> list[tuple[str, str]]:
     """All functions that a decision and a report call, of Python and C, in order."""
-    client = capri.LocalClient(bundle, BUDGETS[randomizer], simulation=(1, 1))
+    client = capri.LocalClient(bundle, BUDGET, simulation=(1, 1))
     seen: list[tuple[str, str]] = []
 
     def note(frame: Any, event: str, argument: Any) -> None:
@@ -172,31 +172,29 @@ def calls(bundle: bytes, randomizer: str, context: Any, reward: Any) -> list[tup
 
 @pytest.mark.parametrize("kernel", [RBF(lengthscale=0.4), "auto"], ids=["told", "auto"])
 @pytest.mark.parametrize("limits", [None, capri.Limits(floor={0: 0.1}, share={1: 0.3})])
-@pytest.mark.parametrize("randomizer", ["sphere", "gaussian"])
 def test_the_same_functions_are_called_for_every_datum(
-    kernel: Kernel | str, limits: capri.Limits | None, randomizer: str
+    kernel: Kernel | str, limits: capri.Limits | None
 ) -> None:
-    bundle = late_bundle(randomizer, kernel=kernel, limits=limits)
-    expected = calls(bundle, randomizer, [0.4], 0.5)
+    bundle = late_bundle(kernel=kernel, limits=limits)
+    expected = calls(bundle, [0.4], 0.5)
     assert len(expected) > 100
     for context in ([0.0], [nan], [inf], [1e200], [1e100], [5e-324], [-3.0]):
         for reward in (0.5, None, nan, -inf, 1e300, 5e-324):
-            assert calls(bundle, randomizer, context, reward) == expected
+            assert calls(bundle, context, reward) == expected
 
 
-@pytest.mark.parametrize("randomizer", ["sphere", "gaussian"])
 @pytest.mark.parametrize("limit", [1, 3, 30, 1 << 20, (1 << 31) - 1])
 @pytest.mark.parametrize("filled", [1.0, 0.6])
-def test_the_same_functions_on_any_grid(randomizer: str, limit: int, filled: float) -> None:
+def test_the_same_functions_on_any_grid(limit: int, filled: float) -> None:
     """A grid of the attacker's choice: rounding brings rows of some contexts beyond its limit.
 
     A limit of 1 sent a long row through a loop of Python's integers, three times as slow.
     """
-    header, arrays = take_apart(late_bundle(randomizer))
-    plan, noise = header["plan"], header["grid"][2] / header["grid"][1]
+    header, arrays = take_apart(late_bundle())
+    plan = header["plan"]
     arrays["whitening"] *= 1e3  # every row but that of zeros is clipped, hence as long as can be
     step = plan["value_bound"] * plan["clip_norm"] / limit / filled
-    header["grid"] = [step * (1 + 1e-15), limit, max(noise * limit, 1 << 24)]
+    header["grid"] = [step * (1 + 1e-15), limit]
     bundle = put_together(header, arrays)
     data: list[tuple[Any, float | None]] = [([0.4], 0.5), ([0.0], 1e9), ([nan], 0.5), ([0.7], None)]
     device = Device(open_bundle(bundle))
@@ -207,9 +205,9 @@ def test_the_same_functions_on_any_grid(randomizer: str, limit: int, filled: flo
     norms = [int(row[0] @ row[0]) for row in rows]
     assert max(norms) <= limit**2
     assert (min(norms), max(norms) > 0) == (0, True)  # else there is nothing to tell apart
-    expected = calls(bundle, randomizer, *data[0])
+    expected = calls(bundle, *data[0])
     for context, reward in data[1:]:
-        assert calls(bundle, randomizer, context, reward) == expected
+        assert calls(bundle, context, reward) == expected
 
 
 # -- the parts ------------------------------------------------------------------------------------
@@ -271,7 +269,7 @@ def test_rows_are_shrunk_as_one_by_one(limit: int, dimension: int) -> None:
 
 
 def test_kernels_that_are_nested_too_deep() -> None:
-    header, arrays = take_apart(small_aggregator("sphere").bundle())
+    header, arrays = take_apart(small_aggregator().bundle())
     for depth, accepted in ((60, True), (64, False)):
         kernel: dict[str, Any] = {"type": "RBF"}
         for _ in range(depth):
@@ -285,7 +283,7 @@ def test_kernels_that_are_nested_too_deep() -> None:
 
 
 def test_reports_that_compare_too_many_directions() -> None:
-    header, arrays = take_apart(small_aggregator("sphere").bundle())
+    header, arrays = take_apart(small_aggregator().bundle())
     width = arrays["whitening"].shape[0]
     for columns, candidates, accepted in ((2000, 1024, True), (2000, 4096, False)):
         arrays["whitening"] = np.ones((width, columns))

@@ -13,7 +13,6 @@ import vectors
 import capri
 from capri.errors import BundleError
 from capri.local import wire
-from capri.local.bundle import VERSION
 from capri.privacy.normal_table import DIGEST, positive_cells
 
 
@@ -36,7 +35,7 @@ def test_every_operation_and_every_reason_occurs() -> None:
     answers = {case["answer"] for case in cases if case["operation"] == "open"}
     assert answers == {
         "ok", "not-a-bundle", "version", "damaged", "other-bundle", "malformed", "too-much-work",
-        "randomizer", "too-costly",
+        "too-costly",
     }  # fmt: skip
     statuses = {case["answer"] for case in cases if case["operation"] == "judge"}
     assert statuses == {"accepted", "stale", "unknown", "replayed", "malformed"}
@@ -76,7 +75,7 @@ def test_specification_names_what_there_is() -> None:
     assert f"begins {first} and ends {last}" in page
     words = [
         DIGEST,
-        "wire format, versions 2 and 3",
+        "wire format, version 4",
         *(f"| `{name}` |" for name in vectors.OPERATIONS),
     ]
     words += [
@@ -84,4 +83,4 @@ def test_specification_names_what_there_is() -> None:
     ]
     words += [f"`{status}`" for status in capri.ReportStatus if status]
     assert [word for word in words if word not in page] == []
-    assert VERSION == wire.VERSION == 2
+    assert wire.VERSION == 4

@@ -32,7 +32,7 @@ _PUBLIC, _ACTIONS, _NOISE = 1, 2, 3
 def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
     """Fix public and action draws, keys and salts; let no release depend on what it releases."""
     releases, reports = itertools.count(), itertools.count()
-    honest_noise, honest_reports = gate.noised, gate.reported
+    honest_noise, honest_reports = gate.noised, gate.randomized
     alone: Counter[int] = Counter()  # noises of each epoch, known by its layout
     layouts: list[Layout] = []
 
@@ -52,12 +52,13 @@ def blind(patch: pytest.MonkeyPatch, seed: int = 7) -> None:
         draws = np.random.default_rng([seed, _NOISE, next(releases), noises])
         return honest_noise(np.zeros_like(total), layout, SimulatedNoise(draws), noises)
 
-    def reported(units: Any, layout: Any, _: Any) -> Any:
+    def randomized(units: Any, norm_limit: int, sphere: Any, _: Any) -> Any:
         users = np.array([next(reports) for _ in units])
-        return honest_reports(np.zeros_like(units), layout, SimulatedRandomness(seed, users))
+        draws = SimulatedRandomness(seed, users)
+        return honest_reports(np.zeros_like(units), norm_limit, sphere, draws)
 
     patch.setattr(Streams, "_reseed", fixed)
     patch.setattr(secrets, "token_bytes", lambda count=32: bytes(range(count)))
     patch.setattr(Gate, "add_noise", add_noise)
     patch.setattr(gate, "noised", noised)
-    patch.setattr(gate, "reported", reported)
+    patch.setattr(gate, "randomized", randomized)

@@ -38,11 +38,9 @@ POLICIES: dict[str, dict[str, Any]] = {
     "paper, local, users": _PAPER | {"model": "local", "contributions_per_user": 2},
     "practical": _PRACTICAL,
     "practical, whole rewards": _PRACTICAL | {"residual": False},
-    "practical, local": _PRACTICAL | {"model": "local"},
     "auto": _PRACTICAL | {"kernel": "auto"},
     "auto, late and missing": _PRACTICAL
     | {"kernel": "auto", "reward_wait": 60, "missing_reward": "as-estimated"},
-    "auto, local": _PRACTICAL | {"model": "local", "kernel": "auto"},
     "practical, sampler": _PRACTICAL | {"contexts": _SAMPLER},
     "practical, own actions": _PRACTICAL
     | {
@@ -54,7 +52,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "late, whole rewards": _PRACTICAL | {"reward_wait": 3, "residual": False},
     "late, sampler, users": _PRACTICAL
     | {"reward_wait": 11, "contexts": _SAMPLER, "contributions_per_user": 3},
-    "late, local": _PRACTICAL | {"reward_wait": 6, "model": "local"},
+    "late, paper, local": _PAPER | {"reward_wait": 6, "model": "local"},
     "late, paper": _PAPER | {"reward_wait": 6},
     "late, sum": _PRACTICAL | {"reward_wait": 6, "reward_rule": "sum"},
     "late, last, clock": _PRACTICAL
@@ -81,7 +79,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "limits, a share": _PRACTICAL | {"limits": capri.Limits(share={1: 0.3})},
     "limits, many unrelated arms": _PRACTICAL
     | {"limits": _LIMITS, "kernel": "auto", "actions": 12},
-    "limits, local, late": _PRACTICAL | {"limits": _LIMITS, "model": "local", "reward_wait": 6},
+    "limits, late": _PRACTICAL | {"limits": _LIMITS, "reward_wait": 6},
     "told beforehand": _PRACTICAL | {"prior": _ROWS},
     "practical, users": _PRACTICAL | {"contributions_per_user": 3, "contributions_per_epoch": 2},
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import ACTIONS, BUDGETS, CONTEXTS, RANDOMIZERS
+from devices import ACTIONS, BUDGET, CONTEXTS
 
 import capri
 from oracle.blind import blind
@@ -34,7 +34,7 @@ def _missing(user: int) -> tuple[Any, Any]:
 TOLD = capri.kernels.RBF(lengthscale=0.4)
 
 
-def uploaded(world: Any, randomizer: str, *, kernel: Any = TOLD, leak: bool = False) -> Transcript:
+def uploaded(world: Any, *, kernel: Any = TOLD, leak: bool = False) -> Transcript:
     """Bundles, reports and all that the aggregator says, over two epochs and a little more."""
     transcript: Transcript = []
     with pytest.MonkeyPatch.context() as patch, overheard(transcript):
@@ -43,8 +43,7 @@ def uploaded(world: Any, randomizer: str, *, kernel: Any = TOLD, leak: bool = Fa
             kernel=kernel,
             actions=ACTIONS,
             contexts=capri.ContextPool(CONTEXTS),
-            budget=BUDGETS[randomizer],
-            randomizer=randomizer,
+            budget=BUDGET,
             horizon=100,
             first_epoch=10,
             public_seed=3,
@@ -52,7 +51,7 @@ def uploaded(world: Any, randomizer: str, *, kernel: Any = TOLD, leak: bool = Fa
         for user in range(REPORTS):
             context, reward = world(user)
             bundle = aggregator.bundle()
-            client = capri.LocalClient(bundle, BUDGETS[randomizer])
+            client = capri.LocalClient(bundle, BUDGET)
             decision = client.act([context])
             report = client.report(reward)
             if leak:
@@ -77,18 +76,13 @@ def uploaded(world: Any, randomizer: str, *, kernel: Any = TOLD, leak: bool = Fa
 
 
 @pytest.mark.parametrize("kernel", [TOLD, "auto"], ids=["told", "auto"])
-@pytest.mark.parametrize("randomizer", RANDOMIZERS)
-def test_reports_and_what_follows_are_the_same_whatever_users_are_and_do(
-    randomizer: str, kernel: Any
-) -> None:
-    quiet = uploaded(_quiet, randomizer, kernel=kernel)
-    assert_same(quiet, uploaded(_wild, randomizer, kernel=kernel))
+def test_reports_and_what_follows_are_the_same_whatever_users_are_and_do(kernel: Any) -> None:
+    quiet = uploaded(_quiet, kernel=kernel)
+    assert_same(quiet, uploaded(_wild, kernel=kernel))
     if VALUES_ARE_TOTAL:
-        assert_same(quiet, uploaded(_missing, randomizer, kernel=kernel))
+        assert_same(quiet, uploaded(_missing, kernel=kernel))
 
 
 def test_premise_a_longer_report_of_those_without_a_reward_is_seen() -> None:
-    told = told_apart_by(
-        uploaded(_quiet, "sphere", leak=True), uploaded(_wild, "sphere", leak=True)
-    )
+    told = told_apart_by(uploaded(_quiet, leak=True), uploaded(_wild, leak=True))
     assert told == "report"

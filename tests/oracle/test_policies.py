@@ -52,7 +52,7 @@ def test_a_change_tells_nothing(name: str, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "name",
-    ["paper", "paper, local, users", "practical", "late, sum", "late, local", "limits"],
+    ["paper", "paper, local, users", "practical", "late, sum", "late, paper, local", "limits"],
 )
 @pytest.mark.parametrize("batch", [0, 2, 3, 6], ids=str)
 def test_restart_in_the_middle_tells_nothing(name: str, batch: int, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_one_report_leaves_and_is_shown_to_the_byte(page: Browser, shelf: Runnin
     page.key("Enter", 13, "\r")
     wait(page, "document.querySelectorAll('.belief').length === 4")
     ((path, body),) = page.run("sent")
-    assert (path, len(body), body[:2]) == ("/v1/reports", 32, [0xCA, 0x21])
+    assert (path, len(body), body[:2]) == ("/v1/reports", 32, [0xCA, 0x04])
     shown = page.run("[...document.querySelectorAll('#bytes span')].map(e => e.textContent)")
     assert [int(byte, 16) for byte in shown] == body
     assert "accepted" in text(page, "answer")

@@ -16,7 +16,7 @@ ROUNDS = 150
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "summed": {"reward_wait": 15, "reward_rule": "sum", "missing_reward": "as-estimated"},
-    "local": {"model": "local"},
+    "paper, local": {"model": "local", "preset": "paper", "horizon": 200},
     "users": {"contributions_per_user": 3, "contributions_per_epoch": 2, "reward_wait": 15},
 }
 

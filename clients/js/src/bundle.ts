@@ -9,9 +9,8 @@ import { scaleOf } from "./scale.js";
 import { type Schema, schemaOf } from "./schema.js";
 import { type Sphere, checkSphere } from "./sphere.js";
 
-export const VERSION = 2;
-/** With limits on what is played, which a device that does not know of them must not ignore. */
-const WITH_LIMITS = 3;
+/** Of bundles and of reports: one version, and no other is read. */
+export const VERSION = 4;
 const MAGIC = "CAPRI-BUNDLE";
 const HEAD = 18;
 const DIGEST = 32;
@@ -20,7 +19,7 @@ const LARGEST_HEADER = 2 ** 17;
 const MOST_DIRECTIONS = 2 ** 21;
 const MOST_WORK = 2 ** 27;
 const PLAN = [
-  "epoch", "length", "tau", "sigma_max", "value_bound", "clip_norm", "calibration", "moment_share", "tail_share",
+  "epoch", "length", "tau", "sigma_max", "value_bound", "clip_norm", "moment_share", "tail_share",
 ];
 
 /** A bundle that was read, with all that a report needs. */
@@ -44,7 +43,7 @@ export interface Bundle {
   tailShare: number;
   step: number;
   normLimit: number;
-  sphere: Sphere | null;
+  sphere: Sphere;
 }
 
 export function openBundle(data: unknown, digest?: Uint8Array): Bundle {
@@ -54,21 +53,17 @@ export function openBundle(data: unknown, digest?: Uint8Array): Bundle {
   need(data.length >= HEAD + DIGEST && named, "this is not a capri bundle, or it was cut short", "not-a-bundle");
   const view = new DataView(data.buffer, data.byteOffset, data.length);
   const version = view.getUint16(12, true);
-  const other = `the bundle has format version ${version}, this client reads versions ${VERSION} and ${WITH_LIMITS}`;
-  need(version === VERSION || version === WITH_LIMITS, other, "version");
+  need(version === VERSION, `the bundle has format version ${version}, this client reads ${VERSION}`, "version");
   const end = data.length - DIGEST;
   const found = data.slice(end);
   need(same(sha256(data.subarray(0, end)), found), "the bundle is damaged: its digest does not match", "damaged");
   need(!digest || same(digest, found), "this is another bundle than the one expected", "other-bundle");
-  let bundle: Bundle;
   try {
-    bundle = checked(data, view.getUint32(14, true), end, found);
+    return checked(data, view.getUint32(14, true), end, found);
   } catch (problem) {
     if (problem instanceof BundleError) throw problem;
     throw new BundleError("the bundle is malformed");
   }
-  need((version === WITH_LIMITS) === (bundle.conduct.limits !== null), `limits make version ${WITH_LIMITS}`, "version");
-  return bundle;
 }
 
 function checked(data: Uint8Array, length: number, end: number, digest: Uint8Array): Bundle {
@@ -85,7 +80,7 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   const plan = field(header, "plan") as Bag;
   need(Object.keys(plan).sort().join() === [...PLAN].sort().join(), "a plan");
   const grid = field(header, "grid") as unknown[];
-  need(grid.length === 3, "a grid");
+  need(grid.length === 2, "a grid");
   const valueBound = number(plan["value_bound"], "value_bound", 1e-60, 2 * rewardBound);
   const clipNorm = number(plan["clip_norm"], "clip_norm", 1e-60, 1e60);
   const normLimit = whole(grid[1], "norm_limit", 2 ** 31 - 1);
@@ -95,20 +90,16 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   const momentShare = number(plan["moment_share"], "moment_share", 0, 0.5);
   const tailShare = number(plan["tail_share"], "tail_share", 0, 0.5);
   need(momentShare || !tailShare, "a tail share needs a moment share");
-  const told = field(header, "sphere") as unknown[] | null;
-  const sphere = told && checkSphere(told);
+  const sphere = checkSphere(field(header, "sphere") as unknown[]);
   const matrix = taken(arrays, "whitening", basis.rank, -1);
   const baseline = arrays.has("baseline") ? taken(arrays, "baseline", basis.width).data : null;
   number(plan["tau"], "tau", 1e-300, 1e300);
   number(plan["sigma_max"], "sigma_max", 0, 1e300);
-  number(grid[2], "noise_scale", 0, 2 ** 62);
   const schema = has(header, "schema") && header["schema"] !== null ? schemaOf(header["schema"] as Bag) : null;
   need(!schema || schema.dimension === contextDimension, "its schema makes rows of another size");
   const conduct = conductOf(field(header, "conduct") as Bag, arrays, basis, actions.count);
   const { limits, draws } = conduct;
   need(!limits || limits.columns <= contextDimension, "a rule is about a column that is not there");
-  const randomizer = field(header, "randomizer");
-  need(randomizer === "sphere" || randomizer === "gaussian", "randomizer");
   const none = Math.min(Math.max(0, scale.low), scale.high);
   const missing = has(header, "missing_reward") ? header["missing_reward"] : none;
   const bundle: Bundle = {
@@ -137,12 +128,9 @@ function checked(data: Uint8Array, length: number, end: number, digest: Uint8Arr
   const work = "the bundle asks for more work than a device should do";
   need(actions.count * draws * (limits?.rounds ?? 1) <= MOST_WORK, work, "too-much-work");
   need(basis.feasible(conduct.draws, whitened), work, "too-much-work");
-  need((randomizer === "sphere") === (sphere !== null), "it does not describe its randomizer");
-  if (sphere) {
-    need(sphere.candidates * sphere.dimension <= MOST_DIRECTIONS, work, "too-much-work");
-    const dimension = whitened + (momentShare > 0 ? 1 : 0) + (tailShare > 0 ? 1 : 0);
-    need(sphere.dimension === dimension, "the sphere has another dimension");
-  }
+  need(sphere.candidates * sphere.dimension <= MOST_DIRECTIONS, work, "too-much-work");
+  const dimension = whitened + (momentShare > 0 ? 1 : 0) + (tailShare > 0 ? 1 : 0);
+  need(sphere.dimension === dimension, "the sphere has another dimension");
   bundle.whitening = basis.whitening(matrix);
   tryAtZero(bundle);
   return bundle;

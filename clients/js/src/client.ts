@@ -171,7 +171,6 @@ export class LocalClient {
 
 function affordable(data: Uint8Array, epsilon: number, digest?: Uint8Array): Bundle {
   const bundle = openBundle(data, digest);
-  need(bundle.sphere, "this bundle asks for Gaussian noise: this device makes sphere reports only", "randomizer");
   need(keeps(bundle.sphere, epsilon), "this bundle asks for too much: a report costs more than epsilon", "too-costly");
   return bundle;
 }

@@ -78,12 +78,12 @@ function withinNorm(units: Float64Array, limit: number): Float64Array {
   return Float64Array.from(whole, (each) => Number((each * bound) / divisor)); // a quotient of BigInt is cut towards 0
 }
 
-/** The 32 bytes of a sphere report. */
+/** The 32 bytes of a report. */
 export function packed(digest: Uint8Array, token: Uint8Array, number: number): Bytes {
   const message = new Uint8Array(32);
   const view = new DataView(message.buffer);
   message[0] = 0xca;
-  message[1] = (VERSION << 4) | 1;
+  message[1] = VERSION;
   message.set(digest.subarray(0, 8), 2);
   message.set(token, 10);
   view.setUint16(26, number, true);
@@ -91,13 +91,14 @@ export function packed(digest: Uint8Array, token: Uint8Array, number: number): B
   return message;
 }
 
-/** Whether these are the bytes of a report, undamaged. */
+/** Whether these are the bytes of a report of this version, undamaged. */
 export function isReport(data: Uint8Array): boolean {
-  return data.length === 32 && data[0] === 0xca && crc32(data.subarray(0, 28)) === new DataView(data.buffer, data.byteOffset).getUint32(28, true);
+  if (data.length !== 32 || data[0] !== 0xca || data[1] !== VERSION) return false;
+  return crc32(data.subarray(0, 28)) === new DataView(data.buffer, data.byteOffset).getUint32(28, true);
 }
 
 export function report(bundle: Bundle, context: Float64Array, action: number, reward: number, draws: Draws): Bytes {
   const units = encode(bundle, context, action, reward);
-  const [token, chosen] = randomized(units, bundle.normLimit, bundle.sphere!, draws);
+  const [token, chosen] = randomized(units, bundle.normLimit, bundle.sphere, draws);
   return packed(bundle.digest, token, chosen);
 }

@@ -7,7 +7,6 @@ export type Reason =
   | "other-bundle"
   | "malformed"
   | "too-much-work"
-  | "randomizer"
   | "too-costly"
   | "older";
 

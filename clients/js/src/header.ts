@@ -52,13 +52,12 @@ export function readHeader(data: Uint8Array): Bag {
   checkDepth(header, 1);
   need(isBag(header), "the header is no object");
   const bags = ["plan", "conduct", "kernel", "span"];
-  const lists = ["arrays", "grid"];
-  const listsOrNull = ["sphere", "varying_actions", "action_names"];
+  const lists = ["arrays", "grid", "sphere"];
+  const listsOrNull = ["varying_actions", "action_names"];
   for (const name of bags) need(!has(header, name) || isBag(header[name]), name);
   for (const name of lists) need(!has(header, name) || Array.isArray(header[name]), name);
   for (const name of listsOrNull) need(!has(header, name) || header[name] === null || Array.isArray(header[name]), name);
   need(!has(header, "schema") || header["schema"] === null || isBag(header["schema"]), "schema");
-  need(!has(header, "randomizer") || typeof header["randomizer"] === "string", "randomizer");
   const conduct = field(header, "conduct") as Bag;
   need(isBag(field(conduct, "law")), "a law");
   for (const each of field(header, "arrays") as unknown[]) {

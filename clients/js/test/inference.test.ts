@@ -13,7 +13,7 @@ const stored = JSON.parse(readFileSync(new URL("../../vectors/bundles.json", imp
 
 test.each(["first", "products", "limits"])("likelihoods are those of the randomizer: %s", (name) => {
   const bundle = openBundle(base64(stored[name]));
-  const sphere = bundle.sphere!;
+  const sphere = bundle.sphere;
   const token = Uint8Array.from({ length: 16 }, (_, i) => 37 * i + 11);
   for (const [x, action, reward] of [[0.2, 0, 0.7], [0.9, 2, -1], [NaN, 1, 0]] as const) {
     const context = Float64Array.of(x);

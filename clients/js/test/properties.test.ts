@@ -101,7 +101,7 @@ describe("the randomizer", () => {
   });
 
   test("one unit of the coin decides", () => {
-    const sphere = openBundle(first).sphere!;
+    const sphere = openBundle(first).sphere;
     expect(keeps(sphere, epsilon)).toBe(true);
     expect(keeps({ ...sphere, chance: sphere.chance + 1n }, epsilon)).toBe(false);
   });
@@ -161,7 +161,7 @@ function onGrid(data: Uint8Array, limit: number): Uint8Array {
   const size = new DataView(data.buffer, data.byteOffset).getUint32(14, true);
   const header = JSON.parse(new TextDecoder().decode(data.subarray(18, 18 + size)));
   const { value_bound, clip_norm } = header.plan;
-  header.grid = [((value_bound * clip_norm) / limit) * (1 + 1e-15), limit, header.grid[2]];
+  header.grid = [((value_bound * clip_norm) / limit) * (1 + 1e-15), limit];
   const told = new TextEncoder().encode(JSON.stringify(header));
   const body = Uint8Array.from([...data.subarray(0, 18), ...told, ...data.subarray(18 + size, -32)]);
   new DataView(body.buffer).setUint32(14, told.length, true);

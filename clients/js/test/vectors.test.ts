@@ -7,7 +7,7 @@ const { bundles } = read("bundles");
 
 test.each(["directions", "numbers", "open", "judge"])("every vector of %s", async (name) => {
   const { cases, operations, version } = read(name);
-  expect(version).toBe(2);
+  expect(version).toBe(4);
   const wrong: unknown[] = [];
   for (const each of cases as Case[]) {
     const found = await answer(each, bundles);

@@ -130,7 +130,7 @@ class _Target:
         return np.asarray(near[sign] & ~near[-sign])
 
     def _numbers(self, rows: wire.Messages) -> IntArray:
-        return wire.payload_of(rows, self.bundle.randomizer)
+        return wire.numbers_of(rows)[:, None]
 
     def _nearest(self, rows: wire.Messages, sign: float) -> IntArray:
         """The directions of each report's seed that lie nearest to a world's vector."""

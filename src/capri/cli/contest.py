@@ -15,7 +15,7 @@ from capri.arrays import FloatArray, IntArray
 from capri.environments import TabularEnvironment
 from capri.joint.policy import Capri
 from capri.kernels import Kernel
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.players import CAPRI, UNIFORM, make_player
 from capri.plots import Contest
 from capri.privacy.budget import Budget
@@ -137,7 +137,7 @@ def play(
     def watch(rounds: int, regret: float) -> None:
         nonlocal measuring
         bar(rounds, regret)
-        if isinstance(policy, Capri | Fleet) and len(policy.epochs) > len(errors):
+        if isinstance(policy, Capri | DeviceSimulator) and len(policy.epochs) > len(errors):
             started = perf_counter()
             values = policy.estimate(environment.contexts)
             if policy.epochs[-1].predicted_error is None:

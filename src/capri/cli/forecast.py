@@ -59,12 +59,10 @@ def forecast(
     model: Annotated[
         str,
         of_policy(
-            "Whom users trust: a curator; nobody (real devices); a shuffler, to mix reports; or "
-            "nobody by the paper's Gaussian reports. device is local.",
-            "joint|local|shuffle|textbook|device",
+            "Whom users trust: a curator; nobody (real devices); or a shuffler, to mix reports.",
+            "joint|local|shuffle",
         ),
     ] = "joint",
-    randomizer: Annotated[str, of_policy("Of the device.", "sphere|gaussian")] = "sphere",
     most: Annotated[
         float, of_policy("Model shuffle: the largest local epsilon of a device.")
     ] = 8.0,
@@ -110,18 +108,16 @@ def forecast(
     pool: Any = spaces.contexts if contexts_csv is None else read_rows(contexts_csv)
     # The epsilon whose epochs are listed is the policy's own; kernels are compared there.
     finite = chosen if chosen != inf else next((one for one in epsilons if one != inf), None)
-    models = ("joint", "local", "shuffle", "textbook", "device")
-    one_of("model", model, models)
-    device = model in ("local", "device", "shuffle") and preset == PRESETS[0]
-    if model == "shuffle" and not device:
+    one_of("model", model, ("joint", "local", "shuffle"))
+    on_devices = model != "joint" and preset == PRESETS[0]
+    if model == "shuffle" and not on_devices:
         raise ConfigurationError("model shuffle needs preset practical: the paper mixes nothing")
-    pure = device and randomizer == "sphere" and model != "shuffle"
-    settings: dict[str, Any] = {"model": "local" if model != "joint" else model, "preset": preset}
-    if device:
-        settings = {"randomizer": randomizer}
+    pure = on_devices and model == "local"
+    settings: dict[str, Any] = {} if on_devices else {"model": model, "preset": preset}
     if model == "shuffle":
         settings["shuffle"] = Shuffle(most=most)
     policy = _policy(
+        on_devices,
         kernel=told,
         actions=spaces.actions if actions_csv is None else read_rows(actions_csv),
         contexts=ContextPool(pool),
@@ -144,16 +140,16 @@ def forecast(
     )
 
 
-def _policy(**settings: Any) -> Any:
-    """A curator, or devices where a randomizer is named."""
-    if "randomizer" in settings:
-        from capri.local.fleet import Fleet
+def _policy(on_devices: bool, **settings: Any) -> Any:
+    """A curator, or devices and an aggregator."""
+    if on_devices:
+        from capri.local.simulator import DeviceSimulator
 
         if settings["budget"] is None:
             raise ConfigurationError(
                 "devices always make their reports private: give a finite epsilon"
             )
-        return Fleet.build(**settings)
+        return DeviceSimulator.build(**settings)
     from capri.joint.policy import Capri
 
     return Capri(**settings)

@@ -1,6 +1,6 @@
 """``capri noise``: how much noise three calibrations add, and the epsilon each really delivers.
 
-With ``--local``: what a device's report adds, by either randomizer. With ``--shuffled``: what a
+With ``--local``: what a device's report adds, and a Gaussian one would. With ``--shuffled``: what a
 batch of mixed reports gives away.
 """
 
@@ -20,7 +20,7 @@ def noise(
     rounds: Annotated[str, option("Horizons to compare.", "LIST")] = "10000,100000,1000000",
     delta: Delta = 1e-5,
     dimension: Annotated[int, count("Coordinates of a release, or of a report.", 1)] = 100,
-    local: Annotated[bool, flag("--local", "Compare the randomizers of devices instead.")] = False,
+    local: Annotated[bool, flag("--local", "The noise of one report of a device instead.")] = False,
     shuffled: Annotated[
         str | None, option("Sizes of batches whose reports are mixed: what each delivers.", "LIST")
     ] = None,
@@ -36,7 +36,7 @@ def noise(
     divided by the number of epochs. Ours: the exact Gaussian mechanism on
     integers, with the full budget in every epoch, as each user is in one epoch
     only. All per unit of the contribution bound. With --local: what one report
-    of a device adds, by the sphere and by the Gaussian randomizer. With
+    of a device adds, and what one with Gaussian noise would. With
     --shuffled: the epsilon of so many mixed reports of devices, each of them of
     the given local epsilon; with --central as well, the largest local epsilon
     whose batch keeps the given one: the plan of an epoch of the shuffle model.
@@ -120,17 +120,15 @@ def noise_rows(
 
 
 def local_noise_rows(epsilons: list[float], delta: float, dimension: int) -> list[Row]:
-    """Variance per coordinate of an unbiased report of a vector of norm at most 1, and its bytes.
+    """Variance per coordinate of an unbiased report of a vector of norm at most 1.
 
         sphere     1 / (m c^2), c the mean product of the reported direction with the unit vector
         gaussian   s^2, s twice the analytic multiplier of (eps, delta) less the integers' slack
 
     That of the sphere is reached at the vector 0 and is by 1/m less at norm 1.
     """
-    from capri.local.wire import report_size
     from capri.privacy.budget import Budget
     from capri.privacy.calibration import noise_multiplier
-    from capri.privacy.promise import Randomizer
     from capri.privacy.sphere import COIN, sphere
 
     rows = []
@@ -146,8 +144,6 @@ def local_noise_rows(epsilons: list[float], delta: float, dimension: int) -> lis
                 "chance": best.chance / COIN,
                 "sphere_variance": best.deviation**2,
                 "gaussian_variance": noise_multiplier(budget, dimension) ** 2,
-                "sphere_bytes": report_size(Randomizer.SPHERE, dimension),
-                "gaussian_bytes": report_size(Randomizer.GAUSSIAN, dimension),
             }
         )
     return rows
@@ -226,8 +222,6 @@ _LOCAL_COLUMNS = (
     ("sphere, pure", "sphere", "{sphere_variance:.3g}"),
     ("Gaussian", "Gaussian", "{gaussian_variance:.3g}"),
     ("Gaussian / sphere", "ratio", "{ratio:.1f}"),
-    ("bytes, sphere", "bytes", "{sphere_bytes:,}"),
-    ("bytes, Gaussian", "bytes,\nGaussian", "{gaussian_bytes:,}"),
 )
 
 

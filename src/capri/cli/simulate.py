@@ -25,7 +25,7 @@ from capri.errors import ConfigurationError
 if TYPE_CHECKING:
     from capri.environments import TabularEnvironment
     from capri.joint.policy import Capri
-    from capri.local.fleet import Fleet
+    from capri.local.simulator import DeviceSimulator
     from capri.simulation import SimulationResult, UniformPlay
 
 # Spelled out: asking the catalogues would make --help load everything. A test compares.
@@ -54,9 +54,6 @@ def simulate(
     noise: Annotated[float, _of_world("Rewards are f plus uniform noise up to this.")] = 0.1,
     policy: Annotated[str, of_policy("Who plays.", "capri|uniform")] = "capri",
     model: Model = "joint",
-    randomizer: Annotated[
-        str, of_policy("Of devices in the local model.", "sphere|gaussian")
-    ] = "sphere",
     preset: Preset = PRESETS[0],
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
@@ -87,10 +84,9 @@ def simulate(
     given = {"features": features, "tau": tau}
     player: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if policy == CAPRI:
-        player |= {"model": model, "preset": preset, "randomizer": randomizer}
+        player |= {"model": model, "preset": preset}
     else:
-        own = {"model": model != "joint", "preset": preset != PRESETS[0],
-               "randomizer": randomizer != "sphere"}  # fmt: skip
+        own = {"model": model != "joint", "preset": preset != PRESETS[0]}
         _refuse(policy, [*(name for name, wanted in own.items() if wanted), *player])
     budget = None
     if not no_privacy and epsilon != inf:
@@ -106,7 +102,9 @@ def simulate(
     }
     world = partial(environment_by_name, env, kernel=told, **space)
 
-    def contender(environment: "TabularEnvironment", seed: int) -> "Capri | Fleet | UniformPlay":
+    def contender(
+        environment: "TabularEnvironment", seed: int
+    ) -> "Capri | DeviceSimulator | UniformPlay":
         return make_player(
             policy, environment, kernel=told, budget=budget, rounds=rounds, seed=seed, **player
         )
@@ -141,7 +139,6 @@ def simulate(
         "policy": policy,
         "promise": promise,
         "model": model if policy == CAPRI else None,
-        "randomizer": randomizer if (policy, model) == (CAPRI, "local") else None,
         "preset": preset if policy == CAPRI else None,
         "epsilon": None if budget is None or not spends else budget.epsilon,
         "delta": None if budget is None or not spends else budget.delta,

@@ -336,10 +336,6 @@ class OpenEpoch:
         self.issued = issued
         self._pool_index[:issued] = arrays["pool_index"]
         self._action_index[:issued] = arrays["action_index"]
-        if "contexts" in arrays:  # a file from before pairs were kept
-            arrays["pairs"] = self._problem.actions.chosen(
-                arrays["contexts"], arrays["action_index"]
-            )
         self._pairs[:issued] = arrays["pairs"]
         self._status[:issued] = arrays["status"]
         self._accumulator = arrays["accumulator"].astype(np.int64)

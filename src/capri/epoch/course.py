@@ -50,7 +50,7 @@ class Course:
         self._schedule = schedule
         self._draws = draws
         self._records: list[EpochRecord] = []
-        self._plans: list[str | None] = []  # digests; None where an older file kept none
+        self._plans: list[str] = []  # digests
         self._unlearnt: Release | None = None
         self._plan_seconds = 0.0
         self.hooks.warn(learner.notices)
@@ -76,7 +76,7 @@ class Course:
         return len(self._records)
 
     @property
-    def plans(self) -> list[str | None]:
+    def plans(self) -> list[str]:
         """The digest of each record's plan."""
         return list(self._plans)
 
@@ -190,7 +190,7 @@ class Course:
         """Go on from :meth:`state`, in an epoch that took so long to plan."""
         self._records = [EpochRecord.from_dict(record) for record in values["epochs"]]
         self.hooks.skip(len(self._records))
-        self._plans = values.get("plans", [None] * len(self._records))
+        self._plans = values["plans"]
         with one_blas_thread():  # as when it was learnt: a loaded policy goes on to the bit
             self.learner.restore((values["learner"], arrays))
         self._plan_seconds = plan_seconds

@@ -16,7 +16,7 @@ from capri.kernels import Auto, Kernel, check_bounded
 from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.mixing import Shuffle
-from capri.privacy.promise import PrivacyModel, Randomizer
+from capri.privacy.promise import PrivacyModel
 from capri.privacy.sphere import Sphere, sphere
 from capri.privacy.users import UserLimit
 from capri.spaces import (
@@ -39,7 +39,7 @@ class Problem:
     budget: Budget | None
     model: PrivacyModel
     limit: UserLimit | None = None
-    randomizer: Randomizer = Randomizer.GAUSSIAN
+    on_devices: bool = False  # reports are made on the sphere, each on the device of its user
     rewards: RewardTerms = field(default_factory=RewardTerms)
     limits: Limits | None = None
     bounds: Bounds | None = None  # the limits of the actions of now
@@ -94,13 +94,13 @@ class Problem:
             most = self.shuffle.most
             spent = most if length is None else self.shuffle.local_epsilon(self.budget, length)
             return sphere(spent, dimension).deviation
-        if self.randomizer is Randomizer.SPHERE:
+        if self.on_devices:
             return sphere(self.budget.epsilon, dimension).deviation
         return noise_multiplier(self.budget, dimension, self.composition)
 
     def sphere_of(self, dimension: int, length: int) -> Sphere | None:
-        """How reports of an epoch of this length are made; None where not on the sphere."""
-        if self.budget is None or self.randomizer is not Randomizer.SPHERE:
+        """How reports of an epoch of this length are made; None where not on devices."""
+        if self.budget is None or not self.on_devices:
             return None
         if self.shuffle is not None:
             return self.shuffle.randomizer(self.budget, length, dimension)
@@ -122,7 +122,7 @@ def checked_problem(
     budget: Budget | None,
     model: str,
     limit: UserLimit | None = None,
-    randomizer: str = "gaussian",
+    on_devices: bool = False,
     rewards: RewardTerms | None = None,
     limits: Limits | None = None,
     shuffle: Shuffle | None = None,
@@ -144,7 +144,6 @@ def checked_problem(
             f"budget must be a capri.Budget, or None for no privacy, got {type(budget).__name__}"
         )
     one_of("model", model, tuple(PrivacyModel))
-    one_of("randomizer", randomizer, tuple(Randomizer))
     if kernel.constant_diagonal is not None and kernel.constant_diagonal > 1 + 1e-9:
         raise ConfigurationError(
             f"k(w, w) must be at most 1, got {kernel.constant_diagonal}: lower the variance"
@@ -160,7 +159,7 @@ def checked_problem(
         budget=budget,
         model=PrivacyModel(model),
         limit=limit,
-        randomizer=Randomizer(randomizer),
+        on_devices=on_devices,
         rewards=rewards or RewardTerms(),
         limits=None if limits is None else limits.declared_for(offered.names),
         bounds=None if limits is None else limits.of(offered, contexts),
@@ -181,16 +180,12 @@ def checked_problem(
 
 
 def _check_mixing(problem: Problem) -> None:
-    """Refuse to mix what is not private by itself, alike, and waits for nobody."""
+    """Refuse terms of mixing that are none, or do not fit the budget."""
     if not isinstance(problem.shuffle, Shuffle):
         raise ConfigurationError(
             f"shuffle must be a capri.Shuffle, got {type(problem.shuffle).__name__}"
         )
-    if problem.randomizer is not Randomizer.SPHERE or problem.budget is None:
-        raise ConfigurationError(
-            "shuffle needs a budget and randomizer='sphere': the account of a mixed batch is that "
-            "of sphere reports"
-        )
+    assert problem.budget is not None  # an aggregator has one
     problem.shuffle.check(problem.budget)
 
 

@@ -42,7 +42,7 @@ from capri.schema import Schema
 from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 
 FORMAT = "capri-policy"
-VERSION = 1
+VERSION = 2
 Arrays = dict[str, Any]
 
 
@@ -85,10 +85,10 @@ def read_policy_file(
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise StorageError(f"{path} is not a saved policy")
     version = values.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if version != VERSION:
         raise StorageError(
-            f"{path} has format version {version}, this release reads up to {VERSION}: "
-            "install a newer release to open it"
+            f"{path} has format version {version}, this release reads version {VERSION} alone: "
+            "open it with the release that wrote it"
         )
     if kind is not None and (stored := values.get("kind", "curator")) != kind:
         raise StorageError(f"{path} holds a policy of kind {stored!r}, {kind!r} was asked for")
@@ -120,12 +120,11 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         **problem.scale.to_dict(),
         "budget": None if budget is None else asdict(budget),
         "model": str(problem.model),
-        "randomizer": str(problem.randomizer),
         "limit": None if limit is None else asdict(limit),
         "context_dimension": contexts.dimension,
         "varying_actions": asdict(actions) if isinstance(actions, VaryingActions) else None,
     }
-    if problem.rewards != RewardTerms():  # left out where nothing was asked for, as before it was
+    if problem.rewards != RewardTerms():  # left out where nothing was asked for
         values["rewards"] = problem.rewards.to_dict()
     if problem.limits is not None:
         values["limits"] = problem.limits.to_dict()

@@ -76,9 +76,9 @@ class Capri(Flights):
     horizon:
         Number of decisions. None for a run without end, which preset "paper" cannot do.
     model:
-        "joint": a trusted curator adds noise once per epoch. "local": noise is added to every
-        single report before it is summed. This class sees contexts and rewards either way: the
-        local model protects users from everyone who sees the reports, not from this process.
+        "joint": a trusted curator adds noise once per epoch. "local", of preset "paper" alone:
+        noise is added to every single report before it is summed. This class sees contexts and
+        rewards either way; where nobody is trusted, :class:`~capri.LocalCapri` takes its place.
     preset:
         "practical", which learns at horizons people run, or "paper", Algorithm 1 with its printed
         constants.

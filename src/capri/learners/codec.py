@@ -134,16 +134,13 @@ def design_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Design
         covariance=parts.pop("covariance"),
         baseline=parts.pop("baseline"),
         sampling=parts.pop("sampling", None),
-        participants=plain.pop("participants", 0),
+        participants=plain.pop("participants"),
     )
-    if "constant" in plain:
-        squares = Expected(
-            spread=parts.pop("squares.spread"),
-            image=parts.pop("squares.image"),
-            constant=plain.pop("constant"),
-        )
-    else:  # a file from before it was kept
-        squares = Expected.of(parts["spread"], observation.baseline)
+    squares = Expected(
+        spread=parts.pop("squares.spread"),
+        image=parts.pop("squares.image"),
+        constant=plain.pop("constant"),
+    )
     return Design(observation=observation, squares=squares, **parts, **plain)
 
 

@@ -78,6 +78,12 @@ def build(
                 "no place for it. Give a number"
             )
         return Schedule.paper(horizon), PaperLearner(problem, horizon, options)
+    if problem.model is PrivacyModel.LOCAL and not problem.on_devices:
+        raise ConfigurationError(
+            "model='local' in one process is the paper's, so it needs preset='paper'. Where nobody "
+            "is trusted, devices make their reports themselves: build a capri.LocalCapri, whose "
+            "bundle a capri.LocalClient on each device decides and reports by"
+        )
     first = first_length(problem, options, observed)
     if options.blocks or (options.blocks is None and suits_arms(problem, options)):
         arms = ArmsLearner(problem, options, generator)

@@ -49,10 +49,6 @@ class StoredLearner(ChangingLearner):
         arrays |= belief | conduct | stage_arrays(self._stage)
         arrays |= apart("crowds", self._crowds)[1]
         values["squares"], squares = apart("squares", self._squares)
-        if not self._squares.cut_weight:  # said where tails are pooled
-            values["squares"] = {
-                name: each for name, each in values["squares"].items() if name[:3] != "cut"
-            }
         values["flights"], flights = flights_state(self._flights)
         arrays |= squares | flights
         if self._problem.rewards.measured:

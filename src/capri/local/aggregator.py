@@ -40,10 +40,8 @@ from capri.learners.start import Prior, checked_prior
 from capri.learners.start.releases import releases_prior
 from capri.local import wire
 from capri.local.bundle import make_bundle
-from capri.local.gathering import Gathering, ReportStatus
-from capri.local.intake import are_reports, by_size, judge
-from capri.local.promised import PromisedAggregator
-from capri.local.saved import Draws
+from capri.local.gathering import Gathering, ReportStatus, as_rows, judge
+from capri.local.saved import Draws, SavedAggregator
 from capri.local.summing import EpochSum, open_for
 from capri.privacy.budget import Budget
 from capri.privacy.mixing import Shuffle
@@ -51,7 +49,7 @@ from capri.schedule import Schedule
 from capri.spaces import Contexts
 
 
-class LocalCapri(PromisedAggregator):
+class LocalCapri(SavedAggregator):
     """A contextual kernel bandit in the local model: the server that nobody has to trust.
 
     Devices fetch :meth:`bundle`, decide with :class:`~capri.LocalClient` and upload one report
@@ -63,10 +61,8 @@ class LocalCapri(PromisedAggregator):
         As in :class:`~capri.Capri` with preset "practical"; all of them are public. The horizon
         counts reports.
     budget:
-        What each user is promised. The sphere randomizer keeps ``delta = 0``. With ``shuffle``:
-        what is promised against whoever sees the mixed reports, with a delta above 0.
-    randomizer:
-        "sphere": pure epsilon, reports of 32 bytes. "gaussian": as in the paper.
+        What each user is promised: pure epsilon, ``delta = 0``, in reports of 32 bytes. With
+        ``shuffle``: what is promised against whoever sees the mixed reports, with a delta above 0.
     reward_wait:
         How long reports to an earlier bundle still count once there is a newer one: a number of
         reports, to whichever bundle, or a :class:`datetime.timedelta`. Later ones are stale.
@@ -100,7 +96,6 @@ class LocalCapri(PromisedAggregator):
         reward_bound: float | None = None,
         reward_range: tuple[float, float] | None = None,
         reward_transform: str | None = None,
-        randomizer: str = "sphere",
         reward_wait: int | timedelta = 0,
         missing_reward: float | str = 0.0,
         epoch_time: timedelta | None = None,
@@ -136,7 +131,7 @@ class LocalCapri(PromisedAggregator):
             scale=scale,
             budget=budget,
             model="local",
-            randomizer=randomizer,
+            on_devices=True,
             # A bundle is one law from its first device to its last: plans need not know of waits.
             rewards=RewardTerms(missing=self._terms.missing),
             limits=limits,
@@ -223,7 +218,6 @@ class LocalCapri(PromisedAggregator):
             "budget": self._budget,
             "horizon": self._horizon,
             **problem.scale.arguments(),
-            "randomizer": str(problem.randomizer),
             "limits": problem.limits,
             "prior": self._observed,
             "shuffle": problem.shuffle,
@@ -235,8 +229,7 @@ class LocalCapri(PromisedAggregator):
     def as_prior(self) -> Prior:
         """What its readings say, for ``prior=`` of another policy: post-processing of reports."""
         with self._lock:
-            device = self.device_budget
-            budget = replace(device, delta=0.0) if self.pure else device
+            budget = replace(self.device_budget, delta=0.0)
             digest = configuration_digest(*self._configuration())
             return releases_prior(self._course, budget, digest)
 
@@ -249,9 +242,12 @@ class LocalCapri(PromisedAggregator):
         """What it was built from, as its file says it."""
         values, arrays = problem_state(self._problem)
         options = asdict(self._options)
-        configuration = {"problem": values, "horizon": self._horizon, "options": options}
-        if self._terms != RewardTerms():  # left out where nothing was asked for, as before it was
-            configuration["terms"] = self._terms.to_dict()
+        configuration = {
+            "problem": values,
+            "horizon": self._horizon,
+            "options": options,
+            "terms": self._terms.to_dict(),
+        }
         if self._observed is not None:
             configuration["prior"], told = self._observed.state()
             arrays |= told
@@ -269,25 +265,25 @@ class LocalCapri(PromisedAggregator):
         Also takes rows of bytes, ``(n, size)`` of ``uint8``.
         """
         with self._lock:
-            return by_size(reports, self._receive)
+            return as_rows(reports, self._receive)
 
     def _receive(self, rows: wire.Messages) -> IntArray:
-        """Reports of one size: add those that count, and do what is due on the way.
+        """Add the reports that count, and do what is due on the way.
 
         What is due is due after a number of accepted reports, so batches do not matter.
         """
         now = self._now()
         self._settle(now)
-        undamaged = are_reports(rows, self._problem.randomizer)
+        undamaged = wire.are_reports(rows)
         statuses = np.empty(len(rows), dtype=np.int64)
         start = 0
         while start < len(rows):
-            part, flights, room = slice(start, None), self._flights, self._room()
-            verdict = judge(rows[part], undamaged[part], flights, self._digests)
+            part, pending, room = slice(start, None), self._pending, self._room()
+            verdict = judge(rows[part], undamaged[part], pending, self._digests)
             accepted = np.flatnonzero(verdict.status == ReportStatus.ACCEPTED)[:room]
             end = int(accepted[-1]) + 1 if len(accepted) == room else len(verdict.status)
             statuses[start : start + end] = verdict.status[:end]
-            for number, gathering in enumerate(flights):
+            for number, gathering in enumerate(pending):
                 mine = accepted[verdict.place[accepted] == number]
                 if len(mine):
                     gathering.add(rows[part][mine])
@@ -310,7 +306,7 @@ class LocalCapri(PromisedAggregator):
         with self._lock:
             now = self._now()
             self._settle(now)
-            gathering = open_for(told, self._flights, mixed=self._problem.shuffle is not None)
+            gathering = open_for(told, self._pending, mixed=self._problem.shuffle is not None)
             if self._horizon is not None and self._accepted + told.accepted > self._horizon:
                 raise HorizonError(
                     f"{told.accepted} reports, and {self._horizon - self._accepted} of the horizon "
@@ -326,7 +322,7 @@ class LocalCapri(PromisedAggregator):
     # -- epochs -----------------------------------------------------------------------------------
 
     @property
-    def _flights(self) -> list[Gathering]:
+    def _pending(self) -> list[Gathering]:
         """What takes reports now."""
         newest = [] if self._newest is None else [self._newest]
         return [gathering for gathering in self._waiting if not gathering.closed] + newest
@@ -426,7 +422,7 @@ class LocalCapri(PromisedAggregator):
         self._opened = plan.epoch
         due = self._course.length(plan.epoch, self._accepted - self._received)
         self._due = min(due, plan.length)
-        return Gathering(plan, self._problem.randomizer, self._bundle[-32:][:8])
+        return Gathering(plan, self._bundle[-32:][:8])
 
     def _forget(self) -> None:
         """Let go of epochs that take no more reports and were read to the last."""

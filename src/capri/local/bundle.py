@@ -10,7 +10,7 @@ docs/wire.md says it for other languages.
 
 A bundle comes from somebody the device does not trust. Nothing in it is executed or unpickled, all
 sizes are bounded before memory is asked for, and every number is checked. What a device computes
-with it takes the same time for everybody, see :mod:`capri.local.steady`.
+with it takes the same time for everybody, see :mod:`capri.local.coordinates`.
 """
 
 import json
@@ -31,20 +31,24 @@ from capri.epoch.scale import RewardScale
 from capri.errors import BundleError, CapriError
 from capri.features import Basis, LowRankFeatures, Span
 from capri.files import plain
+from capri.local.coordinates import (
+    SteadyFeatures,
+    action_rows,
+    action_state,
+    check_kernel,
+    settled,
+    span_of,
+    span_state,
+)
 from capri.local.header import LARGEST_WHOLE, read_header
-from capri.local.spans import action_rows, action_state, check_kernel, span_of, span_state
-from capri.local.steady import SteadyFeatures, settled
+from capri.local.wire import VERSION
 from capri.local.work import feasible
-from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere
 from capri.privacy.vector import VectorLayout
 from capri.schema import Schema
 from capri.spaces import Actions, FixedActions, VaryingActions
 
 MAGIC = b"CAPRI-BUNDLE"
-VERSION = 2
-# With limits on what is played, which a device that does not know of them must not ignore.
-_WITH_LIMITS = 3
 _HEAD = Struct("<12sHI")
 _DIGEST = 32
 # An honest bundle has well under a megabyte; actions with many features may need more.
@@ -62,11 +66,10 @@ _PLAN_VALUES = (
     "sigma_max",
     "value_bound",
     "clip_norm",
-    "calibration",
     "moment_share",
     "tail_share",
 )
-_LAYOUT_VALUES = _PLAN_VALUES[-3:]
+_LAYOUT_VALUES = _PLAN_VALUES[-2:]
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,6 @@ class Bundle:
     conduct: Conduct
     context_dimension: int
     scale: RewardScale
-    randomizer: Randomizer
     digest: bytes
     missing_reward: float = 0.0
     schema: Schema | None = None
@@ -131,6 +133,7 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         arrays |= action_state(actions, products=bool(span))
     layout = plan.vector
     sphere = layout.sphere
+    assert sphere is not None  # how every device makes its report
     header: dict[str, Any] = {
         "kernel": problem.kernel.to_dict(),
         "context_dimension": problem.contexts.dimension,
@@ -142,12 +145,9 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "plan": {
             name: getattr(layout if name in _LAYOUT_VALUES else plan, name) for name in _PLAN_VALUES
         },
-        "grid": [layout.step, layout.norm_limit, layout.noise_units],
-        "randomizer": str(problem.randomizer),
-        "sphere": None
-        if sphere is None
+        "grid": [layout.step, layout.norm_limit],
         # As text: most languages read numbers of a JSON file as floats, exact up to 2^53.
-        else [sphere.dimension, sphere.candidates, sphere.near, str(sphere.chance)],
+        "sphere": [sphere.dimension, sphere.candidates, sphere.near, str(sphere.chance)],
         "conduct": conduct_values,
         "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
     }
@@ -169,8 +169,7 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
             f"the header of a bundle has at most {_LARGEST_HEADER} bytes, got {len(text)}: use "
             "fewer or shorter names of actions and levels"
         )
-    version = VERSION if conduct.bounds is None else _WITH_LIMITS
-    parts = [_HEAD.pack(MAGIC, version, len(text)), text]
+    parts = [_HEAD.pack(MAGIC, VERSION, len(text)), text]
     parts += [np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays.values()]
     body = b"".join(parts)
     return body + sha256(body).digest()
@@ -189,12 +188,10 @@ def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
     if len(data) < _HEAD.size + _DIGEST or not data.startswith(MAGIC):
         raise BundleError("this is not a capri bundle, or it was cut short", "not-a-bundle")
     _, version, length = _HEAD.unpack_from(data)
-    if version not in (VERSION, _WITH_LIMITS):
-        older = "of an earlier release, whose reports name other directions" * (version == 1)
+    if version != VERSION:
         raise BundleError(
-            f"the bundle has format version {version}, {older or 'perhaps of a later release'}: "
-            f"this release reads versions {VERSION} and {_WITH_LIMITS}. Device and aggregator need "
-            "the same",
+            f"the bundle has format version {version}, this release reads version {VERSION} alone: "
+            "device and aggregator need the same",
             "version",
         )
     found = data[-_DIGEST:]
@@ -206,7 +203,7 @@ def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
         )
     try:
         with np.errstate(all="ignore"):
-            bundle = _checked(data, length, found)
+            return _checked(data, length, found)
     except BundleError:
         raise
     # Whatever else a hostile header makes go wrong, and only that: nothing was executed.
@@ -215,12 +212,6 @@ def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
         RecursionError, UnicodeError, MemoryError, ImportError,
     ) as problem:  # fmt: skip
         raise BundleError(f"the bundle is malformed: {problem or type(problem).__name__}") from None
-    if (version == _WITH_LIMITS) != (bundle.conduct.bounds is not None):
-        raise BundleError(
-            f"the bundle has format version {version}, and limits make it {_WITH_LIMITS}",
-            "version",
-        )
-    return bundle
 
 
 def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
@@ -258,7 +249,6 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
         conduct=conduct,
         context_dimension=context_dimension,
         scale=scale,
-        randomizer=Randomizer(header["randomizer"]),
         digest=digest,
         missing_reward=_number(missing, "missing_reward", scale.low, scale.high),
         schema=schema,
@@ -327,7 +317,7 @@ def _plan(
     values = header["plan"]
     if set(values) != set(_PLAN_VALUES):
         raise BundleError(f"the bundle is malformed: a plan has {', '.join(_PLAN_VALUES)}")
-    step, limit, noise = header["grid"]
+    step, limit = header["grid"]
     value_bound = _number(values["value_bound"], "value_bound", 1e-60, 2 * bound)
     clip_norm = _number(values["clip_norm"], "clip_norm", 1e-60, 1e60)
     limit = _whole(limit, "norm_limit", (1 << 31) - 1)
@@ -338,12 +328,10 @@ def _plan(
     share = {name: _number(values[name], name, 0, 0.5) for name in ("moment_share", "tail_share")}
     if share["tail_share"] and not share["moment_share"]:
         raise BundleError("the bundle is malformed: a tail share needs a moment share")
-    sphere = None
-    if header["sphere"] is not None:
-        dimension, candidates, near, chance = header["sphere"]
-        if not isinstance(chance, str) or not fullmatch("[0-9]{1,19}", chance, ASCII):
-            raise BundleError("the bundle is malformed: a chance is a text of digits")
-        sphere = Sphere(dimension=dimension, candidates=candidates, near=near, chance=int(chance))
+    dimension, candidates, near, chance = header["sphere"]
+    if not isinstance(chance, str) or not fullmatch("[0-9]{1,19}", chance, ASCII):
+        raise BundleError("the bundle is malformed: a chance is a text of digits")
+    sphere = Sphere(dimension=dimension, candidates=candidates, near=near, chance=int(chance))
     _check_side(arrays["whitening"].ndim == 2 and len(arrays["whitening"]) == basis.rank)
     baseline = None
     if "baseline" in arrays:
@@ -363,8 +351,6 @@ def _plan(
             step=step,
             norm_limit=limit,
             value_bound=value_bound,
-            noise_units=_number(noise, "noise_scale", 0, 2.0**62),
-            calibration=str(values["calibration"]),
             sphere=sphere,
             moment_share=share["moment_share"],
             tail_share=share["tail_share"],
@@ -380,13 +366,12 @@ def _check_shapes(bundle: Bundle, leaves: tuple[int, int]) -> None:
     assert isinstance(features, LowRankFeatures)
     if not feasible(features, conduct, leaves):
         raise BundleError("the bundle asks for more work than a device should do", "too-much-work")
-    if (bundle.randomizer is Randomizer.SPHERE) != (plan.sphere is not None):
-        raise BundleError("the bundle is malformed: it does not describe its randomizer")
-    if plan.sphere and plan.sphere.candidates * plan.sphere.dimension > _MOST_DIRECTIONS:
+    assert plan.sphere is not None
+    if plan.sphere.candidates * plan.sphere.dimension > _MOST_DIRECTIONS:
         raise BundleError(
             "the bundle asks for more directions than a device should compare", "too-much-work"
         )
-    if plan.sphere is not None and plan.sphere.dimension != bundle.dimension:
+    if plan.sphere.dimension != bundle.dimension:
         raise BundleError("the bundle is malformed: the sphere has another dimension")
     origin = np.zeros((1, bundle.context_dimension))
     law = conduct.probabilities(origin)

@@ -1,11 +1,19 @@
-"""The device: decides, and makes one report that gives nothing away."""
+"""The device: decides, and makes one report that gives nothing away.
 
+Two things outlive a restart. The decision that waits for its reward is a text that any client of
+the same bundle can go on with; it holds context and action, so it must not leave the device. The
+report is kept in the receipt: where an upload failed the same bytes are sent again, and nothing is
+drawn a second time.
+"""
+
+import json
 import os
-from math import nan
+from dataclasses import dataclass
+from math import isfinite, nan
 from os import PathLike
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -13,16 +21,108 @@ from capri.arrays import FloatArray, IntArray
 from capri.cells import number_or_missing
 from capri.epoch.available import as_sets
 from capri.epoch.decide import Decision, VisitStatus
-from capri.errors import BudgetError, BundleError, ConfigurationError, DataError
+from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
+from capri.local import wire
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.device import Device, usable_rows
-from capri.local.kept import Datum, fill_receipt, leave_receipt, report_in, reported_already
 from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import visit_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Datum:
+    """A decision that was not reported yet, with the device that made it: it is of that bundle."""
+
+    device: Device
+    context: FloatArray
+    action: IntArray
+
+    def to_text(self) -> str:
+        """As JSON. A context that is not a number, or too large to be one, is ``null`` there."""
+        numbers = [each if isfinite(each) else None for each in self.context[0].tolist()]
+        digest, action = self.device.bundle.digest.hex(), int(self.action[0])
+        return json.dumps({"digest": digest, "context": numbers, "action": action})
+
+    @classmethod
+    def from_text(cls, text: str, device: Device) -> Self:
+        """The inverse. What it is made of is checked, values are not looked at."""
+        try:
+            told = json.loads(text, parse_int=float, parse_constant=_refuse)
+            cells, action, digest = told["context"], told["action"], told["digest"]
+            row = np.array([[nan if each is None else each for each in cells]], dtype=np.float64)
+            whole = type(action) is float and action.is_integer()
+            plain = isinstance(cells, list) and {*map(type, cells)} <= {float, type(None)}
+        except (ValueError, TypeError, LookupError, RecursionError):
+            whole = plain = False
+        bundle: Bundle = device.bundle
+        if not (whole and plain and 0 <= action < bundle.conduct.actions.count):
+            raise DataError(
+                "this is no decision that a client kept, or not all of it: open the client without "
+                "it (pending=None), and decide again"
+            )
+        if digest != bundle.digest.hex():
+            raise DataError(
+                f"this decision was made under the bundle of digest {str(digest)[:64]!r}: open a "
+                "client with that one, and renew it with keep=True"
+            )
+        if row.shape[1] != bundle.context_dimension:
+            raise DataError(f"a context must have {bundle.context_dimension} numbers")
+        return cls(device, row, np.array([int(action)]))
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+def leave_receipt(path: Path) -> None:
+    """Create the file on disk, or refuse: it is there already, or cannot be made to last."""
+    try:
+        for target, flags in ((path, os.O_CREAT | os.O_EXCL | os.O_WRONLY), (path.parent, 0)):
+            handle = os.open(target, flags, 0o600)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+    except FileExistsError:
+        raise reported_already(path) from None
+    except OSError as problem:
+        raise StorageError(
+            f"cannot write the receipt {path}: {problem.strerror}. Nothing was reported"
+        ) from problem
+
+
+def fill_receipt(path: Path, report: bytes) -> None:
+    """Put the report into its receipt, on disk before it leaves."""
+    try:
+        with path.open("wb") as file:
+            file.write(report)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as problem:
+        raise StorageError(
+            f"cannot write the receipt {path}: {problem.strerror}. The report was dropped, and no "
+            "second one is made"
+        ) from problem
+
+
+def report_in(path: Path) -> bytes | None:
+    """The report that a receipt holds; None where it was cut short, or never filled."""
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise StorageError(f"cannot read the receipt {path}: {problem.strerror}") from problem
+    whole = len(data) == wire.SIZE
+    return data if whole and wire.are_reports(np.frombuffer(data, np.uint8)[None])[0] else None
+
+
+def reported_already(receipt: Path | None) -> BudgetError:
+    """What a second report is answered with."""
+    where = "" if receipt is None else f", says its receipt {receipt}"
+    return BudgetError(f"this device has reported{where}: a second report would spend twice")
 
 
 class LocalClient:
@@ -91,16 +191,7 @@ class LocalClient:
     def _checked(self, data: bytes, digest: bytes | None) -> Bundle:
         """Read a bundle, and make sure that a report under it can be made and afforded."""
         bundle = open_bundle(data, digest)
-        try:
-            check_promise(bundle, self._budget)
-            if bundle.plan.sphere is None:
-                self._randomness.prepare(bundle.plan.vector.noise_units)
-        except ImportError as problem:
-            raise BundleError(
-                "this bundle asks for Gaussian noise, which needs OpenDP and SciPy on the device: "
-                f"{problem.name} is missing. Sphere reports need NumPy alone",
-                "randomizer",
-            ) from None
+        check_promise(bundle, self._budget)
         return bundle
 
     def __repr__(self) -> str:
@@ -268,17 +359,8 @@ def _randomness(simulation: tuple[int, int] | None) -> DeviceRandomness:
 
 
 def check_promise(bundle: Bundle, budget: Budget) -> None:
-    """Refuse a plan that protects less than the budget asks for.
-
-    Sphere: the ratio of probabilities in exact fractions. Gaussian: sensitivity ``2 norm_limit``,
-    which the encoder enforces in integers, against the noise on the grid.
-    """
+    """Refuse a plan that protects less than the budget asks for: by exact fractions."""
     plan = bundle.plan
-    if plan.sphere is None and budget.delta == 0:
-        raise BundleError(
-            "Gaussian noise cannot keep delta = 0: this device allows sphere reports only",
-            "randomizer",
-        )
     gate = Gate(SystemRandomness(), Ledger(budget, tolerance=0.0))
     try:
         gate.check(

@@ -15,7 +15,7 @@ from capri.epoch.bounds import Bounds
 from capri.epoch.decide import LawTable
 from capri.epoch.encode import contributions, features_and_baseline
 from capri.local.bundle import Bundle
-from capri.local.steady import settled
+from capri.local.coordinates import settled
 from capri.local.wire import Messages, pack
 from capri.privacy.gate import Gate
 from capri.spaces import LARGEST_CONTEXT
@@ -96,8 +96,8 @@ class Device:
         bundle, plan = self._bundle, self._bundle.plan
         units = self.encode(contexts, actions, rewards)
         with np.errstate(all="ignore"):  # whatever the caller set, no value may raise
-            tokens, payload = gate.report(units, plan.vector, epoch=plan.epoch)
-        return pack(bundle.randomizer, bundle.digest, tokens, payload)
+            tokens, numbers = gate.report(units, plan.vector, epoch=plan.epoch)
+        return pack(bundle.digest, tokens, numbers)
 
 
 def usable_rows(contexts: FloatArray) -> BoolArray:

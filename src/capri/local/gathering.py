@@ -3,9 +3,12 @@
 A report is private by itself, so adding it up with others is post-processing, in whatever order and
 however often. An epoch of devices therefore needs no single release: what has come in is *read*
 whenever a reading is due, and the sum begins anew at zero. Every report is in exactly one reading
-of the epoch whose bundle it answers, and that bundle says how it was made.
+of the epoch whose bundle it answers, and that bundle says how it was made. Whatever arrives is
+judged by its bytes and by what is public; nothing that is not accepted changes anything.
 """
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
 from math import sqrt
@@ -19,10 +22,6 @@ from capri.epoch.storage import Arrays, plan_from_state, plan_state
 from capri.kernels import Kernel
 from capri.local import wire
 from capri.privacy.directions import DIRECTION_UNITS, Words, direction_sum
-from capri.privacy.promise import Randomizer
-
-# Honest Gaussian reports lie farther out than this many deviations with probability e^-800.
-_FAR_OUT = 40.0
 
 
 class ReportStatus(IntEnum):
@@ -32,7 +31,7 @@ class ReportStatus(IntEnum):
     STALE = 1  # answers the bundle of an epoch that is closed
     UNKNOWN = 2  # answers a bundle that this aggregator never gave out
     REPLAYED = 3  # carries a token that was seen before
-    MALFORMED = 4  # is not a report of this kind and size, or was damaged
+    MALFORMED = 4  # is not a report of this version and size, or was damaged
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -50,18 +49,18 @@ class Gathering:
     are in ``total`` and in no reading yet.
     """
 
-    def __init__(self, plan: EpochPlan, randomizer: Randomizer, digest: bytes) -> None:
+    def __init__(self, plan: EpochPlan, digest: bytes) -> None:
         """``digest``: the first bytes of the bundle's, as reports carry them."""
+        assert plan.sphere is not None  # how every device makes its report
         self.plan = plan
         self.digest = digest
-        self.size = wire.report_size(randomizer, plan.dimension)
+        self.sphere = plan.sphere
         self.total = np.zeros(plan.dimension, dtype=np.int64)
         self.unread = 0
         self.tokens: set[bytes] = set()
         self.closes: int | None = None
         self.deadline: float | None = None
         self.closed = False
-        self._randomizer = randomizer
 
     def __repr__(self) -> str:
         return f"Gathering(epoch={self.plan.epoch}, unread={self.unread}, closed={self.closed})"
@@ -69,7 +68,7 @@ class Gathering:
     # -- reports ----------------------------------------------------------------------------------
 
     def judge(self, rows: wire.Messages) -> IntArray:
-        """The status of reports of the right size to this bundle, in their order."""
+        """The status of reports to this bundle, in their order."""
         sensible, tokens = self.sensible(rows), _tokens(rows)
         statuses = np.where(sensible, _ACCEPTED, _MALFORMED)
         distinct = set(tokens)
@@ -84,40 +83,29 @@ class Gathering:
         return statuses
 
     def sensible(self, rows: wire.Messages) -> BoolArray:
-        """Whether the payload is one that a device could have sent.
+        """Whether the number is that of a direction.
 
-        A sphere report names a direction, so it moves the sum by one unit vector of the known
-        length and no more. A Gaussian report is refused when it lies far outside of its noise.
+        Then a report moves the sum by one unit vector of the known length and no more.
         """
-        payload = wire.payload_of(rows, self._randomizer)
-        if self.plan.sphere is not None:
-            return np.asarray(payload[:, 0] < self.plan.sphere.candidates)
-        numbers = payload.astype(np.float64)
-        return np.asarray(np.einsum("ij,ij->i", numbers, numbers) <= self.reach**2)
+        return np.asarray(wire.numbers_of(rows) < self.sphere.candidates)
 
     @property
     def reach(self) -> float:
         """How long a report can be in units of the sum, whatever a device sends.
 
-        Sphere: a direction of ``U`` units, each coordinate rounded. Gaussian: what is sensible.
+        A direction of ``U`` units, each coordinate rounded.
         """
-        plan, root = self.plan, sqrt(self.plan.dimension)
-        if plan.sphere is not None:
-            return DIRECTION_UNITS + root / 2
-        return plan.vector.norm_limit + plan.vector.noise_units * (root + _FAR_OUT)
+        return DIRECTION_UNITS + sqrt(self.plan.dimension) / 2
 
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
-        self.total += self.sum_of(wire.tokens_of(rows), wire.payload_of(rows, self._randomizer))
+        self.total += self.sum_of(wire.tokens_of(rows), wire.numbers_of(rows))
         self.tokens.update(_tokens(rows))
         self.unread += len(rows)
 
-    def sum_of(self, tokens: Words, payload: IntArray) -> IntArray:
+    def sum_of(self, tokens: Words, numbers: IntArray) -> IntArray:
         """What reports add up to, in exact integers and any order the same."""
-        if self.plan.sphere is None:
-            return np.asarray(payload.sum(axis=0))
-        number = payload[:, 0]
-        return direction_sum(tokens, number // 2, 1 - 2 * (number % 2), self.plan.dimension)
+        return direction_sum(tokens, numbers // 2, 1 - 2 * (numbers % 2), self.plan.dimension)
 
     def add_sum(self, total: IntArray, count: int) -> None:
         """What reports that were added up elsewhere come to: all there will be of this bundle."""
@@ -131,16 +119,13 @@ class Gathering:
     def unit(self) -> float:
         """What one unit of the sum is worth. One number: a bundle has one plan, hence one grid.
 
-        A contribution ``x`` is rounded to ``q = x / step``, ``|q| <= L``. Gaussian: a report is
-        ``q`` plus noise of mean 0, so the unit is ``step``. Sphere: ``z = q / L`` is rounded to a
-        unit vector of mean ``z``, and a reported direction has mean ``c z``, in integers
+        A contribution ``x`` is rounded to ``q = x / step``, ``|q| <= L``; ``z = q / L`` is rounded
+        to a unit vector of mean ``z``, and a reported direction has mean ``c z``, in integers
         ``U c q / L``: the unit is ``L step / (c U)``. Reports to different bundles have different
         units and are never added to each other.
         """
-        plan = self.plan
-        if plan.sphere is None:
-            return plan.vector.step
-        return plan.vector.norm_limit * plan.vector.step / (plan.sphere.shrinkage * DIRECTION_UNITS)
+        layout = self.plan.vector
+        return layout.norm_limit * layout.step / (self.sphere.shrinkage * DIRECTION_UNITS)
 
     def release(self) -> Release:
         """What has come in since the last reading, with its real count; the sum begins anew."""
@@ -199,12 +184,10 @@ class Gathering:
         self.unread = unread
 
     @classmethod
-    def from_state(
-        cls, values: dict[str, Any], arrays: Arrays, kernel: Kernel, randomizer: Randomizer
-    ) -> "Gathering":
+    def from_state(cls, values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> "Gathering":
         """The inverse of :meth:`state`."""
         plan = plan_from_state(values["plan"], arrays, kernel)
-        gathering = cls(plan, randomizer, bytes.fromhex(values["digest"]))
+        gathering = cls(plan, bytes.fromhex(values["digest"]))
         gathering.restore_sums(arrays, values["unread"])
         for name in ("closes", "deadline", "closed"):
             setattr(gathering, name, values[name])
@@ -215,3 +198,67 @@ def _tokens(rows: wire.Messages) -> list[bytes]:
     """The one-time tokens as bytes."""
     data = np.ascontiguousarray(rows[:, wire.TOKEN]).tobytes()
     return [data[start : start + 16] for start in range(0, len(data), 16)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Statuses of some reports, and the place of the gathering each is for (-1: none)."""
+
+    status: IntArray
+    place: IntArray
+
+
+def to_bundle(rows: wire.Messages, digest: bytes) -> BoolArray:
+    """Which rows answer the bundle of this digest, of which reports carry 8 bytes."""
+    words = np.ascontiguousarray(rows[:, wire.DIGEST]).view("<u8")[:, 0]
+    return np.asarray(words == _words([digest[:8]])[0])
+
+
+def judge(
+    rows: wire.Messages,
+    undamaged: BoolArray,
+    gatherings: Sequence[Gathering],
+    digests: Iterable[bytes],
+) -> Verdict:
+    """Judge reports against the gatherings that are open.
+
+    ``digests``: of all bundles that were ever given out. A report to one of them that is no longer
+    open is stale, one to no bundle is unknown.
+    """
+    status = np.full(len(rows), int(ReportStatus.MALFORMED), dtype=np.int64)
+    place = np.full(len(rows), -1, dtype=np.int64)
+    words = np.ascontiguousarray(rows[:, wire.DIGEST]).view("<u8")[:, 0]
+    others = undamaged.copy()
+    for number, gathering in enumerate(gatherings):
+        mine = np.flatnonzero(undamaged & (words == _words([gathering.digest])[0]))
+        others[mine] = False
+        if len(mine):
+            status[mine], place[mine] = gathering.judge(rows[mine]), number
+    if others.any():
+        known = np.isin(words[others], _words(digests))
+        status[others] = np.where(known, int(ReportStatus.STALE), int(ReportStatus.UNKNOWN))
+    return Verdict(status, place)
+
+
+def _words(digests: Iterable[bytes]) -> IntArray:
+    return np.frombuffer(b"".join(digests), dtype="<u8")
+
+
+def as_rows(
+    reports: Sequence[object] | wire.Messages, take: Callable[[wire.Messages], IntArray]
+) -> IntArray:
+    """Hand reports on as rows of bytes, in their order; what cannot be a report is malformed.
+
+    ``reports``: bytes of any size, anything else, or rows of bytes, ``(n, size)`` of ``uint8``.
+    """
+    statuses = np.full(len(reports), int(ReportStatus.MALFORMED), dtype=np.int64)
+    if isinstance(reports, np.ndarray) and reports.ndim == 2:
+        rows = np.ascontiguousarray(reports, dtype=np.uint8)
+        return take(rows) if rows.shape[1] == wire.SIZE else statuses
+    sized = [
+        bytes(each) if isinstance(each, bytes | bytearray | memoryview) else b"" for each in reports
+    ]
+    places = [place for place, each in enumerate(sized) if len(each) == wire.SIZE]
+    joined = b"".join(sized[place] for place in places)
+    statuses[places] = take(np.frombuffer(joined, dtype=np.uint8).reshape(-1, wire.SIZE))
+    return statuses

@@ -43,11 +43,10 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "grid": list,
     "kernel": dict,
     "span": dict,
-    "sphere": (list, _NOTHING),
+    "sphere": list,
     "varying_actions": (list, _NOTHING),
     "action_names": (list, _NOTHING),
     "schema": (dict, _NOTHING),
-    "randomizer": str,
 }
 
 

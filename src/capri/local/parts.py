@@ -28,19 +28,18 @@ from capri.arrays import BoolArray, IntArray
 from capri.errors import StorageError
 from capri.local import wire
 from capri.local.bundle import open_bundle
-from capri.local.gathering import Gathering
-from capri.local.intake import are_reports, to_bundle
+from capri.local.gathering import Gathering, to_bundle
 from capri.privacy.directions import Words, hashed
-from capri.privacy.promise import Randomizer
 
 # Reports of a part that are in memory at once, beside one of each token.
 _BLOCK = 1 << 21
-_FORMS = {Randomizer.SPHERE: "<u2", Randomizer.GAUSSIAN: "<i8"}
-_HALF = "<u8"  # of a token
+# What is kept of a report: both halves of its token, and its number.
+_COLUMNS = ("<u8", "<u8", "<u2")
+BYTES = sum(np.dtype(form).itemsize for form in _COLUMNS)
 
 
 @dataclass(frozen=True)
-class Stretch:
+class FileRange:
     """Some reports of a file: ``count`` of them, from number ``start`` on."""
 
     path: Path
@@ -66,43 +65,23 @@ class Added:
     replayed: int
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What judges and adds up the reports to a bundle, and how they are kept meanwhile."""
-
-    gathering: Gathering
-    randomizer: Randomizer
-
-    @property
-    def columns(self) -> tuple[tuple[str, int], ...]:
-        """Form and width of what is kept of a report: halves of its token, and its payload."""
-        wide = 1 if self.randomizer is Randomizer.SPHERE else self.gathering.plan.dimension
-        return ((_HALF, 1), (_HALF, 1), (_FORMS[self.randomizer], wide))
-
-    @property
-    def bytes(self) -> int:
-        """What a report takes on disk."""
-        return sum(np.dtype(form).itemsize * wide for form, wide in self.columns)
-
-
 @lru_cache(maxsize=2)
-def kind_of(bundle: bytes) -> Kind:
-    """That of the reports to a bundle."""
+def gathering_of(bundle: bytes) -> Gathering:
+    """What judges and adds up the reports to a bundle."""
     opened = open_bundle(bundle)
-    return Kind(Gathering(opened.plan, opened.randomizer, opened.digest[:8]), opened.randomizer)
+    return Gathering(opened.plan, opened.digest[:8])
 
 
 def spill(
-    bundle: bytes, piece: Sequence[Stretch], target: Path, parts: int, salt: tuple[int, int]
+    bundle: bytes, piece: Sequence[FileRange], target: Path, parts: int, salt: tuple[int, int]
 ) -> Spilled:
     """Judge the reports of a piece and write those that may count, ordered by part.
 
-    The file has the offsets of all parts, then both halves of the tokens, then the payloads.
+    The file has the offsets of all parts, then both halves of the tokens, then the numbers.
     """
-    kind = kind_of(bundle)
-    gathering, randomizer = kind.gathering, kind.randomizer
-    rows = _read(piece, gathering.size)
-    undamaged = are_reports(rows, randomizer)
+    gathering = gathering_of(bundle)
+    rows = _read(piece)
+    undamaged = wire.are_reports(rows)
     ours = undamaged & to_bundle(rows, gathering.digest)
     kept = np.flatnonzero(ours & gathering.sensible(rows))
     unknown = int(np.count_nonzero(undamaged) - np.count_nonzero(ours))
@@ -113,13 +92,13 @@ def spill(
     order = np.argsort(part, kind="stable")  # of 16 bits: by counting
     offsets = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=parts))])
     rows, tokens = rows[order], tokens[order]
-    kept_columns = (tokens[:, 0], tokens[:, 1], wire.payload_of(rows, randomizer))
+    columns = (tokens[:, 0], tokens[:, 1], wire.numbers_of(rows))
     # Whole or not at all, under a name of its own: Dask may run a task again elsewhere.
     unfinished = target.with_suffix(f".{secrets.token_hex(4)}")
     try:
         with unfinished.open("wb") as file:
             offsets.astype("<i8").tofile(file)
-            for (form, _), column in zip(kind.columns, kept_columns, strict=True):
+            for form, column in zip(_COLUMNS, columns, strict=True):
                 column.astype(form).tofile(file)
         os.replace(unfinished, target)
     except OSError as problem:
@@ -129,37 +108,36 @@ def spill(
 
 def add_up(bundle: bytes, files: Sequence[Path], parts: int, number: int) -> Added:
     """The sum of one part over all files, each token once."""
-    kind = kind_of(bundle)
-    kept = _joined(kind, [])
+    kept = _joined([])
     replayed = 0
-    for block in _blocks(kind, files, parts, number):
-        kept = _joined(kind, [kept, block])
+    for block in _blocks(files, parts, number):
+        kept = _joined([kept, block])
         once = _once(*kept)
         if not once.all():
             replayed += int(np.count_nonzero(~once))
             kept = [column[once] for column in kept]
-    first, second, payload = kept
-    tokens = np.concatenate([first, second], axis=1)
-    return Added(kind.gathering.sum_of(tokens, payload.astype(np.int64)), len(first), replayed)
+    first, second, numbers = kept
+    total = gathering_of(bundle).sum_of(np.stack([first, second], axis=1), numbers.astype(np.int64))
+    return Added(total, len(first), replayed)
 
 
 # -- the reports of a piece ------------------------------------------------------------------------
 
 
-def _read(piece: Sequence[Stretch], size: int) -> wire.Messages:
-    rows = np.empty((sum(stretch.count for stretch in piece), size), dtype=np.uint8)
+def _read(piece: Sequence[FileRange]) -> wire.Messages:
+    rows = np.empty((sum(range_.count for range_ in piece), wire.SIZE), dtype=np.uint8)
     place = 0
-    for stretch in piece:
-        part = rows[place : place + stretch.count]
-        place += stretch.count
+    for range_ in piece:
+        part = rows[place : place + range_.count]
+        place += range_.count
         try:
-            with stretch.path.open("rb") as file:
-                file.seek(stretch.start * size)
+            with range_.path.open("rb") as file:
+                file.seek(range_.start * wire.SIZE)
                 found = file.readinto(part.data.cast("B"))
         except OSError as problem:
-            raise StorageError(f"{stretch.path} cannot be read: {problem.strerror}") from None
+            raise StorageError(f"{range_.path} cannot be read: {problem.strerror}") from None
         if found != part.nbytes:
-            raise StorageError(f"{stretch.path} has become shorter while it was read")
+            raise StorageError(f"{range_.path} has become shorter while it was read")
     return rows
 
 
@@ -176,40 +154,41 @@ def _part_of(tokens: Words, parts: int, salt: tuple[int, int]) -> IntArray:
 _Columns = list[np.ndarray]
 
 
-def _joined(kind: Kind, several: Sequence[_Columns]) -> _Columns:
-    """One after the other; columns are ``(n, width)``."""
-    empty = [np.empty((0, wide), dtype=form) for form, wide in kind.columns]
+def _joined(several: Sequence[_Columns]) -> _Columns:
+    """One after the other."""
+    empty = [np.empty(0, dtype=form) for form in _COLUMNS]
     filled = [each for each in several if len(each[0])]
     if len(filled) < 2:
         return filled[0] if filled else empty
     return [np.concatenate(column) for column in zip(*filled, strict=True)]
 
 
-def _blocks(kind: Kind, files: Sequence[Path], parts: int, number: int) -> Iterator[_Columns]:
+def _blocks(files: Sequence[Path], parts: int, number: int) -> Iterator[_Columns]:
     """The reports of a part, a bounded number at a time."""
     gathered: list[_Columns] = []
     count = 0
     for path in files:
-        gathered.append(_slice(kind, path, parts, number))
+        gathered.append(_slice(path, parts, number))
         count += len(gathered[-1][0])
         if count >= _BLOCK:
-            yield _joined(kind, gathered)
+            yield _joined(gathered)
             gathered, count = [], 0
-    yield _joined(kind, gathered)
+    yield _joined(gathered)
 
 
-def _slice(kind: Kind, path: Path, parts: int, number: int) -> _Columns:
+def _slice(path: Path, parts: int, number: int) -> _Columns:
     """The reports of one part in one file."""
     try:
         with path.open("rb") as file:
             offsets = np.fromfile(file, dtype="<i8", count=parts + 1)
             start, end, total = (int(offsets[place]) for place in (number, number + 1, parts))
             found, at = [], offsets.nbytes
-            for form, wide in kind.columns:
-                each = np.dtype(form).itemsize * wide
+            for form in _COLUMNS:
+                each = np.dtype(form).itemsize
                 file.seek(at + start * each)
-                column = np.fromfile(file, dtype=form, count=(end - start) * wide)
-                found.append(column.reshape(end - start, wide))
+                found.append(np.fromfile(file, dtype=form, count=end - start))
+                if len(found[-1]) != end - start:
+                    raise ValueError("cut short")
                 at += total * each
             return found
     except (OSError, IndexError, ValueError) as problem:
@@ -219,13 +198,12 @@ def _slice(kind: Kind, path: Path, parts: int, number: int) -> _Columns:
         ) from None
 
 
-def _once(first: Words, second: Words, payload: IntArray) -> BoolArray:
-    """One report of each token: of several, the one with the smallest payload.
+def _once(first: Words, second: Words, numbers: IntArray) -> BoolArray:
+    """One report of each token: of several, the one with the smallest number.
 
     Sorting one half tells whether two tokens could be equal at all, which honest ones are never;
     only those that share it are compared in full.
     """
-    first, second = first[:, 0], second[:, 0]
     once = np.ones(len(first), dtype=np.bool_)
     ordered = np.sort(first)
     twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
@@ -233,7 +211,7 @@ def _once(first: Words, second: Words, payload: IntArray) -> BoolArray:
         return once
     nearest = twice[np.minimum(np.searchsorted(twice, first), len(twice) - 1)]
     places = np.flatnonzero(nearest == first)
-    order = places[np.lexsort((*payload[places].T[::-1], second[places], first[places]))]
+    order = places[np.lexsort((numbers[places], second[places], first[places]))]
     again = (first[order[1:]] == first[order[:-1]]) & (second[order[1:]] == second[order[:-1]])
     once[order[1:][again]] = False
     return once

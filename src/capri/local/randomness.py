@@ -8,16 +8,14 @@ process of its own are the same user.
 import os
 import secrets
 from abc import ABC, abstractmethod
-from math import tau
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.privacy.directions import Words, hashed
-from capri.privacy.noise import SecureNoise
 
 # What a number is drawn for: keeps the draws of one user apart.
-_ACTION, _SEED, _ROUNDING, _COIN, _PICK, _NOISE = range(6)
+_ACTION, _SEED, _ROUNDING, _COIN, _PICK = range(5)
 
 
 class DeviceRandomness(ABC):
@@ -45,17 +43,9 @@ class DeviceRandomness(ABC):
     def below(self, limits: IntArray) -> IntArray:
         """A whole number from 0 to ``limit - 1`` each, exactly uniform."""
 
-    @abstractmethod
-    def prepare(self, scale: float) -> None:
-        """Load what :meth:`noised` needs: a device finds out early that it is missing."""
-
-    @abstractmethod
-    def noised(self, units: IntArray, scale: float) -> IntArray:
-        """Each row plus integer Gaussian noise of its own."""
-
 
 class SystemRandomness(DeviceRandomness):
-    """The operating system's generator, nothing else; noise by OpenDP."""
+    """The operating system's generator, nothing else."""
 
     private = True
 
@@ -84,15 +74,6 @@ class SystemRandomness(DeviceRandomness):
     def below(self, limits: IntArray) -> IntArray:
         """By rejection, hence without bias."""
         return np.array([secrets.randbelow(int(limit)) for limit in limits], dtype=np.int64)
-
-    def prepare(self, scale: float) -> None:
-        """Load OpenDP."""
-        SecureNoise().add(np.zeros(1, dtype=np.int64), scale)
-
-    def noised(self, units: IntArray, scale: float) -> IntArray:
-        """Exact discrete Gaussian noise on every coordinate."""
-        source = SecureNoise()
-        return np.array([source.add(row, scale) for row in units], dtype=np.int64)
 
 
 class SimulatedRandomness(DeviceRandomness):
@@ -134,14 +115,3 @@ class SimulatedRandomness(DeviceRandomness):
     def below(self, limits: IntArray) -> IntArray:
         """By scaling: a bias of 2^-50 does not matter here."""
         return np.floor(self._uniform(_PICK) * limits).astype(np.int64)
-
-    def prepare(self, scale: float) -> None:
-        """NumPy is there."""
-
-    def noised(self, units: IntArray, scale: float) -> IntArray:
-        """Rounded Gaussian noise, by Box and Muller."""
-        columns = np.arange(units.shape[1])
-        first = (self._words(_NOISE, 2 * columns) >> np.uint64(11)) * 2.0**-53
-        second = (self._words(_NOISE, 2 * columns + 1) >> np.uint64(11)) * 2.0**-53
-        normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(tau * second)
-        return np.asarray(units + np.rint(scale * normal).astype(np.int64))

@@ -1,4 +1,7 @@
-"""A saved aggregator: one file, with the reports of open epochs, which are private already."""
+"""What an aggregator keeps, in one file, and what it promises: on the device, or behind a shuffler.
+
+Reports of open epochs are in the file: they are private already.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -26,6 +29,10 @@ from capri.epoch.storage import (
 )
 from capri.learners.start import Observed, stored_prior
 from capri.local.gathering import Gathering
+from capri.local.wire import SIZE
+from capri.privacy.budget import Budget
+from capri.privacy.certificate import Certificate, certify_devices
+from capri.privacy.promise import Promise
 from capri.spaces import Contexts
 
 
@@ -37,8 +44,9 @@ class Draws:
 
 
 class SavedAggregator(PublicFace):
-    """What :class:`~capri.LocalCapri` keeps, and how it is written and read."""
+    """What :class:`~capri.LocalCapri` keeps and promises, and how it is written and read."""
 
+    _budget: Budget
     _terms: RewardTerms
     _draws: Draws
     _releases: list[dict[str, Any]]
@@ -98,18 +106,19 @@ class SavedAggregator(PublicFace):
                 "digests": [digest.hex() for digest in self._digests],
                 "plan_seconds": self._course.plan_seconds,
                 "received": self._received,
+                "accepted": self._accepted,
+                "began": self._began,
+                "waiting": [],
                 "open": None,
             }
             arrays: dict[str, Any] = course_arrays | problem_arrays
             if self._newest is not None:
                 values["open"], plan_arrays = plan_state(self._newest.plan)
                 arrays |= plan_arrays | named("open", self._newest.sums())
-            if self._terms != RewardTerms():
-                values |= {"accepted": self._accepted, "began": self._began, "waiting": []}
-                for place, gathering in enumerate(self._waiting):
-                    waiting, own = gathering.state()
-                    values["waiting"].append(waiting)
-                    arrays |= named(f"waiting.{place}", own)
+            for place, gathering in enumerate(self._waiting):
+                waiting, own = gathering.state()
+                values["waiting"].append(waiting)
+                arrays |= named(f"waiting.{place}", own)
             coming, rows = next_state(self._next)
             write_policy_file(path, values | coming, arrays | rows)
 
@@ -125,14 +134,13 @@ class SavedAggregator(PublicFace):
         values, arrays = read_policy_file(path, "aggregator")
         with damage_as_storage_error(path):
             arguments = problem_arguments(values["problem"], arrays, contexts)
-            if "terms" in values:
-                arguments |= RewardTerms.from_dict(values["terms"]).arguments()
-            for name in ("model", "contributions_per_user", "contributions_per_epoch"):
-                arguments.pop(name)
-            arguments.pop("reward_rule", None)
+            arguments |= RewardTerms.from_dict(values["terms"]).arguments()
+            for name in (
+                "model", "contributions_per_user", "contributions_per_epoch", "reward_rule",
+            ):  # fmt: skip
+                del arguments[name]
             loaded = cls(
                 **arguments,
-                randomizer=values["problem"]["randomizer"],
                 horizon=values["horizon"],
                 clock=clock,
                 prior=stored_prior(values, arrays),
@@ -142,22 +150,78 @@ class SavedAggregator(PublicFace):
         return loaded
 
     def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
-        kernel, randomizer = self._problem.kernel, self._problem.randomizer
+        kernel = self._problem.kernel
         self._draws.public.bit_generator.state = values["public"]
         self._next = next_from_state(values, arrays, self._problem)
         self._releases = values["releases"]
         self._digests = [bytes.fromhex(digest) for digest in values["digests"]]
         self._opened = len(self._digests)
         self._course.restore(values, arrays, values["plan_seconds"])
-        self._received, self._began = values["received"], values.get("began")
-        read = sum(record.length for record in self.epochs)
-        self._accepted = values.get("accepted", read + self._received)
+        self._received, self._began = values["received"], values["began"]
+        self._accepted = values["accepted"]
         self._waiting = [
-            Gathering.from_state(waiting, below(f"waiting.{place}", arrays), kernel, randomizer)
-            for place, waiting in enumerate(values.get("waiting", []))
+            Gathering.from_state(waiting, below(f"waiting.{place}", arrays), kernel)
+            for place, waiting in enumerate(values["waiting"])
         ]
         self._newest, self._bundle = None, b""
         if values["open"] is not None:
             unread = self._received - sum(gathering.unread for gathering in self._waiting)
             self._newest = self._enter(plan_from_state(values["open"], arrays, kernel))
             self._newest.restore_sums(below("open", arrays), unread)
+
+    # -- what is promised -------------------------------------------------------------------------
+
+    @property
+    def guarantee(self) -> str:
+        """In one line, what every user of a :class:`~capri.LocalClient` is promised."""
+        epsilon, delta = self._budget.epsilon, self._budget.delta
+        if self._problem.shuffle is not None:
+            return (
+                f"({epsilon:g}, {delta:g})-privacy of each user behind a shuffler, and pure "
+                f"{self._problem.shuffle.most:g}-local privacy, made on the device"
+            )
+        return f"pure {epsilon:g}-local privacy of each user, made on the device"
+
+    @property
+    def promise(self) -> Promise:
+        """What a user is promised, to be compared."""
+        if self._problem.shuffle is not None:
+            return Promise(model="shuffle", kind="approximate")
+        return Promise(model="local", kind="pure")
+
+    @property
+    def device_budget(self) -> Budget:
+        """What a device must be willing to spend: the local promise, whoever reads a report."""
+        shuffle = self._problem.shuffle
+        return self._budget if shuffle is None else Budget(epsilon=shuffle.most)
+
+    def terms(self) -> dict[str, Any]:
+        """What real devices certify, without what was reported so far."""
+        with self._lock:
+            return self._certify().terms()
+
+    def _certify(self, **wanted: Any) -> Certificate:
+        return certify_devices(
+            self._budget,
+            tuple(self._releases),
+            reported=self._accepted > 0,
+            prior=None if self._observed is None else self._observed.event,
+            shuffle=self._problem.shuffle,
+            **wanted,
+        )
+
+    def _entry(self, gathering: Gathering) -> dict[str, Any]:
+        """A reading, as the certificate lists it."""
+        plan, shuffle, mixed = gathering.plan, self._problem.shuffle, {}
+        if shuffle is not None:
+            mixed["local_epsilon"] = gathering.sphere.epsilon
+            mixed["reports_needed"] = shuffle.counted(plan.length)
+        return {
+            "epoch": plan.epoch,
+            "reports": gathering.unread,
+            "coordinates": plan.dimension,
+            "bytes": SIZE,
+            "noise": plan.noise_scale,
+            "epsilon": self._budget.epsilon,
+            **mixed,
+        }

@@ -18,8 +18,7 @@ from capri.checks import whole
 from capri.errors import BundleError
 from capri.local import wire
 from capri.local.bundle import open_bundle
-from capri.local.gathering import Gathering, ReportStatus
-from capri.local.intake import are_reports, by_size, judge
+from capri.local.gathering import Gathering, ReportStatus, as_rows, judge
 from capri.privacy.budget import Budget
 from capri.privacy.mixing import Shuffle
 
@@ -48,29 +47,29 @@ class Shuffler:
     ) -> None:
         opened, terms = open_bundle(bundle), Shuffle() if shuffle is None else shuffle
         plan = opened.plan
-        if opened.mixing is None or plan.sphere is None:
+        if opened.mixing is None:
             raise BundleError(
                 "this bundle asks for no shuffler: its reports may be passed on as they come. "
                 "Build the aggregator with shuffle=capri.Shuffle()"
             )
         terms.check(budget)
+        self._gathering = Gathering(plan, opened.digest[:8])
+        sphere = self._gathering.sphere
         if plan.length < whole("least", least):
             raise BundleError(
                 f"a batch of this bundle has {plan.length} reports, and this shuffler mixes at "
                 f"least {least}. Ask for longer epochs (first_epoch), or give another least",
                 "too-costly",
             )
-        if not terms.keeps(budget, plan.sphere, plan.length):
-            cost = terms.central_epsilon(budget, plan.sphere, plan.length)
+        if not terms.keeps(budget, sphere, plan.length):
+            cost = terms.central_epsilon(budget, sphere, plan.length)
             raise BundleError(
-                f"a batch of {plan.length} reports of a local epsilon of {plan.sphere.epsilon:.3g} "
+                f"a batch of {plan.length} reports of a local epsilon of {sphere.epsilon:.3g} "
                 f"costs {cost:.3g} at delta {budget.delta:g}, and this shuffler promises "
                 f"{budget.epsilon:g}, and {terms.most:g} of a single report. Ask for longer epochs "
                 "or for less a report, or give another budget",
                 "too-costly",
             )
-        self._kind = opened.randomizer
-        self._gathering = Gathering(plan, opened.randomizer, opened.digest[:8])
         self._needs = plan.length
         self._rows: list[wire.Messages] = []
         self._held = 0
@@ -93,10 +92,10 @@ class Shuffler:
 
         What comes after the batch is whole is stale: it cannot hide in it any more.
         """
-        return by_size(reports, self._add)
+        return as_rows(reports, self._add)
 
     def _add(self, rows: wire.Messages) -> IntArray:
-        verdict = judge(rows, are_reports(rows, self._kind), [self._gathering], [])
+        verdict = judge(rows, wire.are_reports(rows), [self._gathering], [])
         status = verdict.status
         accepted = np.flatnonzero(status == ReportStatus.ACCEPTED)
         room = self._needs - self._held

@@ -1,8 +1,8 @@
 """An epoch's reports from many files, added up on any number of workers to the same bits.
 
-A report takes 18 bytes of scratch files on its way from the files to the sum (of the sphere), and
-workers hold a piece or a part of about a million of them at a time: memory does not grow with the
-number of reports, disk and time grow with it. See :mod:`capri.local.parts` for what workers do.
+A report takes 18 bytes of scratch files on its way from the files to the sum, and workers hold a
+piece or a part of about a million of them at a time: memory does not grow with the number of
+reports, disk and time grow with it. See :mod:`capri.local.parts` for what workers do.
 """
 
 import json
@@ -22,9 +22,10 @@ from capri.arrays import IntArray
 from capri.checks import is_whole
 from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.files import write_atomically
+from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.gathering import Gathering
-from capri.local.parts import Spilled, Stretch, add_up, kind_of, spill
+from capri.local.parts import BYTES, FileRange, Spilled, add_up, spill
 
 _FORMAT, _VERSION = "capri-sum", 1
 _COUNTS = ("accepted", "replayed", "unknown", "malformed")
@@ -180,34 +181,40 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def reports_in(path: Path, size: int) -> int:
-    """How many reports a file holds; none may be cut short."""
+def reports_in(path: Path) -> int:
+    """How many reports a file holds; none may be cut short, or of an older format."""
     try:
         length = path.stat().st_size
+        with path.open("rb") as file:
+            head = np.frombuffer(file.read(2), dtype=np.uint8)[None]
     except OSError as problem:
         raise StorageError(f"{path} cannot be read: {problem.strerror}") from None
-    count, left = divmod(length, size)
+    if head.size == 2 and head[0, 0] == wire.MAGIC and wire.written_by(head)[0] < wire.VERSION:
+        raise StorageError(
+            f"{path} begins with a report of format version {wire.written_by(head)[0]}: this "
+            f"release reads version {wire.VERSION} alone. Nothing was added up"
+        )
+    count, left = divmod(length, wire.SIZE)
     if left:
         raise StorageError(
-            f"{path} has {length} bytes, which is no whole number of reports of {size} bytes: "
-            f"{left} are left over. It was cut short, holds something else, or answers a bundle "
-            "of another randomizer. Nothing was added up"
+            f"{path} has {length} bytes, which is no whole number of reports of {wire.SIZE} bytes: "
+            f"{left} are left over. It was cut short, or holds something else. Nothing was added up"
         )
     return count
 
 
-def pieces(files: Sequence[Path], size: int, most: int = PIECE) -> list[list[Stretch]]:
+def pieces(files: Sequence[Path], most: int = PIECE) -> list[list[FileRange]]:
     """All reports of all files in pieces of at most so many."""
-    found: list[list[Stretch]] = []
+    found: list[list[FileRange]] = []
     room = 0
     for path in files:
-        start, count = 0, reports_in(path, size)
+        start, count = 0, reports_in(path)
         while start < count:
             if not room:
                 found.append([])
                 room = most
             taken = min(room, count - start)
-            found[-1].append(Stretch(path, start, taken))
+            found[-1].append(FileRange(path, start, taken))
             start, room = start + taken, room - taken
     return found
 
@@ -226,10 +233,9 @@ def aggregate(
     there is deleted at the end.
     """
     opened = open_bundle(bundle)
-    kind = kind_of(bundle)
-    count = sum(reports_in(path, kind.gathering.size) for path in files)
+    count = sum(map(reports_in, files))
     piece = piece or min(PIECE, max(_LEAST, -(-count // _TASKS)))
-    work = pieces(files, kind.gathering.size, piece)
+    work = pieces(files, piece)
     parts = min(_MOST_PARTS, max(1, -(-count // piece)))
     salt = (secrets.randbits(64), secrets.randbits(64))
     try:
@@ -237,7 +243,7 @@ def aggregate(
     except OSError as problem:
         raise StorageError(f"{scratch} cannot be written: {problem.strerror}") from None
     try:
-        _check_room(folder, count * kind.bytes)
+        _check_room(folder, count * BYTES)
         targets = [folder / f"{number}.spill" for number in range(len(work))]
         tasks = list(zip(work, targets, strict=True))
         judged = list(run(partial(_spill, bundle, parts, salt), tasks))
@@ -259,7 +265,7 @@ def aggregate(
 
 
 def _spill(
-    bundle: bytes, parts: int, salt: tuple[int, int], task: tuple[list[Stretch], Path]
+    bundle: bytes, parts: int, salt: tuple[int, int], task: tuple[list[FileRange], Path]
 ) -> Spilled:
     piece, target = task
     return spill(bundle, piece, target, parts, salt)

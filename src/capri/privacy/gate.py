@@ -22,7 +22,7 @@ from capri.privacy.ledger import LEARNING, Ledger, ReleaseEvent
 from capri.privacy.mechanism import MECHANISMS
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.promise import PrivacyModel
-from capri.privacy.sphere import Sphere, SphereDraws, randomized
+from capri.privacy.sphere import Sphere, randomized
 from capri.privacy.vector import VectorLayout
 
 # Is shown what has left the gate.
@@ -35,13 +35,6 @@ class Randomness(Protocol):
     @property
     def private(self) -> bool:
         """Whether nobody could reproduce it."""
-
-
-class ReportDraws(SphereDraws, Randomness, Protocol):
-    """What a device draws for its report."""
-
-    def noised(self, units: IntArray, scale: float) -> IntArray:
-        """Each row plus integer Gaussian noise of its own."""
 
 
 class Gate:
@@ -145,14 +138,15 @@ class Gate:
     def report(
         self, units: IntArray, layout: VectorLayout, *, epoch: int
     ) -> tuple[Words, IntArray]:
-        """A report for each row of integers: a token, and a direction's number or noisy integers.
+        """A report for each row of integers: a token, and the number of a direction.
 
         All that may leave a device. Reports are always promised something.
         """
         event = self.check(layout, epoch=epoch, participants=len(units), model=PrivacyModel.LOCAL)
         if event is None or self._ledger is None:
             raise BudgetError("without a budget no report passes the gate")
-        public = reported(units, layout, self._source)
+        assert layout.sphere is not None  # how every report is made
+        public = randomized(units, layout.norm_limit, layout.sphere, self._source)
         self._ledger.record(event)
         self._left(public)
         return public
@@ -177,13 +171,6 @@ def noised(total: IntArray, layout: Layout, source: NoiseSource, noises: int = 1
             for name, block in layout.blocks.items()
         ]
     )
-
-
-def reported(units: IntArray, layout: VectorLayout, source: ReportDraws) -> tuple[Words, IntArray]:
-    """Tokens, and for each row the number of a direction or integers with noise."""
-    if layout.sphere is not None:
-        return randomized(units, layout.norm_limit, layout.sphere, source)
-    return source.seeds(len(units)), source.noised(units, layout.noise_units)
 
 
 def _cost(layout: Layout, budget: Budget) -> dict[str, Any]:

@@ -14,13 +14,6 @@ class PrivacyModel(StrEnum):
     LOCAL = "local"
 
 
-class Randomizer(StrEnum):
-    """How a report of the local model is made private."""
-
-    GAUSSIAN = "gaussian"
-    SPHERE = "sphere"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Promise:
     """What a policy promises to a user. Only equal promises may be compared without a word.

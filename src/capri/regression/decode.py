@@ -102,7 +102,7 @@ class Reading:
     result: StageResult
     weight: float
     covariance: FloatArray
-    error_variance: FloatArray | float  # of each entry of the covariance; one for all in old files
+    error_variance: FloatArray  # of each entry of the covariance
     values: FloatArray
     vectors: FloatArray
     unwhiten: FloatArray  # A^-1
@@ -237,7 +237,7 @@ class Model:
     box: tuple[FloatArray, FloatArray]
     targets: Targets
     estimates: tuple[Estimate, ...]
-    prior: FunctionPrior | None = None  # None in old files: the kernel was told
+    prior: FunctionPrior
     support: RowSupport | None = None
 
     def _inside(self, X: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
@@ -292,7 +292,7 @@ class Model:
 
     def _left_out(self, rows: FloatArray, v: FloatArray, estimate: Estimate) -> FloatArray:
         """Variance at each row of what lies outside the basis, and of where rows are few."""
-        if self.prior is None or estimate.weights is None:
+        if estimate.weights is None:
             found = np.asarray(estimate.prior * self.basis.residual(rows, v))
         else:
             weights = estimate.weights if estimate.outside is None else estimate.outside

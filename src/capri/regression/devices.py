@@ -23,7 +23,6 @@ from capri.local.randomness import DeviceRandomness, SystemRandomness
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import Randomizer
 from capri.privacy.sphere import Sphere, sphere, unbiased_sum
 from capri.privacy.vector import VectorLayout
 from capri.regression.design import SIGNAL
@@ -107,7 +106,7 @@ class ReportPlan:
         )
         units = np.trunc(vectors * _UNITS).astype(np.int64)  # towards 0: norms stay within
         tokens, numbers = gate.report(units, layout, epoch=self.stage.number)
-        rows = wire.pack(Randomizer.SPHERE, self.digest, tokens, numbers)
+        rows = wire.pack(self.digest, tokens, numbers)
         return [row.tobytes() for row in rows]
 
     def total(self, reports: Sequence[bytes], *, epsilon: float) -> tuple[FloatArray, int, float]:
@@ -116,15 +115,13 @@ class ReportPlan:
         Reports that are damaged, answer another plan, or repeat a token are left out.
         """
         chosen = self.sphere(epsilon)
-        size = wire.report_size(Randomizer.SPHERE, chosen.dimension)
-        whole = [each for each in reports if isinstance(each, bytes) and len(each) == size]
-        rows = np.frombuffer(b"".join(whole), dtype=np.uint8).reshape(-1, size)
-        kind = wire.VERSION << 4 | wire.KINDS[Randomizer.SPHERE]
-        head = bytes([wire.MAGIC, kind]) + self.digest[:8]
-        fits = wire.sound(rows) & (rows[:, :10] == np.frombuffer(head, dtype=np.uint8)).all(axis=1)
+        whole = [each for each in reports if isinstance(each, bytes) and len(each) == wire.SIZE]
+        rows = np.frombuffer(b"".join(whole), dtype=np.uint8).reshape(-1, wire.SIZE)
+        ours = np.frombuffer(self.digest[:8], dtype=np.uint8)
+        fits = wire.are_reports(rows) & (rows[:, wire.DIGEST] == ours).all(axis=1)
         rows = np.unique(rows[fits], axis=0)
         _, first = np.unique(rows[:, wire.TOKEN], axis=0, return_index=True)
-        numbers = wire.payload_of(rows[first], Randomizer.SPHERE)[:, 0]
+        numbers = wire.numbers_of(rows[first])
         first, numbers = first[numbers < chosen.candidates], numbers[numbers < chosen.candidates]
         if not len(numbers):
             raise DataError("there is no report of this plan among those given")

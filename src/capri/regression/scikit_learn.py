@@ -37,10 +37,7 @@ _MODULES = ("sklearn.base", "sklearn.pipeline", "sklearn.compose._target", "skle
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SharedParameters:
-    """What is taken by all; their meaning is told by :class:`PrivateKernelRidge`.
-
-    Defaults stay on the class, for estimators that were pickled before they had a parameter.
-    """
+    """What is taken by all; their meaning is told by :class:`PrivateKernelRidge`."""
 
     kernel: Any = "auto"
     epsilon: float = 1.0

@@ -30,8 +30,7 @@ from capri.files import digest_of
 from capri.learners.start import Observed, Prior, observed
 from capri.notebook import Row, html_table, text_table
 from capri.privacy.calibration import delivered_epsilon
-from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.prior_event import PriorEvent
+from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
 from capri.regression.decode import Model
 from capri.regression.engine import Engine, Setting
 from capri.regression.scikit_learn import steps_to_caller, warn_of_leak

@@ -71,8 +71,6 @@ def new_aggregator(arguments: Mapping[str, Any], clock: Clock | None = None) -> 
             "reward_rule must be 'first' with model 'local': a device reports once, so the app "
             "combines several rewards to one before it reports"
         )
-    if given.get("randomizer", "sphere") != "sphere":
-        raise ConfigurationError("randomizer must be 'sphere': the service takes 32 bytes a report")
     given["budget"] = Budget(epsilon=given["budget"].epsilon)  # the sphere keeps delta = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them

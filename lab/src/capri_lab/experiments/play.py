@@ -18,7 +18,7 @@ from capri.epoch.notice import unsaid
 from capri.errors import CapriError, ConfigurationError
 from capri.files import json_values
 from capri.joint.policy import Capri
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.memory import PeakMemory
 from capri.privacy.budget import Budget
 from capri.simulation import Policy, SimulationResult, simulate
@@ -173,7 +173,7 @@ def _certificate(policy: Policy) -> Record | None:
 
     Without what was spent and released: nothing was. None for runs without a budget and for rivals.
     """
-    terms = policy.terms() if isinstance(policy, Capri | Fleet) else None
+    terms = policy.terms() if isinstance(policy, Capri | DeviceSimulator) else None
     return terms and {"simulated": True, "claim": NO_CLAIM, "would_certify": terms}
 
 
@@ -200,9 +200,9 @@ class Maps:
     def __init__(self, policy: Policy, world: Environment) -> None:
         self._policy = policy
         self._epochs: list[dict[str, Any]] = []
-        self._source: Any = policy.aggregator if isinstance(policy, Fleet) else policy
+        self._source: Any = policy.aggregator if isinstance(policy, DeviceSimulator) else policy
         self._fits = (
-            isinstance(policy, Capri | Fleet)
+            isinstance(policy, Capri | DeviceSimulator)
             and world.contexts.shape[1] == 1
             and world.actions.shape[1] == 1
             and len(world.contexts) > 1

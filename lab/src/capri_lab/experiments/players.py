@@ -13,7 +13,7 @@ from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
 from capri.learners.start import Prior
-from capri.local.fleet import Fleet
+from capri.local.simulator import DeviceSimulator
 from capri.players import CAPRI, make_capri
 from capri.privacy.budget import Budget
 from capri.simulation import Policy
@@ -38,7 +38,6 @@ PLAYER_NAMES = (CAPRI, *RIVAL_NAMES, BEST_FIXED)
 _KEYS = ("name", "label", "kernel", "lengthscale", "law_error", "epsilons", "options")
 _OF_PRIOR = ("public_rows", "rows_of")
 _OF_CAPRI = ("model", "preset", "reward_range", *_OF_PRIOR)
-_OF_LOCAL = ("randomizer",)
 _OF_LINEAR = ("features",)
 
 
@@ -73,17 +72,15 @@ class Player:
 
 def read_player(given: Given) -> Player:
     """A ``[[policies]]`` table."""
-    given.only(_KEYS + _OF_CAPRI + _OF_LOCAL + _OF_LINEAR)
+    given.only(_KEYS + _OF_CAPRI + _OF_LINEAR)
     name = given.word("name", PLAYER_NAMES)
     linear = name in BY_NAME and BY_NAME[name].needs == "features"
-    given.only(_KEYS + (_OF_CAPRI + _OF_LOCAL if name == CAPRI else _OF_LINEAR if linear else ()))
+    given.only(_KEYS + (_OF_CAPRI if name == CAPRI else _OF_LINEAR if linear else ()))
     settings: dict[str, Any] = {}
     label = name
     if name == CAPRI:
         settings["model"] = given.word("model", ("joint", "local", "shuffle"), "joint")
         settings["preset"] = given.word("preset", ("practical", "paper"), "practical")
-        if settings["model"] == "local":
-            settings["randomizer"] = given.word("randomizer", ("sphere", "gaussian"), "sphere")
         settings |= _read_public_rows(given)
         if given.has("reward_range"):
             ends = given.take("reward_range")
@@ -217,7 +214,7 @@ def _make_capri(
     world: Environment,
     budget: Budget | None,
     common: dict[str, Any],
-) -> Capri | Fleet:
+) -> Capri | DeviceSimulator:
     """CAPRI with a curator, or devices and an aggregator; the paper has its own local form."""
     model = player["model"]
     settings: dict[str, Any] = {
@@ -229,13 +226,7 @@ def _make_capri(
         **told.options.get(f"{CAPRI}-{model}", {}),
         **player.get("options", {}),
     }
-    return make_capri(
-        model=model,
-        preset=player["preset"],
-        budget=budget,
-        randomizer=player.get("randomizer", "sphere"),
-        **settings,
-    )
+    return make_capri(model=model, preset=player["preset"], budget=budget, **settings)
 
 
 def _scale(player: dict[str, Any], told: Told, world: Environment) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from capri.cells import as_numbers
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, ShapeError
 from capri.features import Span
-from capri.privacy.prior_event import PriorEvent
+from capri.privacy.ledger import PriorEvent
 from capri.spaces import Actions, FixedActions, VaryingActions, as_contexts
 
 # Directions of which releases said less than this share of the most are left out.

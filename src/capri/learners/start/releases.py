@@ -6,7 +6,7 @@ from capri.files import digest_of
 from capri.learners.catalogue import Catalogue
 from capri.learners.start.prior import Observed, Prior, observed, sampled_pairs
 from capri.privacy.budget import Budget
-from capri.privacy.prior_event import PriorEvent
+from capri.privacy.ledger import PriorEvent
 
 
 def releases_prior(course: Course, budget: Budget | None, configuration: str) -> Prior:

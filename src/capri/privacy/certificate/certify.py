@@ -14,10 +14,9 @@ from capri.privacy.calibration import noise_multiplier
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
 from capri.privacy.certificate.evidence import audit_evidence, independent_account
-from capri.privacy.ledger import LEARNING, Ledger
+from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
 from capri.privacy.mixing import Shuffle
-from capri.privacy.prior_event import PriorEvent
-from capri.privacy.promise import PrivacyModel, Randomizer
+from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import UserLimit
 from capri.version import version_of
 
@@ -84,7 +83,6 @@ def certify_policy(
 
 
 def certify_devices(
-    randomizer: Randomizer,
     budget: Budget,
     releases: tuple[dict[str, Any], ...],
     *,
@@ -92,7 +90,6 @@ def certify_devices(
     declaration: Declaration | None = None,
     audit: Any = None,
     digests: dict[str, Any] | None = None,
-    accounted: bool = True,
     prior: PriorEvent | None = None,
     shuffle: Shuffle | None = None,
 ) -> Certificate:
@@ -101,15 +98,11 @@ def certify_devices(
     ``reported``: whether any report came in. A report spends when it is made, not when its epoch
     closes. ``shuffle``: how reports are mixed, where the budget is that of a batch.
     """
-    pure = randomizer is Randomizer.SPHERE
-    alone = Budget(budget.epsilon, 0.0 if pure else budget.delta)
-    if shuffle is not None:  # what a report promises by itself
-        alone = Budget(shuffle.most)
+    # What a report promises by itself.
+    alone = Budget(budget.epsilon if shuffle is None else shuffle.most)
     stated = alone if shuffle is None else budget
-    multiplier = None if pure else noise_multiplier(budget, _COORDINATES) / 2
     kinds = [
         "device",
-        *([] if pure else ["gaussian"]),
         *([] if shuffle is None else ["mixed"]),
         *([] if reported else ["unreported"]),
     ]
@@ -125,19 +118,15 @@ def certify_devices(
         stated,
         belief_table(stated, gaussian=shuffle is None),
         numbers={} if shuffle is None else {"honest": 100 * shuffle.honest},
-        noise_multiplier=multiplier,
-        independent_account=(
-            None
-            if multiplier is None or not accounted
-            else independent_account(1 / multiplier, stated)
-        ),
+        noise_multiplier=None,
+        independent_account=None,
         audit=audit_evidence(audit, "device", alone),
         releases=releases,
         spent=asdict(stated) if reported else _NOTHING,
         declaration=declaration,
         digests=digests,
         prior=prior,
-        libraries=("numpy",) if pure else _GAUSSIAN,
+        libraries=("numpy",),
         **mixed,
     )
 

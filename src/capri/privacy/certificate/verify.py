@@ -78,7 +78,7 @@ def _of_json(text: str) -> Certificate:
     return Certificate.from_dict(values)
 
 
-def check_digests(told: Certificate, configuration: str, plans: list[str | None]) -> int:
+def check_digests(told: Certificate, configuration: str, plans: list[str]) -> int:
     """Compare a certificate with the digests of a run; how many releases came after it.
 
     A run may have gone on since: the certificate's plans must be the first ones of the run.
@@ -94,10 +94,6 @@ def check_digests(told: Certificate, configuration: str, plans: list[str | None]
             f"{len(certified)}. Give the newest file"
         )
     for number, (ours, theirs) in enumerate(zip(certified, plans, strict=False), start=1):
-        if ours is None or theirs is None:
-            raise StorageError(
-                f"the plan of release {number} cannot be compared: no digest of it was kept"
-            )
         if ours != theirs:
             raise StorageError(
                 f"the certificate is not of this run: the plans of release {number} differ"

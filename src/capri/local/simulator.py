@@ -32,14 +32,14 @@ from capri.spaces import visit_rows
 
 
 @final
-class Fleet:
+class DeviceSimulator:
     """Simulated users of an aggregator, as a policy that :func:`capri.simulate` can play.
 
     User ``i`` decides and reports exactly like ``LocalClient(..., simulation=(seed, i))``. With
     ``delay`` the report of a user arrives when so many later users have decided.
 
     >>> import capri
-    >>> fleet = Fleet.build(
+    >>> fleet = DeviceSimulator.build(
     ...     budget=capri.Budget(epsilon=4.0), simulation_seed=1, delay=30, reward_wait=30,
     ...     kernel=capri.kernels.RBF(lengthscale=0.5), actions=[[0.0], [1.0]],
     ...     contexts=capri.ContextPool([[0.0], [1.0]]), first_epoch=50,
@@ -72,7 +72,7 @@ class Fleet:
     @classmethod
     def build(
         cls, *, budget: Budget, simulation_seed: int, delay: int = 0, **settings: Any
-    ) -> "Fleet":
+    ) -> "DeviceSimulator":
         """An aggregator and its users from one seed."""
         aggregator = LocalCapri(budget=budget, public_seed=simulation_seed, **settings)
         own = aggregator.device_budget
@@ -91,7 +91,7 @@ class Fleet:
         """The aggregator's."""
         return self._aggregator.options
 
-    def again(self, **changes: Any) -> "Fleet":
+    def again(self, **changes: Any) -> "DeviceSimulator":
         """New users and a fresh aggregator, of the same configuration but for some arguments."""
         budget = changes.pop("budget", self._aggregator.budget)
         seed = changes.pop("simulation_seed", self._seed)
@@ -100,7 +100,7 @@ class Fleet:
                 "devices always make their reports private: give finite epsilons"
             )
         fresh = self._aggregator.again(budget=budget, public_seed=seed, **changes)
-        return Fleet(fresh, fresh.device_budget, simulation_seed=seed, delay=self._delay)
+        return DeviceSimulator(fresh, fresh.device_budget, simulation_seed=seed, delay=self._delay)
 
     def forecast(self, **asked: Any) -> Forecast:
         """What to expect of the aggregator with real devices; see :func:`capri.forecast.forecast`.
@@ -123,11 +123,6 @@ class Fleet:
     def promise(self) -> Promise:
         """The aggregator's."""
         return self._aggregator.promise
-
-    @property
-    def pure(self) -> bool:
-        """Whether reports keep ``delta = 0``."""
-        return self._aggregator.pure
 
     @property
     def remaining(self) -> int:
