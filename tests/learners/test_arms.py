@@ -14,17 +14,29 @@ from capri.epoch.plan import Release
 from capri.epoch.storage import plan_from_state, plan_state
 from capri.family import ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
-from capri.learners.arms import ArmsLearner
 from capri.learners.arms.draws import Outlook, number_of_draws, resolved, thompson_draws
-from capri.learners.arms.evidence import ArmPrior
-from capri.learners.arms.posterior import ArmPosterior, solve
+from capri.learners.arms.learner import ArmsLearner
+from capri.learners.arms.prior import ArmPosterior, ArmPrior, remaining, solve
 from capri.learners.belief import Observation
-from capri.learners.crowds import Crowds
+from capri.learners.fit import Innovation
+from capri.learners.overdispersion import Crowds
 from capri.learners.practical import PracticalLearner
 from capri.spaces import ContextPool, FixedActions
 
 ARMS = 12
 CONTEXTS = np.random.default_rng(5).random((30, 2))
+
+
+every_reward = pytest.mark.parametrize(
+    "terms",
+    [
+        {},
+        {"reward_wait": 90},
+        {"missing_reward": "as-estimated"},
+        {"reward_wait": 90, "missing_reward": "as-estimated"},
+    ],
+    ids=["at once", "late", "as estimated", "late, as estimated"],
+)
 
 
 def policy(**changes: Any) -> capri.Capri:
@@ -190,7 +202,6 @@ def test_blocks_are_chosen_for_many_unrelated_arms_alone() -> None:
         {"actions": 8},
         {"actions": np.linspace(0, 1, ARMS)[:, None]},
         {"kernel": capri.kernels.RBF(lengthscale=0.5)},
-        {"reward_wait": 5},
         {"blocks": False},
     ):
         assert isinstance(policy(**changes)._course.learner, PracticalLearner)
@@ -214,10 +225,13 @@ def test_it_learns_which_arm_is_good() -> None:
     assert 0.005 < one._course.learner._belief.noise_variance(1.0) ** 0.5 < 0.12
 
 
+@every_reward
 @pytest.mark.parametrize("decisions", [40, 115])
-def test_saved_runs_go_on_bit_for_bit(decisions: int, tmp_path: Path) -> None:
-    """Between epochs and within one."""
-    one = policy()
+def test_saved_runs_go_on_bit_for_bit(
+    decisions: int, terms: dict[str, Any], tmp_path: Path
+) -> None:
+    """Between epochs and within one, and with several of them under way."""
+    one = policy(**terms)
     play(one, decisions, seed=4)
     one.act_many(CONTEXTS[:5])
     one.save(tmp_path / "arms.capri")
@@ -227,6 +241,102 @@ def test_saved_runs_go_on_bit_for_bit(decisions: int, tmp_path: Path) -> None:
         play(each, 300, seed=5)
     assert records(one) == records(other)
     assert np.array_equal(one.estimate(CONTEXTS), other.estimate(CONTEXTS))
+
+
+def test_late_rewards_are_learnt_from() -> None:
+    """Rewards that come 150 decisions late, with several epochs under way at once."""
+    one, generator = policy(budget=None, reward_wait=200), np.random.default_rng(2)
+    numbers, late, most = np.arange(ARMS), [], 0
+    truth = 0.6 * np.sin(numbers) + 0.3 * CONTEXTS[:, :1] * np.cos(numbers)
+    for _ in range(160):
+        rows = generator.integers(len(CONTEXTS), size=min(25, one.remaining))
+        made = one.act_many(CONTEXTS[rows])
+        chosen = np.asarray(made.action_index)
+        late.append((made, truth[rows, chosen] + generator.uniform(-0.1, 0.1, len(rows))))
+        if len(late) > 6:
+            one.update_many(*late.pop(0))
+        most = max(most, len(one._course.learner._flights))
+    assert isinstance(one._course.learner, ArmsLearner)
+    assert most >= 3
+    best = one.estimate(CONTEXTS).argmax(axis=1)
+    lost = truth.max(axis=1) - truth[np.arange(len(truth)), best]
+    assert lost.mean() < 0.15 * (truth.max(axis=1) - truth.mean(axis=1)).mean()
+
+
+@pytest.mark.parametrize("budget", [None, capri.Budget(epsilon=2.0, delta=1e-5)])
+def test_a_missing_reward_does_not_pass_for_a_reward_of_zero(budget: capri.Budget | None) -> None:
+    """Every third arm answers three times as often as the others: they are not taken for bad."""
+    numbers, generator = np.arange(ARMS), np.random.default_rng(2)
+    truth = 0.3 + 0.5 * np.sin(numbers) + 0.3 * CONTEXTS[:, :1] * np.cos(numbers)
+    rate = np.where(numbers % 3 == 0, 0.9, 0.3)
+    lost = []
+    for missing in (0.0, "as-estimated"):
+        one = policy(budget=budget, first_epoch=200, missing_reward=missing)
+        while len(one.epochs) < 14:
+            rows = generator.integers(len(CONTEXTS), size=one.remaining)
+            made = one.act_many(CONTEXTS[rows])
+            chosen = np.asarray(made.action_index)
+            answers = generator.random(len(rows)) < rate[chosen]
+            came = [decision for decision, came in zip(made, answers, strict=True) if came]
+            noise = generator.uniform(-0.1, 0.1, len(rows))
+            one.update_many(came, (truth[rows, chosen] + noise)[answers])
+            one.close_epoch()
+        best = one.estimate(CONTEXTS).argmax(axis=1)
+        away = truth.max(axis=1) - truth[np.arange(len(truth)), best]
+        lost.append(away.mean() / (truth.max(axis=1) - truth.mean(axis=1)).mean())
+    assert isinstance(one._course.learner, ArmsLearner)
+    assert one.epochs[-1].response_rate is not None
+    assert lost[1] < 0.15 < 0.4 < lost[0]
+
+
+def test_epochs_under_way_try_other_arms() -> None:
+    """Until a release comes, the next epoch has draws of its own, of what will still be unknown."""
+    one = policy(reward_wait=500, actions=40)
+    laws = []
+    for _ in range(3):
+        one.act_many(CONTEXTS[np.arange(one.remaining) % len(CONTEXTS)])
+        one.act(CONTEXTS[0])
+        laws.append(one.probabilities(CONTEXTS))
+    assert not one.epochs
+    for first, second in ((0, 1), (1, 2)):
+        assert not np.array_equal(laws[first], laws[second])
+
+
+def test_what_data_under_way_will_settle_is_left_out() -> None:
+    """``F (I + F^T J F)^-1/2`` is a root of ``(P^-1 + J)^-1``, arm by arm."""
+    information, _ = blocks(3)
+    root = np.random.default_rng(4).normal(size=information.shape)
+    found = remaining(root, information)
+    for each, factor, told in zip(found, root, information, strict=True):
+        expected = np.linalg.inv(np.linalg.inv(factor @ factor.T) + told)
+        np.testing.assert_allclose(each @ each.T, expected, rtol=1e-6, atol=1e-9)
+    assert remaining(root, None) is root
+
+
+def test_a_model_that_does_not_fit_is_said() -> None:
+    """Innovations of blocks add up; where they are far too large, a notice says so."""
+    one = policy()
+    play(one, 400, seed=4)
+    learner = one._course.learner
+    assert learner._fit.releases > 0
+    seen = Observation(design=np.eye(3), covariance=np.eye(3), baseline=np.zeros(3), participants=9)
+    width = learner._posterior.mean.shape[1]
+    seen = replace(seen, design=np.eye(3, width), baseline=np.zeros(width))
+    far = [(arm, seen, np.full(3, 50.0)) for arm in range(2)]
+    newest = Innovation.of(far, learner._posterior)
+    alone = [Innovation.of([each], learner._posterior) for each in far]
+    assert newest.chi_square == pytest.approx(sum(each.chi_square for each in alone))
+    assert newest.degrees == 6
+    _, notices = learner._watch.after(
+        learner._fit,
+        far,
+        before=learner._belief,
+        expected=learner._posterior,
+        belief=learner._belief,
+        state=learner._posterior,
+        crowds=learner._crowds,
+    )
+    assert "misfit" in [notice.kind for notice in notices]
 
 
 def test_an_epoch_that_ended_early_is_read_by_its_real_decisions() -> None:
@@ -278,17 +388,18 @@ def test_replaced_arms_keep_what_was_learnt_by_their_names(tmp_path: Path) -> No
         one.replace_actions(np.random.default_rng(0).random((10, ARMS + 2)))
 
 
-def test_on_a_store_it_plays_as_in_memory(tmp_path: Path) -> None:
+@every_reward
+def test_on_a_store_it_plays_as_in_memory(terms: dict[str, Any], tmp_path: Path) -> None:
     """The same records for the same seed, also where another process goes on."""
     address = f"sqlite:///{tmp_path / 'arms.db'}"
-    memory, stored = policy(), policy(store=address)
+    memory, stored = policy(**terms), policy(**terms, store=address)
     for each in (memory, stored):
         play(each, 150, seed=10)
-    again = policy(store=address)
+    again = policy(**terms, store=address)
     for each in (memory, again):
         play(each, 100, seed=11)
     assert records(memory) == records(again)
-    assert len(again.epochs) >= 3
+    assert len(again.epochs) >= (2 if "reward_wait" in terms else 3)
     assert np.array_equal(memory.estimate(CONTEXTS), again.estimate(CONTEXTS))
 
 
@@ -312,7 +423,7 @@ def test_an_epoch_of_two_segments_is_read_by_both() -> None:
         segments=(plan.opening, segment),
         counts=counts,
     )
-    design = learner._design(release, plan.features)
+    design, _ = learner._observed(release, plan.features)
     pairs = FixedActions(np.eye(ARMS)).pairs(CONTEXTS).reshape(-1, 2 + ARMS)
     v, psi = learner._basis.rows(pairs), plan.features.whitened(pairs)
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]

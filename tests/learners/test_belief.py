@@ -61,7 +61,7 @@ def make_problem(
 def pooled(problem: Problem, order: list[int] | None = None) -> Belief:
     belief = Belief.empty(RANK)
     for number in order or range(len(problem.released)):
-        belief = belief.observe(problem.observations[number], problem.released[number])
+        belief = belief.observe([(..., problem.observations[number], problem.released[number])])
     return belief
 
 
@@ -183,13 +183,13 @@ def test_many_releases_under_one_law_equal_one_big_release() -> None:
     parts = [one.released[0] + rng.normal(size=4) for _ in range(7)]
     many = Belief.empty(RANK)
     for part in parts:
-        many = many.observe(observation, part)
+        many = many.observe([(..., observation, part)])
     whole = Observation(
         design=7 * observation.design,
         covariance=7 * observation.covariance,
         baseline=observation.baseline,
     )
-    big = Belief.empty(RANK).observe(whole, np.sum(parts, axis=0))
+    big = Belief.empty(RANK).observe([(..., whole, np.sum(parts, axis=0))])
     np.testing.assert_allclose(many.information, big.information, rtol=1e-12)
     np.testing.assert_allclose(many.vector, big.vector, rtol=1e-12)
     assert (many.epochs, big.epochs) == (7, 1)
@@ -202,8 +202,8 @@ def test_baseline_changes_nothing_but_what_was_subtracted() -> None:
     plain, released = problem.observations[0], problem.released[0]
     baseline = np.random.default_rng(1).normal(size=RANK)
     encoded = Observation(design=plain.design, covariance=plain.covariance, baseline=baseline)
-    direct = Belief.empty(RANK).observe(plain, released)
-    residual = Belief.empty(RANK).observe(encoded, released - plain.design @ baseline)
+    direct = Belief.empty(RANK).observe([(..., plain, released)])
+    residual = Belief.empty(RANK).observe([(..., encoded, released - plain.design @ baseline)])
     np.testing.assert_allclose(residual.vector, direct.vector, rtol=1e-10)
     np.testing.assert_array_equal(residual.information, direct.information)
 
@@ -224,7 +224,7 @@ def test_errors_of_the_posterior_have_the_posterior_covariance() -> None:
                 len(observation.covariance)
             )
             mean = observation.design @ (theta - observation.baseline)
-            belief = belief.observe(observation, mean + noise)
+            belief = belief.observe([(..., observation, mean + noise)])
         found = infer(belief)
         white = np.linalg.solve(found.factor, found.mean - theta)
         total += float(white @ white)
@@ -247,7 +247,7 @@ def test_prior_expects_a_tenth_of_the_squared_bound(
 
 def with_noise(measured: tuple[float, float] | None) -> Belief:
     problem = make_problem(0, sizes=(2,))
-    belief = Belief.empty(RANK).observe(problem.observations[0], problem.released[0])
+    belief = Belief.empty(RANK).observe([(..., problem.observations[0], problem.released[0])])
     return belief.with_noise(measured)
 
 

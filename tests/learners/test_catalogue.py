@@ -15,8 +15,8 @@ from capri.errors import ConfigurationError, ShapeError
 from capri.features import spectral_basis
 from capri.kernels import Categories, ContextAction, Linear, Matern
 from capri.learners.belief import Belief, Observation
+from capri.learners.change_of_basis import Passage, between
 from capri.learners.options import PracticalOptions
-from capri.learners.passage import Passage, between
 
 CONTEXTS = np.linspace(0, 1, 12)[:, None]
 KERNEL = Matern(nu=2.5, lengthscale=0.4)
@@ -105,16 +105,13 @@ def test_information_is_that_of_observing_in_the_new_basis() -> None:
     root = generator.standard_normal((8, 8))
     covariance, released = root @ root.T + np.eye(8), generator.standard_normal(8)
     baseline = generator.standard_normal(old.rank)
-    first = Belief.empty(old.rank).observe(
-        Observation(design=design, covariance=covariance, baseline=baseline), released
-    )
+    seen = Observation(design=design, covariance=covariance, baseline=baseline)
+    first = Belief.empty(old.rank).observe([(..., seen, released)])
     moved = passage.belief(first)
     shifted = released + design @ baseline
     nothing = np.zeros(passage.basis.rank)
-    direct = Belief.empty(passage.basis.rank).observe(
-        Observation(design=design @ passage.matrix, covariance=covariance, baseline=nothing),
-        shifted,
-    )
+    seen = Observation(design=design @ passage.matrix, covariance=covariance, baseline=nothing)
+    direct = Belief.empty(passage.basis.rank).observe([(..., seen, shifted)])
     np.testing.assert_allclose(moved.information, direct.information, atol=1e-9)
     np.testing.assert_allclose(moved.vector, direct.vector, atol=1e-9)
     assert moved.epochs == direct.epochs

@@ -12,11 +12,19 @@ from capri.arrays import FloatArray
 from capri.epoch.plan import EpochRecord
 from capri.epoch.play import Conduct, UniformLaw
 from capri.kernels import Matern
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.drift import ALARM, Drift, Kind, Nothing, faded, noise_kept, renewed
-from capri.learners.lengths import Told, enough
+from capri.learners.belief import Belief, Observation, Posterior, Squares
+from capri.learners.drift import (
+    ALARM,
+    Drift,
+    Kind,
+    Nothing,
+    Prospect,
+    enough,
+    faded,
+    noise_kept,
+    renewed,
+)
 from capri.learners.reading import Leg
-from capri.learners.squares import Squares
 from capri.learners.support import Stage
 from capri.spaces import FixedActions
 from capri_lab.environments import DriftingEnvironment, drifting
@@ -30,7 +38,7 @@ def belief_of(theta: FloatArray, releases: int, rng: np.random.Generator) -> Bel
     belief = Belief.empty(RANK)
     for _ in range(releases):
         seen, released = release_of(theta, rng)
-        belief = belief.observe(seen, released)
+        belief = belief.observe([(..., seen, released)])
     return belief
 
 
@@ -176,7 +184,7 @@ def test_enough_is_where_sampling_noise_drowns_that_of_the_gate() -> None:
             design=np.array([[1000.0]]), covariance=np.eye(1), baseline=np.zeros(1),
             sampling=np.array([[1000 * sampling]]), participants=1000,
         )  # fmt: skip
-        block = Told(seen, np.eye(1), np.eye(1))
+        block = Prospect(seen, np.eye(1), np.eye(1))
         return enough([block], stakes, noise=noise, least=500.0, most=most)
 
     def error(n: float, sampling: float) -> float:

@@ -5,10 +5,16 @@ import pytest
 
 import capri
 from capri.environments import random_rkhs
-from capri.learners.belief import Belief, Posterior
-from capri.learners.ends import Encoding, noise_at, shared_baseline, sized
-from capri.learners.room import Level, room_of, size_reach
-from capri.learners.squares import Expected, Squares
+from capri.learners.belief import Belief, Expected, Posterior, Squares
+from capri.learners.boundary import (
+    Encoding,
+    Level,
+    noise_at,
+    room_of,
+    shared_baseline,
+    size_reach,
+    sized,
+)
 from capri_lab.environments import rare_clicks
 
 KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)

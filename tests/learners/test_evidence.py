@@ -9,10 +9,9 @@ import capri
 from capri.arrays import FloatArray
 from capri.choices import as_actions
 from capri.family import family_of
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.crowds import SIZES, Crowds
-from capri.learners.evidence import EvidencePrior, best_weights
-from capri.learners.squares import Expected, Squares
+from capri.learners.belief import Belief, Expected, Observation, Posterior, Squares
+from capri.learners.overdispersion import SIZES, Crowds
+from capri.learners.priors import EvidencePrior, best_weights
 
 CONTEXTS = np.linspace(0, 1, 12)[:, None]
 FAMILY = family_of(
@@ -51,7 +50,7 @@ def observed(
 def believed(observations: list[Observation], released: list[FloatArray]) -> Belief:
     belief = Belief.empty(RANK)
     for observation, vector in zip(observations, released, strict=True):
-        belief = belief.observe(observation, vector)
+        belief = belief.observe([(..., observation, vector)])
     return belief
 
 
@@ -128,7 +127,7 @@ def test_the_evidence_tells_how_many_people_there_are(people: float | None) -> N
         vector = observation.design @ (truth - observation.baseline)
         vector = vector + rng.multivariate_normal(np.zeros(8), covariance)
         crowds = crowds.observe([(..., observation, vector)])
-        belief = belief.observe(observation, vector)
+        belief = belief.observe([(..., observation, vector)])
     crowds, belief, state = crowds.settle(belief, PRIOR.infer)
     size = SIZES[crowds.likeliest]
     assert size == np.inf if people is None else 50 <= size <= 200

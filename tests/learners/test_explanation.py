@@ -14,8 +14,8 @@ from builders import play_epoch, small_policy, snapshot
 from capri.environments import TabularEnvironment
 from capri.errors import ConfigurationError
 from capri.features import greedy_basis
-from capri.learners.effects import EFFECTS, PublicPairs, Size, column_sizes, effect_rows
-from capri.learners.evidence import EvidencePrior
+from capri.learners.explain import EFFECTS, PublicPairs, Size, column_sizes, effect_rows
+from capri.learners.priors import EvidencePrior
 from capri.schema import Categorical, Numeric, Schema
 from capri.spaces import FixedActions
 

@@ -161,7 +161,7 @@ def test_actions_may_go_down_to_one_and_come_back(old: Any, new: Any) -> None:
 
 
 def test_the_same_again_decides_anew_about_blocks() -> None:
-    assert policy(actions=12).again(simulation_seed=3, reward_wait=5).options.blocks is False
+    assert policy(actions=12).again(simulation_seed=3, actions=5).options.blocks is False
     assert policy(actions=5).again(simulation_seed=3, actions=30).options.blocks is True
 
 

@@ -8,10 +8,9 @@ import pytest
 from capri.features import spectral_basis
 from capri.kernels import RBF, Categories, Columns, Constant, ContextAction, Linear, Matern
 from capri.kernels.lengthscales import sharing_one_scale, stretched
+from capri.learners import words
 from capri.learners.belief import PRIOR_SCALES, Belief, Observation, posterior, prior_variance
-from capri.learners.guards import words
-from capri.learners.guards.fit import FALSE_ALARMS, Fit, Innovation
-from capri.learners.guards.other_kernels import FACTORS, candidates
+from capri.learners.fit import FACTORS, FALSE_ALARMS, Fit, Innovation, candidates
 
 MATERN = Matern(nu=2.5, lengthscale=0.3)
 
@@ -29,7 +28,7 @@ def some_release(seed: int = 0) -> tuple[Observation, np.ndarray, Belief, np.nda
         baseline=generator.standard_normal(full),
     )
     spectrum = 2.0 ** -np.arange(full)
-    belief = Belief.empty(full).observe(observation, generator.standard_normal(rank))
+    belief = Belief.empty(full).observe([(..., observation, generator.standard_normal(rank))])
     return replace(observation, design=observation.design[::-1]), spread[0], belief, spectrum
 
 
@@ -37,7 +36,7 @@ def test_innovation_is_the_dense_quadratic_form() -> None:
     """Against the covariance of the release written out, ``H P H^T + R``, and its inverse."""
     observation, released, belief, spectrum = some_release()
     state = posterior(belief, lambda scale: prior_variance(spectrum, scale, 0.5, 1.0))
-    found = Innovation.of(observation, released, state)
+    found = Innovation.of([(..., observation, released)], state)
     prior = np.diag(prior_variance(spectrum, state.scale, 0.5, 1.0))
     covariance = np.linalg.inv(np.linalg.inv(prior) + belief.information)
     design = observation.design

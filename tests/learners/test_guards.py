@@ -13,9 +13,9 @@ from capri.epoch.notice import Notice, unheard, unsaid
 from capri.features import spectral_basis
 from capri.kernels import RBF, Columns, ContextAction, Kernel, Matern
 from capri.kernels.lengthscales import stretched
+from capri.learners import words
 from capri.learners.belief import PRIOR_SCALES
-from capri.learners.guards import words
-from capri.learners.guards.watch import public_pairs
+from capri.learners.watch import public_pairs
 from capri.local.simulator import DeviceSimulator
 
 MATERN = Matern(nu=2.5, lengthscale=0.3)

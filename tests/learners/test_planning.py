@@ -15,7 +15,7 @@ from capri.epoch.learner import Lesson
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.scale import tail_bound
 from capri.learners.belief import Belief
-from capri.learners.ends import Encoding
+from capri.learners.boundary import Encoding
 from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
 from capri.learners.reading import measured_excess, measured_square

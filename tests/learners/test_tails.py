@@ -11,8 +11,8 @@ from scipy.stats import norm
 
 import capri
 from capri.epoch.plan import Release
+from capri.learners.belief import Squares
 from capri.learners.practical import PracticalLearner
-from capri.learners.squares import Squares
 from capri.learners.tails import (
     clipped_square,
     expected_excess,

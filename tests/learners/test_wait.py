@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import capri
-from capri.learners.guards.wait import Rates
+from capri.learners.watch import Rates
 
 
 def _late(span: int) -> capri.Capri:

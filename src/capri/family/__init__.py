@@ -6,9 +6,8 @@ by its own name.
 
 from capri.family.arms import ArmBasis, ArmFeatures, ArmFunction
 from capri.family.basis import ProductBasis, ProductFunction
-from capri.family.build import arms_of, family_of
 from capri.family.factor import Candidates, Factor
-from capri.family.family import Family, Part
+from capri.family.family import Family, Part, arms_of, family_of
 from capri.family.table import TableFamily, table_family
 
 __all__ = [

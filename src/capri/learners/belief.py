@@ -3,11 +3,25 @@
 Every release is a linear observation of the coefficients ``theta`` of ``f`` with known matrix and
 known noise covariance, so releases of all epochs add up and no datum is thrown away. All of this is
 post-processing of what left the gate.
+
+How noisy rewards are: measured squares of residuals, less what is believed of ``f``.
+
+Every epoch measures ``E[z^2]`` of its residuals ``z = y - v^T b`` in private. With ``S = E[v v^T]``
+under its law,
+
+    noise variance = E[z^2] - E[(v^T (theta - b))^2],
+    E[(v^T (theta - b))^2] = tr(S P) + m^T S m - 2 b^T S m + b^T S b
+
+under the belief ``N(m, P)``. The sums over epochs of both sides are kept, not their difference:
+what is believed of early epochs improves with every release. A belief that took most of ``E[z^2]``
+for noise when it knew nothing must not go on doing so.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import log
+from math import log, sqrt
+from types import EllipsisType
+from typing import Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
@@ -37,15 +51,21 @@ class Observation:
     participants: int = 0
 
 
+# Which block of the coefficients (all of them: an ellipsis), what was observed of it, and the
+# release.
+Told = tuple[int | EllipsisType, Observation, FloatArray]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Belief:
     """Information form: ``information = sum H^T R^-1 H``, ``vector = sum H^T R^-1 (g + H base)``.
 
+    Whole, or of every block by itself, ``(blocks, r, r)`` and ``(blocks, r)``.
     ``moment`` and ``moment_precision`` are the measured reward-noise variance times its
     precision, and that precision.
     ``heavy_tails``: clipping residuals was seen to cut off so much that it biases the estimate.
     ``ends``: rewards were seen to lie at the ends of their range, as clicks do: residuals of two
-    values are never clipped, and their noise is what their mean leaves (learners/ends.py).
+    values are never clipped, and their noise is what their mean leaves (learners/boundary.py).
     ``size``: what ``E y^2`` is at most, as measured, where that is far below the bound; else None.
     ``curious``: there are actions that nothing is known of, whose residuals may be large.
     """
@@ -61,21 +81,19 @@ class Belief:
     size: float | None = None
 
     @classmethod
-    def empty(cls, rank: int) -> "Belief":
-        """Before any release."""
-        return cls(information=np.zeros((rank, rank)), vector=np.zeros(rank))
+    def empty(cls, *shape: int) -> "Belief":
+        """Before any release; ``shape``: that of the vector, blocks first."""
+        return cls(information=np.zeros((*shape, shape[-1])), vector=np.zeros(shape))
 
-    def observe(self, observation: Observation, released: FloatArray) -> "Belief":
-        """Add a release."""
-        factor = cho_factor(observation.covariance)
-        weighted = cho_solve(factor, observation.design)
-        target = released + observation.design @ observation.baseline
-        return replace(
-            self,
-            information=self.information + observation.design.T @ weighted,
-            vector=self.vector + weighted.T @ target,
-            epochs=self.epochs + 1,
-        )
+    def observe(self, told: Iterable[Told]) -> "Belief":
+        """Add a release, block by block."""
+        information, vector = self.information.copy(), self.vector.copy()
+        for block, observation, released in told:
+            design = observation.design
+            weighted = cho_solve(cho_factor(observation.covariance), design)
+            information[block] += design.T @ weighted
+            vector[block] += weighted.T @ (released + design @ observation.baseline)
+        return replace(self, information=information, vector=vector, epochs=self.epochs + 1)
 
     def with_noise(self, measured: tuple[float, float] | None) -> "Belief":
         """With a variance of the reward noise and its precision, measured over all epochs."""
@@ -84,7 +102,8 @@ class Belief:
 
     def start_again(self) -> "Belief":
         """Forget what residuals with heavy tails have biased, and clip them no more."""
-        return replace(Belief.empty(len(self.vector)), epochs=self.epochs + 1, heavy_tails=True)
+        empty = Belief.empty(*self.vector.shape)
+        return replace(empty, epochs=self.epochs + 1, heavy_tails=True)
 
     def noise_variance(self, reward_bound: float) -> float:
         """Variance of the reward noise: measured mean plus a standard error, ``B^2/4`` at first."""
@@ -101,7 +120,7 @@ class Posterior:
     ``weights``: logarithms of the weights of candidate kernels, where the evidence weighs some.
     ``evidence``: its logarithm, up to what does not depend on the prior. ``doubt``: how far what
     was known before the first user is from ``f`` (:mod:`capri.learners.start.head`).
-    ``reach``: what the prior's deviations were multiplied by (learners/room.py).
+    ``reach``: what the prior's deviations were multiplied by (learners/boundary.py).
     """
 
     mean: FloatArray
@@ -111,6 +130,23 @@ class Posterior:
     evidence: float = 0.0
     doubt: int = 0
     reach: float = 1.0
+
+    def squares(
+        self, spread: FloatArray, image: FloatArray, constant: float
+    ) -> tuple[float, float]:
+        """``tr(S P)`` and ``(m - b)^T S (m - b)``, given ``S``, ``S b`` and ``b^T S b``."""
+        unknown = float(np.einsum("ij,ij->", spread @ self.factor, self.factor))
+        known = float(self.mean @ spread @ self.mean - 2 * image @ self.mean)
+        return unknown, known + constant
+
+    def error(self, spread: FloatArray) -> float:
+        """Root-mean-square deviation of the estimate over pairs with this ``E[v v^T]``."""
+        return sqrt(float(np.trace(self.factor.T @ spread @ self.factor)))
+
+    @property
+    def parts(self) -> dict[str, FloatArray]:
+        """What a mixture is restored from."""
+        return {"mean": self.mean, "factor": self.factor}
 
     def mixed(self, mean: FloatArray, apart: FloatArray) -> "Posterior":
         """With another mean, and columns ``apart`` added to the root of the covariance."""
@@ -183,3 +219,86 @@ def posterior(
             )
         )
     return max(found, key=lambda pair: pair[0])[1]
+
+
+# What is unknown of f is expected to within so many times itself.
+TRUSTED = 1.5
+
+
+class Believed(Protocol):
+    """A posterior, whole or in blocks."""
+
+    def squares(  # noqa: D102 - as in Posterior
+        self, spread: FloatArray, image: FloatArray, constant: float
+    ) -> tuple[float, float]: ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Expected:
+    """What it takes to predict a measured square: ``S``, ``S b`` and ``b^T S b``."""
+
+    spread: FloatArray
+    image: FloatArray
+    constant: float
+
+    @classmethod
+    def of(cls, spread: FloatArray, baseline: FloatArray) -> "Expected":
+        """For one law and one baseline."""
+        image = spread @ baseline
+        return cls(spread=spread, image=image, constant=float(baseline @ image))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Squares:
+    """Sums over epochs, weighted by the precision of each measure."""
+
+    spread: FloatArray
+    image: FloatArray
+    constant: float = 0.0
+    total: float = 0.0
+    weight: float = 0.0
+    # What clipping cuts off, in units of its bound, where releases are pooled (learners/tails.py).
+    cut: float = 0.0
+    cut_weight: float = 0.0
+
+    @classmethod
+    def empty(cls, *shape: int) -> "Squares":
+        """Before any release; ``shape``: that of the coefficients, blocks first."""
+        return cls(spread=np.zeros((*shape, shape[-1])), image=np.zeros(shape))
+
+    @classmethod
+    def of(cls, belief: Belief, state: Posterior) -> "Squares":
+        """As if the noise variance had been measured with nothing left to believe of ``f``."""
+        precision = belief.moment_precision
+        return replace(cls.empty(len(state.mean)), total=belief.moment, weight=precision)
+
+    def measured(self, square: float, deviation: float, expected: Expected) -> "Squares":
+        """Add the measured ``E[z^2]`` of an epoch."""
+        weight = deviation**-2
+        return replace(
+            self,
+            spread=self.spread + weight * expected.spread,
+            image=self.image + weight * expected.image,
+            constant=self.constant + weight * expected.constant,
+            total=self.total + weight * square,
+            weight=self.weight + weight,
+        )
+
+    def second_moment(self, mean: FloatArray) -> tuple[float, float] | None:
+        """``E y^2`` of rewards, and the standard deviation of its measure.
+
+        ``z = y - v^T b``, so ``E y^2 = E z^2 + 2 E[v^T b y] - E[(v^T b)^2]``, with what is believed
+        of ``f`` in the place of ``y`` in the middle.
+        """
+        if self.weight == 0:
+            return None
+        cross = 2 * float((self.image * mean).sum()) - self.constant
+        return (self.total + cross) / self.weight, self.weight**-0.5
+
+    def noise(self, state: Believed) -> tuple[float, float] | None:
+        """The noise variance under a belief, and the precision of it."""
+        if self.weight == 0:
+            return None
+        unknown, known = state.squares(self.spread, self.image, self.constant)
+        variance = 1 / self.weight + (TRUSTED * unknown / self.weight) ** 2
+        return (self.total - unknown - known) / self.weight, 1 / variance

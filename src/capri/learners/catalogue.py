@@ -1,7 +1,7 @@
 """A catalogue that changes: the part of the practical learner that goes on with other actions.
 
-What was learnt passes to the new basis (:mod:`capri.learners.passage`). Of some new actions the
-kernel then tells little, and where known ones are good, Thompson play would hardly ever try them:
+What was learnt passes to the new basis (:mod:`capri.learners.change_of_basis`). Of some new actions
+the kernel then tells little, and where known ones are good, Thompson play would hardly try them:
 its draws start from a prior around 0. So in the first epoch after a change a few draws are made in
 which such an action is the best, and rewards are encoded whole: residuals of the others say nothing
 of how large those of an unknown action are, and clipping would hide how good it is.
@@ -9,30 +9,28 @@ of how large those of an unknown action are, and clipping would hide how good it
 
 from abc import abstractmethod
 from copy import copy
-from dataclasses import replace
-from math import sqrt
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch import play
+from capri.epoch.learner import State
 from capri.epoch.problem import Problem
+from capri.epoch.storage import below, named
 from capri.features import Basis, Span
 from capri.learners.active import DifferenceTest, Rehearsal, calibrated_test
-from capri.learners.belief import Belief, Posterior
-from capri.learners.crowds import Crowds
-from capri.learners.drift import Drift
-from capri.learners.guards.watch import Watch, level_of
-from capri.learners.knowledge import Knowledge
-from capri.learners.options import PracticalOptions
-from capri.learners.passage import across, between
-from capri.learners.playing import PlayingLearner
+from capri.learners.belief import Posterior
+from capri.learners.change_of_basis import across, between
+from capri.learners.codec import apart, prior_from, prior_state
+from capri.learners.context_law import ContextLaw
+from capri.learners.fit import Fit
 from capri.learners.priors import Prior, ToldPrior
-from capri.learners.reading import Leg
-from capri.learners.response import Response
-from capri.learners.squares import Squares
-from capri.learners.start import HeadStart, Observed, head_start, inferred
+from capri.learners.start import Observed, head_start
+from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage
+from capri.learners.watch import Comers, Watch, level_of
 from capri.spaces import context_chunks
 
 # An action is unknown where its posterior variance is above this share of the prior one.
@@ -41,26 +39,14 @@ _UNKNOWN = 0.25
 _DRAWS_EACH, _SHARE = 2, 0.25
 
 
-class Catalogue(PlayingLearner):
+class Catalogue(StoredLearner):
     """Goes on with other actions; everything it touches is public."""
 
-    _problem: Problem
-    _options: PracticalOptions
     _norm_bound: float
     _basis: Span
     _prior: Prior
-    _belief: Belief
-    _crowds: Crowds
-    _drift: Drift
-    _squares: Squares
     _posterior: Posterior
-    _response: Response
     _rehearsal: Rehearsal
-    _flights: dict[int, tuple[Leg, ...]]
-    _watch: Watch
-
-    # What was known before the first user; None for nothing.
-    _head: HeadStart[Posterior] | None = None
 
     def begin(self, observed: Observed, generator: np.random.Generator) -> None:
         """Take in what is known before the first user, and play by it."""
@@ -69,22 +55,6 @@ class Catalogue(PlayingLearner):
         self._posterior = self._infer(self._belief, None)
         self._conduct = self._conducted(self._next_law(self._posterior, generator))
         self._stage = replace(self._stage, law=None)
-
-    def _infer(self, belief: Belief, near: Posterior | None) -> Posterior:
-        """What releases make of the prior, and of what was known before them."""
-        return inferred(self._head, self._prior, belief, near)
-
-    def knowledge(self) -> Knowledge:
-        """What there is to explain."""
-        return Knowledge(
-            problem=self._problem,
-            basis=self._basis,
-            prior=self._prior,
-            belief=self._belief,
-            posterior=self._posterior,
-            crowds=self._crowds,
-            drift=self._drift,
-        )
 
     @abstractmethod
     def _sample_pairs(self, generator: np.random.Generator) -> FloatArray:
@@ -159,6 +129,40 @@ class Catalogue(PlayingLearner):
         self._pass_over(generator)
         return self._conducted(law)
 
+    @property
+    def _learns_contexts(self) -> bool:
+        """Every message of products tells who comes."""
+        return self._problem.sends_products
+
+    def _own_state(self) -> State:
+        """Basis and prior, the rehearsal, and who comes."""
+        values, arrays = prior_state(self._basis, self._prior, self._posterior)
+        arrays |= apart("rehearsal", self._rehearsal)[1]
+        if self._problem.sends_products:
+            values["context_law"], law = self._context_law.state()
+            values["comers"] = asdict(self._comers)
+            arrays |= named("context_law", law)
+        return values, arrays
+
+    def _restore_own(
+        self, values: dict[str, Any], arrays: dict[str, FloatArray]
+    ) -> FloatArray | None:
+        """The inverse of :meth:`_own_state`; the weights of candidates."""
+        self._basis, self._prior, weights = prior_from(self._problem, self._prior, values, arrays)
+        self._rehearsal = Rehearsal(**below("rehearsal", arrays))
+        if "context_law" in values:
+            learnt = below("context_law", arrays)
+            self._context_law = ContextLaw.from_state(values["context_law"], learnt)
+            comers = values["comers"]
+            self._comers = Comers(**comers | {"fit": Fit(**comers["fit"])})
+        self._watch = self._watched()
+        return weights
+
+    def _stakes(self, state: Posterior) -> float:
+        """Over public pairs."""
+        values = self._rehearsal.features @ state.mean
+        return float(np.sqrt(values.var(axis=1).mean()))
+
     def active(self, contexts: FloatArray) -> BoolArray:
         """Actions that may still be the best, by a test that is calibrated when it is asked for."""
         active = np.ones((len(contexts), self._problem.actions.count), dtype=np.bool_)
@@ -215,8 +219,3 @@ class Catalogue(PlayingLearner):
         share = after / np.maximum(before, np.finfo(np.float64).tiny)
         order = np.argsort(-share, kind="stable")
         return np.asarray(order[share[order] > _UNKNOWN])
-
-
-def typical_error(state: Posterior, spread: FloatArray) -> float:
-    """Root-mean-square deviation of the estimate over pairs with this ``E[v v^T]``."""
-    return sqrt(float(np.trace(state.factor.T @ spread @ state.factor)))

@@ -14,12 +14,22 @@ that never fitted does not look like a change. Then everything learnt is dropped
 it: it mixes two functions, and residuals were clipped around the old one. Epochs start short again.
 
 All of it is post-processing of releases, and lengths of epochs are functions of releases alone.
+
+How long epochs must be: noise at the gate is one for all decisions of an epoch.
+
+So many short epochs tell less than a long one, and show a change sooner. With ``h = H/n``, ``c``
+the sampling covariance of one decision and ``sigma`` the noise of a release, epochs of length ``n``
+give the information
+
+    h^T (sigma^2/n I + c)^-1 h
+
+a decision. After ``most`` decisions in epochs of ``n`` an error ``e(n)`` is left of the estimate.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from math import exp, inf, log
+from math import exp, inf, log, sqrt
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -27,10 +37,9 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief
-from capri.learners.crowds import Crowds, Told
+from capri.learners.belief import Belief, Observation, Squares, Told
+from capri.learners.overdispersion import Crowds
 from capri.learners.reading import Leg
-from capri.learners.squares import Squares
 
 # By so many nats must an empty belief predict better.
 ALARM = 25.0
@@ -103,7 +112,7 @@ class Drift:
     ``born``: releases before the last change. ``releases``: those that the present belief is made
     from. ``begun``: decisions of epochs planned since, as far as they still count. ``changes`` and
     ``forgot``: how often everything was dropped, and how often a part of it. ``enough``: see
-    :func:`~capri.learners.lengths.enough`.
+    :func:`~capri.learners.drift.enough`.
     """
 
     born: int = 0
@@ -181,18 +190,18 @@ class Drift:
         difference. Tails alone leave the innovation as it should be, and they show early.
         """
         told = list(told)
-        chi_square, wide, degrees = _innovation(told, expected)
+        chi_square, wide, degrees = innovation(told, expected)
         used = 1.0 if whole else self.misfit
         best = 0.5 * (chi_square / used + wide + degrees * log(used))
-        keep, innovation = 1.0, (chi_square, wide)
+        keep, likeliest = 1.0, (chi_square, wide)
         for share in _KEEPS if self.rested >= _RESTED else ():
-            own = _innovation(told, fade(share))[:2]
+            own = innovation(told, fade(share))[:2]
             loss = 0.5 * sum(own) + self.doubt
             if loss < best:
-                best, keep, innovation = loss, share, own
+                best, keep, likeliest = loss, share, own
         misfit = self.misfit
-        nats = 0.5 * (innovation[0] / misfit + innovation[1] + degrees * log(misfit))
-        nats -= 0.5 * sum(_innovation(told, empty)[:2])
+        nats = 0.5 * (likeliest[0] / misfit + likeliest[1] + degrees * log(misfit))
+        nats -= 0.5 * sum(innovation(told, empty)[:2])
         odd = float(chdtrc(degrees, chi_square / misfit)) < _ODD
         kind = Kind.LEARNT
         if heavy:
@@ -227,7 +236,7 @@ class Drift:
         return replace(self, begun=keep * self.begun), keep
 
 
-def _innovation(told: Iterable[Told], state: Believed) -> tuple[float, float, int]:
+def innovation(told: Iterable[Told], state: Believed) -> tuple[float, float, int]:
     """``e^T S^-1 e``, ``log det S`` and their degrees of freedom, summed over blocks."""
     chi_square, determinant, degrees = 0.0, 0.0, 0
     for block, observation, released in told:
@@ -271,3 +280,51 @@ def noise_kept(squares: Squares, belief: Belief, reward_bound: float) -> Squares
     weight = min(belief.moment_precision, (_NOISE_KEPT * reward_bound**2) ** -2)
     value = belief.moment / belief.moment_precision
     return replace(nothing, total=value * weight, weight=weight)
+
+
+# Short epochs may cost so much of what is at stake, the spread of f over actions.
+_PREMIUM = 0.005
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect:
+    """What an epoch tells of a block: an observation, a root of what is unknown, ``E[v v^T]``."""
+
+    observation: Observation
+    factor: FloatArray
+    spread: FloatArray
+
+
+def enough(
+    blocks: Sequence[Prospect], stakes: float, *, noise: float, least: float, most: float
+) -> float:
+    """The shortest length with ``e(n) - e(most) <= 0.005 stakes``, between ``least`` and ``most``.
+
+    ``stakes``: the spread of the estimate over actions, which is what there is to lose.
+    """
+    if most <= least:
+        return least
+    prepared = [_prepared(block) for block in blocks]
+
+    def error(length: float) -> float:
+        total = 0.0
+        for image, variances, inner in prepared:
+            weights = most / (noise**2 / length + variances)
+            known = (image * weights[:, None]).T @ image
+            known[np.diag_indices_from(known)] += 1.0
+            total += float(np.trace(np.linalg.solve(known, inner)))
+        return sqrt(max(total, 0.0))
+
+    length, limit = least, error(most) + _PREMIUM * stakes
+    while length < most and error(length) > limit:
+        length *= sqrt(2.0)
+    return min(length, most)
+
+
+def _prepared(block: Prospect) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """``h`` in the eigenvectors of ``c``, their variances, and ``F^T S F``."""
+    seen, factor = block.observation, block.factor
+    sampling = np.zeros_like(seen.covariance) if seen.sampling is None else seen.sampling
+    variances, vectors = np.linalg.eigh(sampling / seen.participants)
+    image = vectors.T @ seen.design @ factor / seen.participants
+    return image, np.maximum(variances, 0.0), factor.T @ block.spread @ factor

@@ -13,10 +13,9 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
 from capri.features import LowRankFeatures, Span
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.ends import Encoding, mean_of, noise_at, shared_baseline
+from capri.learners.belief import Belief, Expected, Observation, Posterior
+from capri.learners.boundary import Encoding, mean_of, noise_at, shared_baseline
 from capri.learners.options import PracticalOptions
-from capri.learners.squares import Expected
 from capri.learners.support import Support
 from capri.privacy.promise import PrivacyModel
 
@@ -94,6 +93,12 @@ class Design:
     # squared residuals were divided on average (see learners/reading.py).
     answers: float | None = None
     moment_bound: float | None = None
+
+    @property
+    def noise_share(self) -> float:
+        """Privacy noise as a share of the variance of the released vector."""
+        covariance = self.observation.covariance
+        return self.noise**2 * len(covariance) / float(np.trace(covariance))
 
 
 def first_epoch_length(problem: Problem) -> int:

@@ -7,13 +7,11 @@ what the last estimate missed, and plays by the law of the best action under the
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch import play
-from capri.epoch.learner import Lesson
 from capri.epoch.notice import Notice
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
@@ -22,48 +20,40 @@ from capri.family import family_of
 from capri.features import NUMERICAL_RANK, Basis, Function, LowRankFeatures, Span, spectral_basis
 from capri.kernels import Auto
 from capri.learners.active import Rehearsal
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.catalogue import typical_error
-from capri.learners.changing import ChangingLearner
-from capri.learners.crowds import Crowds
-from capri.learners.drift import Drift, Kind
-from capri.learners.ends import mean_of, noise_at, sized
-from capri.learners.evidence import EvidencePrior
-from capri.learners.gathered import Gathered
-from capri.learners.guards.fit import Fit
-from capri.learners.guards.pool import Comers
-from capri.learners.guards.wait import Rates
-from capri.learners.guards.watch import Watch, level_of
-from capri.learners.law import ContextLaw, Moments
+from capri.learners.belief import Belief, Observation, Posterior, Squares
+from capri.learners.boundary import mean_of, noise_at
+from capri.learners.catalogue import Catalogue
+from capri.learners.changing import Reading
+from capri.learners.context_law import ContextLaw, Moments, left_out, too_many
+from capri.learners.context_support import Reach
+from capri.learners.drift import Drift
+from capri.learners.fit import Fit
 from capri.learners.messages import (
     Design,
     awaited_factor,
     bound_of,
     design_epoch,
-    first_epoch_length,
     sigma_max,
 )
+from capri.learners.moment_design import layout_for, moments_of, projection_for
 from capri.learners.options import PracticalOptions
-from capri.learners.outside import left_out, too_many
-from capri.learners.priors import Prior, ToldPrior
-from capri.learners.reading import Expectations, Leg
+from capri.learners.overdispersion import Crowds
+from capri.learners.priors import EvidencePrior, Prior, ToldPrior
+from capri.learners.reading import Expectations
 from capri.learners.response import Response
-from capri.learners.squares import Squares
-from capri.learners.start import inferred
-from capri.learners.support import Stage, predicted
-from capri.learners.tally import layout_for, moments_of, projection_for
-from capri.learners.whereabouts import Reach
+from capri.learners.support import Gathered, Stage, predicted
+from capri.learners.watch import Comers, Rates, Watch, level_of
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.vector import vector_layout
 
 # Public pairs from which the basis is built, and pairs on which active sets are calibrated.
 _BASIS_SAMPLE = 3000
 _REHEARSAL_PAIRS = 2048
-# Laws of up to so many pairs are kept with their leg: 2 MB each.
-_KEPT_LAW = 1 << 18
+# A basis that leaves out so many times what it may never fits, whether the function changes or not.
+_LEFT_OUT = 2.0
 
 
-class PracticalLearner(ChangingLearner):
+class PracticalLearner(Catalogue):
     """Plans, learns and plays as described above; :class:`PracticalOptions` names the choices."""
 
     def __init__(
@@ -71,7 +61,6 @@ class PracticalLearner(ChangingLearner):
     ) -> None:
         self._problem = problem
         self._options = options
-        self._first_epoch = options.first_epoch or first_epoch_length(problem)
         self._norm_bound = options.norm_bound or problem.reward_bound
         self._context_law, self._comers = ContextLaw.trusting(Reach.of(problem)), Comers()
         self._basis, self._prior = self._build_basis(generator)
@@ -83,8 +72,7 @@ class PracticalLearner(ChangingLearner):
         self._conduct = self._conducted(play.UniformLaw())
         self._stage = Stage.draw(problem, generator)
         self._response = Response.unknown(self._basis.rank)
-        # The legs of every epoch that is planned and not yet read; only the newest takes decisions.
-        self._flights: dict[int, tuple[Leg, ...]] = {}
+        self._flights = {}
         self._fit, self._drift, self._rates = Fit(), Drift(), Rates()
         self._watch = self._watched()
 
@@ -223,13 +211,6 @@ class PracticalLearner(ChangingLearner):
         elsewhere = self._context_law.elsewhere
         return Gathered.of(self._basis, self._stage, self._conduct, elsewhere, generator)
 
-    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
-        """A segment that plays the law of now."""
-        law, stage = self._stage_law(), self._stage
-        if law.size > _KEPT_LAW:
-            stage = replace(stage, law=None)  # computed again when the release is read
-        return Leg(self._conduct, stage, baseline, value_bound, self._belief.epochs)
-
     def turn(self, generator: np.random.Generator) -> Segment | None:
         """The newest law, baseline and bound for the rest of the newest epoch.
 
@@ -268,92 +249,44 @@ class PracticalLearner(ChangingLearner):
     def accepts(self, problem: Problem) -> None:
         """Any actions of these contexts will do."""
 
-    def keep(self, epoch: int | None) -> None:
-        """Await nothing of epochs that are lost, and of this one only what is still to come."""
-        legs = self._flights.get(epoch or 0, ())
-        lost = tuple(replace(leg, design=None) for leg in legs)
-        self._flights = {epoch: lost} if epoch is not None and lost else {}
-
-    def drop(self, epoch: int) -> None:
-        """Forget the legs of an epoch that will never be released."""
-        self._flights = {number: legs for number, legs in self._flights.items() if number != epoch}
-
     def _ridge(self, residual_variance: float) -> float:
         """The ``tau`` of kernel ridge regression that the prior amounts to: noise over prior."""
         return residual_variance / float(self._prior.variance(self._posterior).max())
 
-    def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
-        """Update the belief and the law."""
-        plan = release.plan
-        if plan.epoch not in self._flights:
-            raise ConfigurationError("a release needs the plan it was made with")
-        before = self._belief
-        design, released, response, context_law, moments = self._read(release, before, generator)
-        news = self._news(release, design, released, before)
-        belief, crowds, squares, drift = self._taken_in(news, release, design, released, before)
-        if not self._flights[plan.epoch][0].moved:
-            belief = replace(belief, curious=False)
-        # What was known before the first user is about the function of then, too.
-        head = None if news.kind is Kind.CHANGE else self._head
-        near, infer = self._posterior, partial(inferred, head, self._prior)
-        if isinstance(self._prior, EvidencePrior):
-            crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
-        else:
-            state = infer(belief, near)
-        belief = belief.with_noise(self._noise_of(squares, state))
-        belief = sized(belief, squares, state.mean, self._problem.reward_bound)
-        if belief.ends and not before.ends:
-            state = infer(belief, state)
-        fit, notices = self._said(
-            news,
-            design,
-            released,
-            before=before,
-            expected=self._posterior,
-            belief=belief,
-            state=state,
-            crowds=crowds,
-        )
-        rates = self._rates.after(release)
-        if (late := rates.notice()) is not None:
-            notices = (*notices, late)
-        comers, strangers = self._comers.after(moments, *context_law.mismatch)
-        expected = typical_error(state, design.spread)
-        if news.kind is Kind.LEARNT:
-            drift = replace(drift, enough=self._enough(drift, design, state))
+    def _learnt_law(
+        self,
+        release: Release,
+        belief: Belief,
+        drift: Drift,
+        state: Posterior,
+        generator: np.random.Generator,
+    ) -> play.ThompsonLaw:
+        """Draws of what no epoch under way will tell."""
         self._pass_over(generator)
-        law = self._next_law(state, generator, read=plan.epoch)
-        stage = Stage.draw(self._problem, generator)
-        # All or nothing: what failed half-way can be learnt again from the same release.
-        self._belief, self._posterior, self._response = belief, state, response
-        self._crowds, self._squares, self._fit, self._drift = crowds, squares, fit, drift
-        self._rates, self._context_law, self._comers = rates, context_law, comers
-        self._head = head
-        self._conduct = self._conducted(law)
-        self._stage = stage
-        if release.last:
-            self.drop(plan.epoch)
-        covariance = design.observation.covariance
-        return Lesson(
-            width=expected,
-            active_share=float(np.count_nonzero(self._stage_law())) / self._stage_law().size,
-            predicted_error=expected,
-            noise_share=0.0
-            if self._problem.budget is None
-            else design.noise**2 * len(covariance) / float(np.trace(covariance)),
-            response_rate=response.rate if self._problem.rewards.measured else None,
-            mismatch=comers.mismatch if self._problem.sends_products else None,
-            notices=notices if strangers is None else (*notices, strangers),
+        return self._next_law(state, generator, read=release.plan.epoch)
+
+    def _read(self, release: Release, generator: np.random.Generator) -> Reading:
+        """What the release observed, who answered, and who came."""
+        design, released, response, law, moments = self._observed(release, generator)
+        return Reading(
+            design=design,
+            told=[(..., design.observation, released)],
+            spread=design.spread,
+            response=response,
+            law=law,
+            moments=moments,
+            whole=design.left_out <= _LEFT_OUT * self._options.rank_tolerance,
         )
 
-    def _read(
-        self, release: Release, belief: Belief, generator: np.random.Generator
+    def _observed(
+        self, release: Release, generator: np.random.Generator
     ) -> tuple[Design, FloatArray, Response, ContextLaw, Moments | None]:
         """What the release observed, the vector it observed, who answered, and who came.
 
         As planned, where the epoch went as planned; else by its segments and real counts.
         """
         plan, response, law = release.plan, self._response, self._context_law
+        belief = self._belief
         legs = self._flights[plan.epoch]
         planned, trusted = legs[0].design, law.kind
         vector = plan.layout.main(release.vector, plan.value_bound)

@@ -10,7 +10,7 @@ from capri.epoch.learner import Learner
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.kernels import Auto
-from capri.learners.arms import ArmsLearner, suits_arms
+from capri.learners.arms.learner import ArmsLearner
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
@@ -18,8 +18,11 @@ from capri.learners.practical import PracticalLearner
 from capri.learners.start import Observed
 from capri.privacy.promise import PrivacyModel
 from capri.schedule import Schedule
+from capri.spaces import FixedActions
 
 Options = PracticalOptions | PaperOptions
+# Fewer unrelated arms fit into one dense basis.
+_LEAST_ARMS = 9
 _OPTIONS: dict[str, type[Options]] = {"practical": PracticalOptions, "paper": PaperOptions}
 
 
@@ -94,6 +97,21 @@ def build(
     return schedule, learner
 
 
+def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
+    """Whether this learner takes the problem: many unrelated arms and nothing out of the ordinary.
+
+    Arms are counted by their indicators, those that are no longer offered among them.
+    """
+    actions = problem.actions
+    return (
+        isinstance(problem.kernel, Auto)
+        and isinstance(actions, FixedActions)
+        and actions.dimension >= _LEAST_ARMS
+        and actions.unrelated
+        and problem.model is PrivacyModel.JOINT
+    )
+
+
 def first_length(problem: Problem, options: PracticalOptions, observed: Observed | None) -> int:
     """Length of the first epoch: a short one to see whether what is known beforehand is true."""
     if options.first_epoch is not None:
@@ -109,8 +127,7 @@ def settled(problem: Problem, options: Options) -> Options:
     suits = suits_arms(problem, options)
     if options.blocks and not suits:
         raise ConfigurationError(
-            "blocks=True needs kernel='auto', model='joint', actions that are names or a number "
-            "of at least nine, and rewards that neither overlap nor are measured as missing: leave "
-            "blocks at None"
+            "blocks=True needs kernel='auto', model='joint', and actions that are names or "
+            "a number of at least nine: leave blocks at None"
         )
     return replace(options, blocks=suits) if options.blocks is None else options

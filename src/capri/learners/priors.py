@@ -1,13 +1,30 @@
-"""What is believed of ``f`` before any release, and what all releases make of it."""
+"""What is believed of ``f`` before any release, and what all releases make of it.
+
+The kernel by evidence: weights of all candidates, from what left the gate.
+
+With the prior ``theta ~ N(0, sum_k t_k S_k)``, ``J`` the information of all releases and ``h`` its
+vector, ``J = E E^T`` and ``h = E b``, the weights maximise
+
+    log N(b; 0, I + sum_k t_k E^T S_k E) - (x - x0)^T (s^2 I + s^2 1 1^T)^-1 (x - x0) / 2
+
+with ``x = log t``.
+
+No kernel is chosen: every candidate keeps its weight, and the posterior is one Gaussian. All of it
+is post-processing of releases.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import log
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Posterior, posterior, prior_variance
-from capri.learners.room import Level, size_reach
+from capri.family import Family
+from capri.family.evidence import best_weights
+from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Posterior, posterior, prior_variance
+from capri.learners.boundary import LEVEL_DEVIATION, Level, size_reach
 
 
 class Prior(ABC):
@@ -77,3 +94,103 @@ class ToldPrior(Prior):
     def of_scale(self, scale: float) -> FloatArray:
         """Prior variances at a scale."""
         return prior_variance(self.spectrum, scale, self.smoothness, self.norm_bound)
+
+
+# Directions with less information than this share of the largest are left out of the evidence.
+_NEGLIGIBLE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class EvidencePrior(Prior):
+    """The candidates of a family, each a covariance of trace 1 on the same coefficients."""
+
+    family: Family
+    norm_bound: float
+    level: Level | None = None
+    reach: float = 1.0
+
+    @cached_property
+    def covariances(self) -> FloatArray:
+        """``S_k``."""
+        return self.family.covariances()
+
+    @cached_property
+    def expected(self) -> FloatArray:
+        """``x0``: log of the expected weights."""
+        shares = np.array([part.share for part in self.family.parts])
+        expected = np.log(shares * PRIOR_SECOND_MOMENT * (self.reach * self.norm_bound) ** 2)
+        if self.level is not None:  # the constant comes first
+            expected[0] = 2 * log(LEVEL_DEVIATION * self.level.bound)
+        return np.asarray(expected)
+
+    @cached_property
+    def left_out(self) -> float:
+        """Share of the expected ``E f^2`` that the chosen products cannot express."""
+        weights = np.exp(self.expected)
+        kept = float(weights @ np.trace(self.covariances, axis1=1, axis2=2))
+        return max(0.0, 1 - kept / float(weights.sum()))
+
+    def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
+        """Under the weights of largest evidence, within what the releases leave room for."""
+        reach = size_reach(belief, self.norm_bound)
+        if self.level is not None and belief.ends:
+            found = replace(self, reach=reach)._found(belief, near)
+            reach = min(reach, self.level.room(found.mean, found.factor))
+        if reach == self.reach:
+            return self._found(belief, near)
+        return replace(replace(self, reach=reach)._found(belief, near), reach=reach)
+
+    def _found(self, belief: Belief, near: Posterior | None) -> Posterior:
+        weights, evidence = self.expected, 0.0
+        if belief.epochs and belief.information.any():
+            start = weights
+            # Other actions may have other candidates: then nothing is near.
+            if near is not None and near.weights is not None and len(near.weights) == len(start):
+                start = near.weights
+            weights, evidence = self._preferred(belief, start)
+        return replace(self.again(belief, weights), evidence=evidence)
+
+    def again(self, belief: Belief, weights: FloatArray | None) -> Posterior:
+        """``P = L V (1 + D)^-1 V^T L^T`` with ``L L^T`` the prior and ``L^T J L = V D V^T``."""
+        x = self.expected if weights is None else weights
+        prior = self.covariance(x)
+        lower = np.linalg.cholesky(prior)
+        values, vectors = np.linalg.eigh(lower.T @ belief.information @ lower)
+        factor = (lower @ vectors) / np.sqrt(1 + np.maximum(values, 0.0))
+        return Posterior(
+            mean=factor @ (factor.T @ belief.vector), factor=factor, scale=1.0, weights=x
+        )
+
+    def covariance(self, x: FloatArray) -> FloatArray:
+        """``sum_k t_k S_k``, and a little more so that it has a root."""
+        prior = np.einsum("k,kij->ij", np.exp(x), self.covariances)
+        prior[np.diag_indices_from(prior)] += 1e-9 * np.trace(prior) / len(prior)
+        return np.asarray(prior)
+
+    def variance(self, state: Posterior) -> FloatArray:
+        """The diagonal of the prior under the weights of the posterior."""
+        assert state.weights is not None
+        return np.asarray(np.einsum("k,kii->i", np.exp(state.weights), self.covariances))
+
+    def root(self, state: Posterior) -> FloatArray:
+        """Of the prior under the weights of the posterior."""
+        assert state.weights is not None
+        return np.asarray(np.linalg.cholesky(self.covariance(state.weights)), dtype=np.float64)
+
+    def of_shares(self, scale: float) -> FloatArray:
+        """As expected before any release, of mean square ``0.1 scale^2``."""
+        expected = np.einsum("k,kii->i", np.exp(self.expected), self.covariances)
+        return np.asarray(PRIOR_SECOND_MOMENT * scale**2 * expected / expected.sum())
+
+    def _preferred(self, belief: Belief, start: FloatArray) -> tuple[FloatArray, float]:
+        values, vectors = np.linalg.eigh(belief.information)
+        kept = values > max(
+            _NEGLIGIBLE * values[-1], 1e-4 * len(values) / float(np.exp(self.expected).sum())
+        )
+        if not kept.any():
+            return self.expected, 0.0
+        root = np.sqrt(values[kept])
+        e, b = vectors[:, kept] * root, vectors[:, kept].T @ belief.vector / root
+        grams = np.array([e.T @ each @ e for each in self.covariances])
+        weights, likelihood = best_weights(b, grams, start, self.expected)
+        return weights, likelihood + 0.5 * float(b @ b)

@@ -23,14 +23,12 @@ from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
 from capri.epoch.scale import tail_bound
 from capri.features import LowRankFeatures, Span
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.ends import noise_at
-from capri.learners.gathered import Gathered
-from capri.learners.law import ContextLaw
+from capri.learners.belief import Belief, Expected, Observation, Posterior
+from capri.learners.boundary import noise_at
+from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Design, coordinate_noise
-from capri.learners.response import Response
-from capri.learners.squares import Expected
-from capri.learners.support import Stage
+from capri.learners.response import Response, Silence
+from capri.learners.support import Gathered, Stage
 from capri.privacy.products import ProductLayout
 
 # Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
@@ -39,8 +37,8 @@ _HEAVY_TAILS = 0.3
 _TELLING = 4
 
 
-class Measured(Protocol):
-    """What reading the measures beside the main coordinates needs of a design."""
+class Read(Protocol):
+    """What is expected of a release, whole or in blocks."""
 
     @property
     def value_bound(self) -> float: ...  # noqa: D102 - as in Design
@@ -60,6 +58,15 @@ class Measured(Protocol):
     @property
     def moment_bound(self) -> float | None: ...  # noqa: D102
 
+    @property
+    def residual_variance(self) -> float: ...  # noqa: D102
+
+    @property
+    def squares(self) -> Expected: ...  # noqa: D102
+
+    @property
+    def noise_share(self) -> float: ...  # noqa: D102
+
 
 @dataclass(frozen=True, eq=False)
 class Leg:
@@ -77,6 +84,8 @@ class Leg:
     learnt: int
     design: Design | None = None
     moved: bool = False
+    # The information that the epoch will give, in blocks, where others begin before it is told.
+    promised: FloatArray | None = None
     # What it may play, kept in memory where that is small and would be found the same again.
     pairs: Gathered | None = None
 
@@ -166,14 +175,15 @@ class Expectations:
             design += weighted.T @ part.features
             expected += weighted.sum(axis=0)
             second_moment += weighted.T @ part.psi
-        return counted.regressed(
+        silence = Silence(
+            ...,
             layout.part(vector, "missing"),
             layout.deviation("missing"),
-            design=design,
-            expected=expected,
-            second_moment=second_moment,
-            variance=variance,
+            design,
+            expected,
+            second_moment,
         )
+        return counted.regressed([silence], variance)
 
     def answered(self, response: Response) -> "Expectations":
         """With the measured rate of answers at each pair."""
@@ -271,7 +281,7 @@ class Expectations:
         return scale / main_share
 
 
-def measured_square(release: Release, design: Measured, reward_bound: float) -> tuple[float, float]:
+def measured_square(release: Release, design: Read, reward_bound: float) -> tuple[float, float]:
     """``E[z^2]`` of the residuals from the moment coordinate, and its standard deviation.
 
     Of clipped residuals it is ``B_r^2 (coordinate / (B_r s n) + 1) / 2``, to which the privacy
@@ -290,7 +300,7 @@ def measured_square(release: Release, design: Measured, reward_bound: float) -> 
     return square + lost, deviation
 
 
-def measured_moment(release: Release, design: Measured) -> tuple[float, float]:
+def measured_moment(release: Release, design: Read) -> tuple[float, float]:
     """``E[z^2]`` of clipped residuals, and its standard deviation."""
     plan = release.plan
     answers = release.participants if design.answers is None else design.answers
@@ -306,7 +316,7 @@ def measured_moment(release: Release, design: Measured) -> tuple[float, float]:
 
 
 def measured_excess(
-    release: Release, design: Measured, reward_bound: float
+    release: Release, design: Read, reward_bound: float
 ) -> tuple[float, float] | None:
     """``E[(|z| - B_r)_+]``, what clipping cuts off, and its standard deviation.
 
@@ -326,7 +336,7 @@ def measured_excess(
     return most * (mean + 1) / 2, most * noise / 2
 
 
-def cuts_off_too_much(release: Release, design: Measured, reward_bound: float) -> bool:
+def cuts_off_too_much(release: Release, design: Read, reward_bound: float) -> bool:
     """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
 
     The measure must exceed its limit by 2.5 standard deviations of the privacy noise. A few late

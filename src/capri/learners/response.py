@@ -5,13 +5,21 @@ pair's ``psi``. Both are released with the epoch, so that a missing reward does 
 reward of 0. All of this is post-processing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from types import EllipsisType
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Observation, posterior
+from capri.learners.belief import (
+    PRIOR_SCALES,
+    Belief,
+    Observation,
+    Told,
+    posterior,
+    scale_penalty,
+)
 
 # The rate may move by so much between epochs: waits cut off less of longer epochs.
 _DRIFT = 0.05
@@ -32,20 +40,20 @@ class Response:
     deviating: FloatArray | None = None
 
     @classmethod
-    def unknown(cls, rank: int) -> "Response":
-        """Before any release: everybody is expected to answer."""
-        return cls(Belief.empty(rank))
+    def unknown(cls, *shape: int) -> "Response":
+        """Before any release: everybody is expected to answer; ``shape``: that of coefficients."""
+        return cls(Belief.empty(*shape))
 
     @property
     def rate(self) -> float:
         """The overall rate, as a divisor."""
         return float(np.clip(self.mean, _SMALLEST, 1.0))
 
-    def rates(self, features: FloatArray) -> FloatArray:
-        """The rate at each pair, given by its basis coordinates."""
+    def rates(self, features: FloatArray, block: int | EllipsisType = ...) -> FloatArray:
+        """The rate at each pair of a block, given by its basis coordinates."""
         if self.deviating is None:
             return np.full(len(features), self.rate)
-        return np.clip(self.rate - features @ self.deviating, _SMALLEST, 1.0)
+        return np.clip(self.rate - features @ self.deviating[block], _SMALLEST, 1.0)
 
     def counted(self, missing: float, total: int, deviation: float) -> "Response":
         """Take in a noisy count of missing rewards: the gain weighs it by its noise."""
@@ -55,27 +63,54 @@ class Response:
         return replace(self, mean=mean, variance=variance * (1 - gain))
 
     def regressed(
-        self,
-        silent: FloatArray,
-        deviation: float,
-        *,
-        design: FloatArray,
-        expected: FloatArray,
-        second_moment: FloatArray,
-        variance: Callable[[float], FloatArray],
+        self, silences: Iterable["Silence"], variance: Callable[[float], FloatArray]
     ) -> "Response":
-        """Take in the noisy sum of ``psi`` over those who did not answer.
+        """Take in noisy sums of ``psi`` over those who did not answer, block by block.
 
-        ``silent - (1 - mean) n E[psi] = n E[psi v^T] s + error``, with the privacy noise and the
-        binomial noise ``mean (1 - mean) n E[psi psi^T]`` in the error. ``variance``: what is
-        expected of ``s`` at a prior scale.
+        ``variance``: what is expected of ``s`` at a prior scale.
         """
-        rate = self.rate
-        covariance = deviation**2 * np.eye(len(silent))
-        covariance += max(rate * (1 - rate), 0.01) * second_moment
+        silence = self.silence.observe([each.told(self.rate) for each in silences])
+        return replace(self, silence=silence, deviating=_deviating(silence, variance))
+
+
+@dataclass(frozen=True, eq=False)
+class Silence:
+    """What an epoch says of who did not answer, in one block.
+
+    ``silent - (1 - mean) n E[psi] = n E[psi v^T] s + error``, with the privacy noise and the
+    binomial noise ``mean (1 - mean) n E[psi psi^T]`` in the error.
+    """
+
+    block: int | EllipsisType
+    silent: FloatArray
+    deviation: float
+    design: FloatArray
+    expected: FloatArray
+    second_moment: FloatArray
+
+    def told(self, rate: float) -> Told:
+        """As an observation of ``s`` under an overall rate."""
+        covariance = self.deviation**2 * np.eye(len(self.silent))
+        covariance += max(rate * (1 - rate), 0.01) * self.second_moment
         observation = Observation(
-            design=design, covariance=covariance, baseline=np.zeros(design.shape[1])
+            design=self.design, covariance=covariance, baseline=np.zeros(self.design.shape[1])
         )
-        silence = self.silence.observe(observation, silent - (1 - rate) * expected)
-        found = posterior(silence, variance)
-        return replace(self, silence=silence, deviating=found.mean)
+        return self.block, observation, self.silent - (1 - rate) * self.expected
+
+
+def _deviating(silence: Belief, variance: Callable[[float], FloatArray]) -> FloatArray:
+    """The posterior mean under the scale of largest evidence, one for all blocks."""
+    if silence.vector.ndim == 1:
+        return posterior(silence, variance).mean
+    parts = [
+        replace(silence, information=information, vector=vector)
+        for information, vector in zip(silence.information, silence.vector, strict=True)
+    ]
+    best, means = -np.inf, silence.vector
+    for scale in PRIOR_SCALES:
+        found = [posterior(each, variance, scale=scale) for each in parts]
+        # The hyper-prior counts once, not once for every block.
+        total = sum(each.evidence for each in found) + (len(parts) - 1) * scale_penalty(scale)
+        if total > best:
+            best, means = total, np.array([each.mean for each in found])
+    return means

@@ -8,83 +8,63 @@ from capri.arrays import FloatArray
 from capri.epoch import play
 from capri.epoch.learner import State
 from capri.epoch.storage import below, named
-from capri.learners.active import Rehearsal
-from capri.learners.belief import Belief
-from capri.learners.catalogue import Catalogue
-from capri.learners.crowds import Crowds
-from capri.learners.drift import Drift
-from capri.learners.guards.fit import Fit
-from capri.learners.guards.pool import Comers
-from capri.learners.guards.wait import Rates
-from capri.learners.kept import (
+from capri.learners.belief import Belief, Squares
+from capri.learners.changing import ChangingLearner
+from capri.learners.codec import (
     apart,
     flights_from,
     flights_state,
-    prior_from,
-    prior_state,
+    response_from,
+    response_state,
     stage_arrays,
     stage_from,
 )
-from capri.learners.law import ContextLaw
-from capri.learners.reading import Leg
+from capri.learners.drift import Drift
+from capri.learners.fit import Fit
+from capri.learners.overdispersion import Crowds
 from capri.learners.response import Response
-from capri.learners.squares import Squares
 from capri.learners.start import HeadStart
-from capri.learners.whereabouts import Reach
+from capri.learners.watch import Rates
 
 
-class StoredLearner(Catalogue):
+class StoredLearner(ChangingLearner):
     """Goes on where it was stored, to the bit."""
 
-    _fit: Fit
-    _rates: Rates
-    _context_law: ContextLaw
-    _comers: Comers
-    _drift: Drift
+    @abstractmethod
+    def _own_state(self) -> State:
+        """Coordinates, and what is believed of them before any release."""
 
     @abstractmethod
-    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
-        """A segment that plays the law of now."""
+    def _restore_own(
+        self, values: dict[str, Any], arrays: dict[str, FloatArray]
+    ) -> FloatArray | None:
+        """The inverse of :meth:`_own_state`; the weights of candidates."""
 
     def state(self) -> State:
         """Basis, belief, law, and the legs of epochs that are not read yet."""
-        plain, belief = apart("belief", self._belief)
-        values: dict[str, Any] = {"belief": plain, "stage": {"is_pool": self._stage.is_pool}}
-        _, rehearsal = apart("rehearsal", self._rehearsal)
+        values, arrays = self._own_state()
+        values["belief"], belief = apart("belief", self._belief)
+        values["stage"] = {"is_pool": self._stage.is_pool}
         conduct_values, conduct = self._conduct.state()
-        prior, arrays = prior_state(self._basis, self._prior, self._posterior)
-        values |= prior
-        arrays |= rehearsal | belief | conduct | stage_arrays(self._stage)
+        arrays |= belief | conduct | stage_arrays(self._stage)
         arrays |= apart("crowds", self._crowds)[1]
         values["squares"], squares = apart("squares", self._squares)
-        arrays |= squares
         values["flights"], flights = flights_state(self._flights)
-        arrays |= flights
+        arrays |= squares | flights
         if self._problem.rewards.measured:
-            values["response"], response = apart("response", self._response)
-            values["silence"], silence = apart("silence", self._response.silence)
-            arrays |= response | silence
-            values["rates"] = asdict(self._rates)
-        values["fit"] = asdict(self._fit)
+            answers, response = response_state(self._response)
+            values |= answers | {"rates": asdict(self._rates)}
+            arrays |= response
         if self._head is not None:
             values["doubt"] = self._posterior.doubt
-            arrays |= named("head", vars(self._head))
-            arrays |= named(
-                "mixed", {"mean": self._posterior.mean, "factor": self._posterior.factor}
-            )
-        if self._problem.sends_products:
-            values["context_law"], law = self._context_law.state()
-            values["comers"] = asdict(self._comers)
-            arrays |= named("context_law", law)
-        values["drift"] = asdict(self._drift)
+            arrays |= named("head", vars(self._head)) | named("mixed", self._posterior.parts)
+        values |= {"fit": asdict(self._fit), "drift": asdict(self._drift)}
         return values | conduct_values, arrays
 
     def restore(self, state: State) -> None:
         """Go on from :meth:`state`."""
         values, arrays = state
-        problem = self._problem
-        self._basis, self._prior, weights = prior_from(problem, self._prior, values, arrays)
-        self._rehearsal = Rehearsal(**below("rehearsal", arrays))
+        problem, weights = self._problem, self._restore_own(values, arrays)
         self._belief = Belief(**below("belief", arrays), **values["belief"])
         self._posterior = self._prior.again(self._belief, weights)
         if "doubt" in values:  # something was known before the first user
@@ -93,28 +73,13 @@ class StoredLearner(Catalogue):
             self._posterior = replace(self._posterior, doubt=doubt, **below("mixed", arrays))
         self._crowds = Crowds(**below("crowds", arrays))
         self._squares = Squares(**below("squares", arrays), **values["squares"])
+        self._fit, self._drift = Fit(**values["fit"]), Drift(**values["drift"])
         self._conduct = play.Conduct.from_state(
             values, arrays, self._basis, problem.actions
         ).within(problem.bounds)
         self._stage = stage_from(problem, values["stage"], arrays)
-        self._fit = Fit(**values["fit"])
-        self._rates = Rates(**values.get("rates", {}))
-        if "context_law" in values:
-            self._context_law = ContextLaw.from_state(
-                values["context_law"], below("context_law", arrays)
-            )
-            comers = values["comers"]
-            self._comers = Comers(**comers | {"fit": Fit(**comers["fit"])})
-        else:  # devices learn no law
-            self._context_law = ContextLaw.trusting(Reach.of(problem))
-            self._comers = Comers()
-        self._drift = Drift(**values["drift"])
-        self._watch = self._watched()
         self._flights = flights_from(values["flights"], arrays, problem, self._basis)
+        self._response, self._rates = Response.unknown(*self._belief.vector.shape), Rates()
         if "response" in values:
-            silence = Belief(**below("silence", arrays), **values["silence"])
-            self._response = Response(
-                silence=silence, **below("response", arrays), **values["response"]
-            )
-        else:
-            self._response = Response.unknown(self._basis.rank)
+            self._response = response_from(values, arrays)
+            self._rates = Rates(**values["rates"])

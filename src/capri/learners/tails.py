@@ -25,10 +25,8 @@ from math import erf, erfc, exp, pi, sqrt
 
 from capri.epoch.plan import Release
 from capri.epoch.scale import tail_bound
-from capri.learners.belief import Posterior
-from capri.learners.messages import Design
-from capri.learners.reading import measured_excess, measured_moment
-from capri.learners.squares import Squares
+from capri.learners.belief import Posterior, Squares
+from capri.learners.reading import Read, measured_excess, measured_moment
 
 # What is cut off is too much beyond this share of the bound, by so many standard deviations: the
 # test is made after every reading.
@@ -50,7 +48,7 @@ def expected_excess(ratio: float) -> float:
     return sqrt(2 / pi) * exp(-(ratio**2) / 2) / ratio - erfc(ratio / sqrt(2))
 
 
-def pooled(squares: Squares, release: Release, design: Design, reward_bound: float) -> Squares:
+def pooled(squares: Squares, release: Release, design: Read, reward_bound: float) -> Squares:
     """With what this reading says of tails."""
     excess = measured_excess(release, design, reward_bound)
     if excess is None or not design.residual:
@@ -71,7 +69,7 @@ def too_heavy(squares: Squares) -> bool:
 
 
 def restored_square(
-    squares: Squares, release: Release, design: Design, reward_bound: float
+    squares: Squares, release: Release, design: Read, reward_bound: float
 ) -> tuple[float, float]:
     """``E[z^2]`` of residuals before they were clipped, and its standard deviation."""
     square, deviation = measured_moment(release, design)

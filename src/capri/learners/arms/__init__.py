@@ -1,5 +1,1 @@
-"""A learner for many unrelated arms: all matrices are blocks, one an arm."""
-
-from capri.learners.arms.learner import ArmKnowledge, ArmsLearner, suits_arms
-
-__all__ = ["ArmKnowledge", "ArmsLearner", "suits_arms"]
+"""Unrelated arms: the practical learner in blocks."""

@@ -14,12 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.learners.arms.posterior import ArmPosterior
+from capri.epoch.problem import Problem
+from capri.learners.arms.prior import ArmPosterior, remaining
+from capri.learners.belief import Belief
+from capri.learners.messages import bound_of, coordinate_noise
+from capri.learners.options import PracticalOptions
 
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25
 # Factor on the spread of draws: at first, from epoch to epoch, and at last.
 _FIRST_BOLDNESS, _CALM, _LAST_BOLDNESS = 1.8, 0.93, 0.85
+# Coordinates that stand for all when the noise of a coming epoch is estimated.
+TYPICAL_DIMENSION = 64
 # Without privacy noise a few plays tell an arm from others: so many a draw, and at most so many
 # times as many draws.
 _ENOUGH, _MORE = 50, 8
@@ -32,6 +38,23 @@ class Outlook:
     length: float
     noise: float
     variance: float
+
+
+def outlook_of(
+    problem: Problem,
+    options: PracticalOptions,
+    belief: Belief,
+    state: ArmPosterior,
+    length: float,
+) -> Outlook:
+    """Of an epoch of about this length, by what is believed now."""
+    variance = belief.noise_variance(problem.reward_bound)
+    spread = float(np.trace(state.covariance.mean(axis=0)))
+    bound = bound_of(problem, options, belief, spread + variance).bound
+    noise = 0.0
+    if problem.budget is not None:
+        noise = coordinate_noise(problem, TYPICAL_DIMENSION, bound, max(1, int(length)))
+    return Outlook(length=length, noise=noise, variance=variance)
 
 
 def number_of_draws(epochs: int, most: int, outlook: Outlook) -> int:
@@ -76,20 +99,29 @@ def thompson_draws(
     count: int,
     scale: float,
     generator: np.random.Generator,
+    awaited: FloatArray | None = None,
 ) -> FloatArray:
     """Coefficients of all arms, ``(arms * width, count)``.
+
+    ``awaited``: information under way, which settles a part of what is unknown.
 
     Without privacy noise a try is cheap: an arm whose mean nothing is known of is drawn with its
     full spread.
     """
-    values, vectors = np.linalg.eigh(state.own)
+    unsettled = state.own
+    if awaited is not None:
+        least = 1e-12 * np.trace(unsettled, axis1=1, axis2=2)[:, None, None]
+        root = np.linalg.cholesky(unsettled + least * np.eye(unsettled.shape[1]))
+        root = remaining(root, awaited)
+        unsettled = root @ root.transpose(0, 2, 1)
+    values, vectors = np.linalg.eigh(unsettled)
     values, vectors = np.maximum(values[:, ::-1], 0.0), vectors[:, :, ::-1]
     deviation = np.sqrt(resolved(values, outlook.length / count, outlook))
     own = generator.standard_normal((*values.shape, count))
     common = generator.standard_normal((state.carried.shape[2], count))
     scales = np.full(len(values), scale)
     if outlook.noise == 0.0:
-        unknown = state.own[:, 0, 0]
+        unknown = unsettled[:, 0, 0]
         scales = np.maximum(scales, unknown / unknown.max())
     found = scales[:, None, None] * (vectors @ (deviation[:, :, None] * own))
     found = state.mean[:, :, None] + found + scale * (state.carried @ common)

@@ -4,97 +4,66 @@ Messages, gate and promise are those of every policy; only basis, shapes, belief
 Cost grows with arms times the cube of the coordinates of one arm, and no arm is left out.
 """
 
+from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from math import sqrt
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch import play
-from capri.epoch.learner import Lesson, State
+from capri.epoch.learner import State
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
-from capri.kernels import Auto
-from capri.learners.arms.change import longer, moved
-from capri.learners.arms.changing import ChangingArms
-from capri.learners.arms.draws import Outlook, boldness, number_of_draws, thompson_draws
-from capri.learners.arms.evidence import ArmPrior
-from capri.learners.arms.messages import ArmDesign, ArmLeg, design_of, shapes_of, sigma_max
-from capri.learners.arms.observe import (
-    noise_of,
-    noise_share,
-    nothing_known,
-    nothing_measured,
-    told_by,
+from capri.learners.arms.draws import (
+    TYPICAL_DIMENSION,
+    boldness,
+    number_of_draws,
+    outlook_of,
+    thompson_draws,
 )
-from capri.learners.arms.posterior import ArmPosterior
-from capri.learners.belief import Belief
-from capri.learners.crowds import Crowds
-from capri.learners.drift import ALARM, Drift, Kind
-from capri.learners.ends import sized
-from capri.learners.guards import words
-from capri.learners.guards.words import people
-from capri.learners.kept import apart, flights_from, flights_state, stage_arrays, stage_from
+from capri.learners.arms.messages import (
+    ArmDesign,
+    ArmLeg,
+    design_of,
+    shapes_of,
+    sigma_max,
+    silences,
+)
+from capri.learners.arms.prior import ArmPosterior, ArmPrior, remaining
+from capri.learners.belief import Belief, Squares
+from capri.learners.change_of_basis import Lengthened
+from capri.learners.changing import Reading
+from capri.learners.context_law import ContextLaw
+from capri.learners.context_support import Reach
+from capri.learners.drift import Drift
+from capri.learners.fit import Fit
 from capri.learners.messages import bound_of, coordinate_noise
+from capri.learners.moment_design import layout_for
 from capri.learners.options import PracticalOptions
+from capri.learners.overdispersion import Crowds
 from capri.learners.reading import Leg
-from capri.learners.squares import Squares
-from capri.learners.start.blocks import arms_head
-from capri.learners.start.head import HeadStart, inferred
+from capri.learners.response import Response
+from capri.learners.start.head import arms_head
 from capri.learners.start.prior import Observed
+from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage
-from capri.privacy.promise import PrivacyModel
-from capri.privacy.vector import vector_layout
+from capri.learners.watch import Comers, Rates, Watch
+from capri.privacy.products import ProductLayout
+from capri.privacy.vector import VectorLayout, vector_layout
 from capri.spaces import FixedActions, context_chunks
 
-# Fewer unrelated arms fit into one dense basis.
-_LEAST_ARMS = 9
 # Coordinates of all arms together, of one arm at least and at most.
 _COORDINATES, _NARROWEST, _WIDEST = 2400, 12, 60
 # Epochs grow by no more.
 _GROWTH = 1.3
-# Laws of up to so many pairs are kept with their leg: 2 MB each.
-_KEPT_LAW = 1 << 18
-# Coordinates that stand for all when the noise of a coming epoch is estimated.
-_TYPICAL_DIMENSION = 64
 
 
-def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
-    """Whether this learner takes the problem: many unrelated arms and nothing out of the ordinary.
-
-    Arms are counted by their indicators, those that are no longer offered among them.
-    """
-    actions = problem.actions
-    return (
-        isinstance(problem.kernel, Auto)
-        and isinstance(actions, FixedActions)
-        and actions.dimension >= _LEAST_ARMS
-        and actions.unrelated
-        and problem.model is PrivacyModel.JOINT
-        and not (problem.rewards.measured or problem.rewards.overlapping)
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ArmKnowledge:
-    """All that is known of arms, in one piece: what an explanation is made from."""
-
-    problem: Problem
-    basis: ArmBasis
-    prior: ArmPrior
-    belief: Belief
-    posterior: ArmPosterior
-    crowds: Crowds
-    drift: Drift
-
-
-class ArmsLearner(ChangingArms):
+class ArmsLearner(StoredLearner):
     """Plans, learns and plays many unrelated arms; everything it holds is public."""
 
     def __init__(
@@ -112,43 +81,26 @@ class ArmsLearner(ChangingArms):
             None if problem.scale.symmetric else problem.reward_bound,
         )
         size = self._basis.arms, self._basis.width
-        self._belief, self._squares = nothing_known(*size), nothing_measured(*size)
-        self._drift = Drift()
-        self._crowds = Crowds.empty(*size)
+        self._belief, self._squares = Belief.empty(*size), Squares.empty(*size)
+        self._crowds, self._drift, self._fit = Crowds.empty(*size), Drift(), Fit()
+        self._response, self._rates = Response.unknown(*size), Rates()
+        self._context_law, self._comers = ContextLaw.trusting(Reach.of(problem)), Comers()
+        self._flights = {}
+        self._watch = Watch(problem, options, self._prior.norm_bound, self._basis)
         self._posterior = self._prior.infer(self._belief)
-        self._conduct = self._next_conduct(
-            self._posterior, self._belief, self._first_epoch, generator
-        )
+        self._conduct = self._first_conduct(generator)
         self._stage = Stage.draw(problem, generator)
-        self._flights: dict[int, tuple[Leg, ...]] = {}
 
-    # What was known before the first user; None for nothing.
-    _head: HeadStart[ArmPosterior] | None = None
+    _basis: ArmBasis
+    _prior: ArmPrior
+    _posterior: ArmPosterior
 
     def begin(self, observed: Observed, generator: np.random.Generator) -> None:
         """Take in what is known before the first user, and play by it."""
         self._head = arms_head(observed, self._basis, self._prior)
         self._posterior = self._infer(self._belief, None)
-        self._conduct = self._next_conduct(
-            self._posterior, self._belief, self._first_epoch, generator
-        )
+        self._conduct = self._first_conduct(generator)
         self._stage = replace(self._stage, law=None)
-
-    def _infer(self, belief: Belief, near: ArmPosterior | None) -> ArmPosterior:
-        """What releases make of the prior, and of what was known before them."""
-        return inferred(self._head, self._prior, belief, near)
-
-    def knowledge(self) -> ArmKnowledge:
-        """What there is to explain."""
-        return ArmKnowledge(
-            problem=self._problem,
-            basis=self._basis,
-            prior=self._prior,
-            belief=self._belief,
-            posterior=self._posterior,
-            crowds=self._crowds,
-            drift=self._drift,
-        )
 
     @staticmethod
     def _arms(problem: Problem) -> FixedActions:
@@ -175,6 +127,14 @@ class ArmsLearner(ChangingArms):
             self._posterior,
             self._belief,
         )
+        awaited = self._awaited(set(self._flights) - {epoch})
+        if awaited is not None and self._tried(epoch):
+            age = belief.epochs - self._drift.born + len(set(self._flights) - {epoch})
+            law = self._next_law(state, belief, length, generator, age=age, awaited=awaited)
+            self._conduct = self._conducted(law)
+            self._stage = replace(self._stage, law=None)
+        measured = problem.rewards.measured
+        answers = max(1, int(length * self._response.rate)) if measured else length
         noise_variance = belief.noise_variance(problem.reward_bound)
         nothing = np.zeros_like(state.mean)
         leg = self._expected(self._leg(nothing, problem.reward_bound), length)
@@ -184,28 +144,34 @@ class ArmsLearner(ChangingArms):
             options,
             belief,
             unknown + noise_variance,
-            played=(*leg.estimates(state), length),
+            played=(*leg.estimates(state), answers),
         )
         bound, residual = encoding.bound, encoding.clips
         kept = self._leg(encoding.subtracted(state.mean), bound)
         leg = replace(leg, baseline=kept.baseline, value_bound=bound)
-        main_share = options.main_share(tail=residual, products=False)
+        # Later segments may clip residuals even where the first does not.
+        tail = residual or problem.rewards.overlapping
+        main_share = options.main_share(tail=tail, products=measured)
         expected = sum(
             float(weights @ leg.signal(state, arm, u))
             for arm in leg.played
             for u, weights in (leg.where(arm),)
         )
-        noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, length) / main_share
+        noise = coordinate_noise(problem, TYPICAL_DIMENSION, bound, answers) / main_share
         shapes, sizes = shapes_of(
             leg,
-            state,
-            length=length,
+            remaining(state.factor, awaited),
+            length=answers,
             noise=noise,
             residual_variance=expected + noise_variance,
             loudness=options.loudness,
         )
         tau = (expected + noise_variance) / self._largest_prior_variance()
         features = ArmFeatures(self._basis, shapes, sizes, tau)
+        if problem.rewards.overlapping:  # the next epochs begin before this one is told
+            answering = [replace(leg, decisions=answers)]
+            design = self._expectation(features, answering, bound, noise, main_share)
+            kept = replace(kept, promised=design.information)
         self._flights = {**self._flights, epoch: (kept,)}
         self._drift = self._drift.planned(length)
         return EpochPlan(
@@ -216,24 +182,37 @@ class ArmsLearner(ChangingArms):
             sigma_max=sigma_max(leg, length, tau),
             value_bound=bound,
             clip_norm=1.0,
-            layout=vector_layout(
-                value_bound=bound,
-                rank=features.rank,
-                moment_share=options.moment_share,
-                tail_share=options.tail_share if residual else 0.0,
-                length=length,
-                budget=problem.budget,
-                composition=problem.composition,
-            ),
+            layout=self._layout(features.rank, length, bound, options.tail_share * tail),
             baseline=self._basis.function(kept.baseline.ravel()) if encoding.share else None,
         )
 
-    def _leg(self, baseline: FloatArray, value_bound: float) -> Leg:
-        """A segment that plays the law of now."""
-        law, stage = self._stage_law(), self._stage
-        if law.size > _KEPT_LAW:
-            stage = replace(stage, law=None)  # computed again when the release is read
-        return Leg(self._conduct, stage, baseline, value_bound, self._belief.epochs)
+    def _layout(
+        self, rank: int, length: int, bound: float, tail_share: float
+    ) -> VectorLayout | ProductLayout:
+        """One vector, or the message with a form for missing rewards where they are measured."""
+        problem = self._problem
+        if problem.rewards.measured:
+            return layout_for(problem, rank, length, tail_share, None)
+        return vector_layout(
+            value_bound=bound,
+            rank=rank,
+            moment_share=self._options.moment_share,
+            tail_share=tail_share,
+            length=length,
+            budget=problem.budget,
+            composition=problem.composition,
+        )
+
+    def _awaited(self, epochs: Iterable[int]) -> FloatArray | None:
+        """The information that these epochs will give, as their plans expect it; None for none."""
+        found = [self._flights[epoch][0].promised for epoch in epochs]
+        told = [each for each in found if each is not None]
+        return np.sum(told, axis=0) if told else None
+
+    def _tried(self, epoch: int) -> bool:
+        """Whether an epoch under way plays the law of now: the next one had better try others."""
+        others = (legs for number, legs in self._flights.items() if number != epoch)
+        return any(leg.learnt == self._belief.epochs for legs in others for leg in legs)
 
     def _expected(self, leg: Leg, decisions: int) -> ArmLeg:
         """A segment of so many decisions, by columns of arms."""
@@ -283,15 +262,6 @@ class ArmsLearner(ChangingArms):
             baseline=self._basis.function(baseline.ravel()) if encoding.share else None,
         )
 
-    def keep(self, epoch: int | None) -> None:
-        """Await nothing of epochs that are lost."""
-        legs = self._flights.get(epoch or 0, ())
-        self._flights = {epoch: legs} if epoch is not None and legs else {}
-
-    def drop(self, epoch: int) -> None:
-        """Forget the legs of an epoch that will never be released."""
-        self._flights = {number: legs for number, legs in self._flights.items() if number != epoch}
-
     def accepts(self, problem: Problem) -> None:
         """Refuse actions with features."""
         self._arms(problem)
@@ -309,131 +279,139 @@ class ArmsLearner(ChangingArms):
             offered=actions.rows.argmax(axis=1).astype(np.int64),
             arms=actions.dimension,
         )
-        heir._belief = replace(
-            self._belief,
-            information=longer(self._belief.information, more),
-            vector=longer(self._belief.vector, more),
-            curious=more > 0 and self._belief.epochs > 0,
-        )
-        heir._squares = replace(
-            self._squares,
-            spread=longer(self._squares.spread, more),
-            image=longer(self._squares.image, more),
-        )
-        heir._crowds = replace(
-            self._crowds,
-            informations=longer(self._crowds.informations, more, axis=1),
-            vectors=longer(self._crowds.vectors, more, axis=1),
-        )
+        longer = Lengthened(more)
+        heir._belief = longer.belief(self._belief)
+        heir._squares = longer.squares(self._squares)
+        heir._crowds = longer.crowds(self._crowds)
         heir._posterior = self._prior.again(heir._belief, self._posterior.weights)
         if self._head is not None:
-            heir._head = replace(
-                self._head,
-                informations=longer(self._head.informations, more, axis=1),
-                vectors=longer(self._head.vectors, more, axis=1),
-            )
+            heir._head = longer.head(self._head)
             heir._posterior = heir._infer(heir._belief, self._posterior)
-        heir._flights = {}
-        for epoch, legs in self._flights.items():
-            heir._flights[epoch] = tuple(moved(leg, more) for leg in legs)
-        heir._conduct = heir._next_conduct(
-            heir._posterior, heir._belief, self._first_epoch, generator
-        )
+        heir._response = longer.response(self._response)
+        heir._flights = {
+            epoch: longer.legs(legs, actions.dimension) for epoch, legs in self._flights.items()
+        }
+        heir._watch = replace(self._watch, problem=problem, basis=heir._basis)
+        heir._conduct = heir._first_conduct(generator)
         heir._stage = Stage.draw(problem, generator)
         vars(self).update(vars(heir))
 
-    def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
-        """Update the belief and the law."""
-        plan = release.plan
-        if plan.epoch not in self._flights:
-            raise ConfigurationError("a release needs the plan it was made with")
-        assert isinstance(plan.features, ArmFeatures)
-        design = self._design(release, plan.features)
-        told = told_by(design, plan.features, release.vector, release.participants)
-        news = self._news(release, design, told)
-        belief, crowds, squares, drift = self._taken_in(news, release, design, told)
-        belief = replace(belief, curious=False)
-        # What was known before the first user is about the function of then, too.
-        head = None if news.kind is Kind.CHANGE else self._head
-        infer, near = partial(inferred, head, self._prior), self._posterior
-        crowds, belief, state = crowds.settle(belief, lambda own: infer(own, near))
-        belief = belief.with_noise(noise_of(squares, state))
-        belief = sized(belief, squares, state.mean, self._problem.reward_bound)
-        if belief.ends and not self._belief.ends:
-            state = infer(belief, state)
-        if news.kind is Kind.LEARNT:
-            drift = replace(drift, enough=self._enough(drift, design, told, state))
+    def _learnt_law(
+        self,
+        release: Release,
+        belief: Belief,
+        drift: Drift,
+        state: ArmPosterior,
+        generator: np.random.Generator,
+    ) -> play.ThompsonLaw:
+        """Draws of what the next epoch can resolve and no epoch under way will tell."""
         longest = drift.longest(self._first_epoch, self.growth, self._options.memory)
         length = min(self.growth * release.participants, longest)
-        age = belief.epochs - drift.born
-        conduct = self._next_conduct(state, belief, length, generator, age)
-        stage = Stage.draw(self._problem, generator)
-        # All or nothing: what failed half-way can be learnt again from the same release.
-        self._belief, self._posterior, self._head = belief, state, head
-        self._squares, self._crowds, self._drift = squares, crowds, drift
-        self._conduct, self._stage = conduct, stage
-        self.drop(plan.epoch)
-        error = sqrt(float(np.einsum("aij,aij->", design.spread, state.covariance)))
-        law, few = self._stage_law(), people(crowds)
-        found = [few, words.drift(news.nats, ALARM) if news.kind is Kind.CHANGE else None]
-        return Lesson(
-            notices=tuple(notice for notice in found if notice is not None),
-            width=error,
-            active_share=float(np.count_nonzero(law)) / law.size,
-            predicted_error=error,
-            noise_share=0.0 if self._problem.budget is None else noise_share(design),
+        # All but the one that was read just now and the one that has not taken its decisions yet.
+        full = sorted(set(self._flights) - {release.plan.epoch})[:-1]
+        age = belief.epochs - drift.born + len(full)
+        awaited = self._awaited(full)
+        return self._next_law(state, belief, length, generator, age=age, awaited=awaited)
+
+    def _read(self, release: Release, generator: np.random.Generator) -> Reading:
+        """What the release observed of every arm, and who answered."""
+        plan, features = release.plan, release.plan.features
+        assert isinstance(features, ArmFeatures)
+        design, response = self._observed(release, features)
+        main = plan.layout.main(release.vector, plan.value_bound)
+        return Reading(
+            design=design,
+            told=design.told(features, main, release.participants),
+            spread=design.spread,
+            response=response,
+            law=self._context_law,
         )
 
-    def _design(self, release: Release, features: ArmFeatures) -> ArmDesign:
+    def _observed(self, release: Release, features: ArmFeatures) -> tuple[ArmDesign, Response]:
         """What the release observed, by its segments and the decisions really made in each."""
-        plan, problem = release.plan, self._problem
+        plan, response, problem = release.plan, self._response, self._problem
         legs = zip(self._flights[plan.epoch], release.counts, strict=True)
-        main_share = self._options.main_share(tail="tail" in plan.layout.blocks, products=False)
-        noise = coordinate_noise(problem, features.rank, plan.value_bound, release.participants)
         if features.basis.arms < self._basis.arms:  # arms were added since
             more = self._basis.arms - features.basis.arms
-            sizes = longer(features.sizes, more).astype(np.int64)
-            features = replace(features, shapes=longer(features.shapes, more), sizes=sizes)
+            blocks, sizes = Lengthened(more).blocks, features.sizes.astype(np.float64)
+            features = replace(
+                features, shapes=blocks(features.shapes), sizes=blocks(sizes).astype(np.int64)
+            )
+        played = [self._expected(leg, count) for leg, count in legs if count > 0]
+        rank, bound = plan.features.rank, plan.value_bound
+        layout, noise = plan.layout, plan.noise_scale
+        if isinstance(layout, VectorLayout) or problem.budget is None:
+            noise = coordinate_noise(problem, rank, bound, release.participants)
+        if isinstance(layout, VectorLayout):
+            share = layout.main_share
+            return self._expectation(features, played, bound, noise / share, share), response
+        count = float(layout.part(release.vector, "count")[0])
+        response = response.counted(count, release.participants, layout.deviation("count"))
+        silent = layout.part(release.vector, "missing")
+        response = response.regressed(
+            silences(features, played, silent, layout.deviation("missing")), self._prior.of_shares
+        )
+        design = self._expectation(features, played, bound, noise, 1.0, response)
+        return design, response
+
+    def _expectation(
+        self,
+        features: ArmFeatures,
+        legs: Sequence[ArmLeg],
+        value_bound: float,
+        noise: float,
+        main_share: float,
+        response: Response | None = None,
+    ) -> ArmDesign:
+        """What an epoch of these segments tells, by what is believed now."""
+        problem = self._problem
         return design_of(
             features,
-            [self._expected(leg, count) for leg, count in legs if count > 0],
+            legs,
             self._posterior,
             noise_variance=self._belief.noise_variance(problem.reward_bound),
-            value_bound=plan.value_bound,
+            value_bound=value_bound,
             reward_bound=problem.reward_bound,
             main_share=main_share,
-            noise=noise / main_share,
+            noise=noise,
+            response=response,
         )
 
-    def _next_conduct(
+    def _first_conduct(self, generator: np.random.Generator) -> play.Conduct:
+        """Draws of what a first epoch can resolve."""
+        state, belief = self._posterior, self._belief
+        return self._conducted(self._next_law(state, belief, self._first_epoch, generator))
+
+    def _next_law(
         self,
         state: ArmPosterior,
         belief: Belief,
         length: float,
         generator: np.random.Generator,
+        *,
         age: int | None = None,
-    ) -> play.Conduct:
+        awaited: FloatArray | None = None,
+    ) -> play.ThompsonLaw:
         """Thompson draws of what an epoch of about this length can resolve.
 
-        ``age``: releases since the last change, by default all of them.
+        ``age``: releases since the last change, by default all of them. ``awaited``: information
+        that epochs under way will give.
         """
-        age = belief.epochs if age is None else age
-        problem, options = self._problem, self._options
-        variance = belief.noise_variance(problem.reward_bound)
-        spread = float(np.trace(state.covariance.mean(axis=0)))
-        bound = bound_of(problem, options, belief, spread + variance).bound
-        noise = 0.0
-        if problem.budget is not None:
-            noise = coordinate_noise(problem, _TYPICAL_DIMENSION, bound, max(1, int(length)))
-        outlook = Outlook(length=length, noise=noise, variance=variance)
+        age = belief.epochs - self._drift.born if age is None else age
+        outlook = outlook_of(self._problem, self._options, belief, state, length)
         draws = thompson_draws(
             state,
             outlook,
-            number_of_draws(age, options.draws, outlook),
-            options.thompson_scale * boldness(age),
+            number_of_draws(age, self._options.draws, outlook),
+            self._options.thompson_scale * boldness(age),
             generator,
+            awaited,
         )
-        return self._conducted(play.ThompsonLaw(self._basis, draws))
+        return play.ThompsonLaw(self._basis, draws)
+
+    def _stakes(self, state: ArmPosterior) -> float:
+        """Over arms."""
+        return float(np.sqrt(state.mean.var(axis=0).sum()))
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""
@@ -446,49 +424,23 @@ class ArmsLearner(ChangingArms):
 
     # -- storage ----------------------------------------------------------------------------------
 
-    def state(self) -> State:
-        """Basis, candidates, belief, law, and the legs of epochs that are not read yet."""
-        values: dict[str, Any] = {"stage": {"is_pool": self._stage.is_pool}}
-        values["belief"], arrays = apart("belief", self._belief)
-        values["squares"], squares = apart("squares", self._squares)
-        arrays |= apart("crowds", self._crowds)[1]
-        values["basis"], basis = self._basis.state()
-        values["drift"] = asdict(self._drift)
-        values["candidates"] = list(self._prior.candidates.names)
+    def _own_state(self) -> State:
+        """Basis and candidates."""
+        values, basis = self._basis.state()
+        candidates = self._prior.candidates
         basis |= {
-            "covariances": self._prior.candidates.covariances,
-            "shares": self._prior.candidates.shares,
+            "covariances": candidates.covariances,
+            "shares": candidates.shares,
             "weights": self._posterior.weights,
         }
-        values["flights"], flights = flights_state(self._flights)
-        if self._head is not None:
-            values["doubt"], state = self._posterior.doubt, self._posterior
-            arrays |= named("head", vars(self._head))
-            mixed = {"mean": state.mean, "own": state.own, "carried": state.carried}
-            arrays |= named("mixed", mixed)
-        conduct, law = self._conduct.state()
-        arrays |= squares | named("basis", basis) | flights | law | stage_arrays(self._stage)
-        return values | conduct, arrays
+        return {"basis": values, "candidates": list(candidates.names)}, named("basis", basis)
 
-    def restore(self, state: State) -> None:
-        """Go on from :meth:`state`."""
-        values, arrays = state
-        problem, own = self._problem, below("basis", arrays)
+    def _restore_own(self, values: dict[str, Any], arrays: dict[str, FloatArray]) -> FloatArray:
+        """The inverse of :meth:`_own_state`; the weights of candidates."""
+        own = below("basis", arrays)
         self._basis = ArmBasis.from_state(values["basis"], own)
         names = tuple(values["candidates"])
         candidates = Candidates(own["covariances"], own["shares"], names)
-        self._prior = ArmPrior(candidates, self._prior.norm_bound)
-        self._belief = Belief(**below("belief", arrays), **values["belief"])
-        self._squares = Squares(**below("squares", arrays), **values["squares"])
-        self._crowds = Crowds(**below("crowds", arrays))
-        self._drift = Drift(**values["drift"])
-        self._posterior = self._prior.again(self._belief, own["weights"])
-        if "doubt" in values:  # something was known before the first user
-            self._head = HeadStart(**below("head", arrays))
-            mixed = below("mixed", arrays)
-            self._posterior = replace(self._posterior, doubt=values["doubt"], **mixed)
-        self._conduct = play.Conduct.from_state(
-            values, arrays, self._basis, problem.actions
-        ).within(problem.bounds)
-        self._stage = stage_from(problem, values["stage"], arrays)
-        self._flights = flights_from(values["flights"], arrays, problem, self._basis)
+        self._prior = replace(self._prior, candidates=candidates)
+        self._watch = replace(self._watch, basis=self._basis)
+        return np.asarray(own["weights"])

@@ -16,10 +16,10 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.family import ArmBasis, ArmFeatures
-from capri.learners.arms.posterior import ArmPosterior
-from capri.learners.belief import Posterior
+from capri.learners.arms.prior import ArmPosterior
+from capri.learners.belief import Expected, Observation, Posterior, Told
 from capri.learners.messages import water_filling
-from capri.learners.squares import Expected
+from capri.learners.response import Response, Silence
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +78,14 @@ class ArmLeg:
         parts = [(u @ state.mean[arm], w) for arm in self.played for u, w in (self.where(arm),)]
         return np.concatenate([e for e, _ in parts]), np.concatenate([w for _, w in parts])
 
+    def answering(self, response: Response) -> float:
+        """How many of its decisions are expected to have a reward."""
+        share = 0.0
+        for arm in self.played:
+            u, weights = self.where(arm)
+            share += float(weights @ response.rates(u, int(arm)))
+        return self.decisions * share
+
     def signal(self, state: ArmPosterior, arm: int, u: FloatArray) -> FloatArray:
         """Expected squares of residuals without their noise."""
         known = u @ (state.mean[arm] - self.baseline[arm])
@@ -98,28 +106,70 @@ class ArmDesign:
     noise: float
     value_bound: float
     residual: bool
+    residual_variance: float
     answers: float
     moment_bound: float
+    # Covariances from an error of the measured rate of answers, where that is measured.
+    doubts: tuple[FloatArray, ...] | None = None
+
+    def observation(self, arm: int, participants: int) -> Observation:
+        """What the epoch says of an arm."""
+        matrix, sampling = self.matrices[arm], self.samplings[arm]
+        covariance = sampling + self.noise**2 * np.eye(len(matrix))
+        return Observation(
+            design=matrix,
+            covariance=covariance if self.doubts is None else covariance + self.doubts[arm],
+            baseline=self.baseline[arm],
+            sampling=sampling,
+            participants=participants,
+        )
+
+    def told(self, features: ArmFeatures, vector: FloatArray, participants: int) -> list[Told]:
+        """What a release ``sum t psi`` says of every arm it speaks of, less what is known."""
+        found: list[Told] = []
+        for arm in np.flatnonzero(features.sizes):
+            start, size = features.starts[arm], features.sizes[arm]
+            part = vector[start : start + size] - self.shifts[arm]
+            found.append((int(arm), self.observation(int(arm), participants), part))
+        return found
+
+    @property
+    def information(self) -> FloatArray:
+        """``H_a^T R_a^-1 H_a`` of every arm."""
+        observed = [self.observation(arm, 0) for arm in range(len(self.matrices))]
+        return np.array(
+            [each.design.T @ np.linalg.solve(each.covariance, each.design) for each in observed]
+        )
+
+    @property
+    def noise_share(self) -> float:
+        """Privacy noise as a share of the variance of the released vector."""
+        noise = self.noise**2 * sum(len(matrix) for matrix in self.matrices)
+        sampling = sum(float(np.trace(each)) for each in self.samplings)
+        return noise / max(noise + sampling, 1e-300)
 
 
 def shapes_of(
     leg: ArmLeg,
-    state: ArmPosterior,
+    factor: FloatArray,
     *,
     length: int,
     noise: float,
     residual_variance: float,
     loudness: float,
 ) -> tuple[FloatArray, IntArray]:
-    """The shape of every arm by water-filling, none for an arm that is not played."""
-    arms, width = state.mean.shape
+    """The shape of every arm by water-filling, none for an arm that is not played.
+
+    ``factor``: a root of what will be unknown of each when the epoch is read.
+    """
+    arms, width = factor.shape[:2]
     found: list[FloatArray] = []
     for arm in range(arms):
         u, weights = leg.where(arm)
         if not len(u):
             found.append(np.zeros((width, 0)))
             continue
-        posterior = Posterior(mean=state.mean[arm], factor=state.factor[arm], scale=1.0)
+        posterior = Posterior(mean=np.zeros(width), factor=factor[arm], scale=1.0)
         found.append(
             loudness
             * water_filling(
@@ -148,8 +198,13 @@ def design_of(
     reward_bound: float,
     main_share: float,
     noise: float,
+    response: Response | None = None,
 ) -> ArmDesign:
-    """What is expected of an epoch of these segments, with the counts that were really made."""
+    """What is expected of an epoch of these segments, with the counts that were really made.
+
+    ``response``: who answers, where that is measured. An error of the rate puts everything that is
+    expected off by a common factor; how arms go together in it is left out.
+    """
     arms, width = state.mean.shape
     baseline = legs[0].baseline
     sizes = features.sizes
@@ -158,17 +213,23 @@ def design_of(
     shifts = [np.zeros(size) for size in sizes]
     spread, moments = np.zeros((arms, width, width)), np.zeros((arms, width, width))
     image, constant = np.zeros((arms, width)), 0.0
-    answers = sum(leg.decisions for leg in legs)
-    away = precision = 0.0
+    participants = sum(leg.decisions for leg in legs)
+    answers: float = 0.0
+    away = precision = variance = 0.0
     for leg in legs:
         scale = value_bound / leg.value_bound
-        away += leg.decisions * leg.value_bound
-        precision += leg.decisions / leg.value_bound**2
+        number: float = leg.decisions if response is None else leg.answering(response)
+        answers += number
+        away += number * leg.value_bound
+        precision += number / leg.value_bound**2
         for arm in leg.played:
             u, weights = leg.where(arm)
             weights = leg.decisions * weights
             gram = (u * weights[:, None]).T @ u
             spread[arm] += gram
+            if response is not None:
+                weights = weights * response.rates(u, int(arm))
+                gram = (u * weights[:, None]).T @ u
             part = gram / leg.value_bound**2
             moments[arm] += part
             image[arm] += part @ leg.baseline[arm]
@@ -179,12 +240,28 @@ def design_of(
             matrices[arm] += piece
             shifts[arm] += piece @ (baseline[arm] - leg.baseline[arm])
             total = weights * (leg.signal(state, arm, u) + noise_variance)
+            variance += float(total.sum())
             samplings[arm] += scale**2 * (psi * total[:, None]).T @ psi
+    doubts = None
+    if response is not None:
+        doubt = response.variance / response.rate**2
+        roots = [matrix @ factor for matrix, factor in zip(matrices, state.factor, strict=True)]
+        off = [
+            matrix @ (mean - base) + shift
+            for matrix, mean, base, shift in zip(
+                matrices, state.mean, baseline, shifts, strict=True
+            )
+        ]
+        doubts = tuple(
+            doubt * (root @ root.T + np.outer(each, each))
+            for root, each in zip(roots, off, strict=True)
+        )
     return ArmDesign(
+        doubts=doubts,
         matrices=tuple(matrices),
         samplings=tuple(samplings),
         shifts=tuple(shifts),
-        spread=spread / answers,
+        spread=spread / participants,
         squares=Expected(
             spread=moments / precision, image=image / precision, constant=constant / precision
         ),
@@ -193,9 +270,32 @@ def design_of(
         noise=noise,
         value_bound=away / answers,
         residual=any(leg.value_bound < reward_bound for leg in legs),
+        residual_variance=variance / answers,
         answers=float(answers),
         moment_bound=sqrt(answers / precision),
     )
+
+
+def silences(
+    features: ArmFeatures, legs: Sequence[ArmLeg], silent: FloatArray, deviation: float
+) -> list[Silence]:
+    """What the silent block of a release says of every arm it speaks of."""
+    found = []
+    for arm in np.flatnonzero(features.sizes):
+        start, size = features.starts[arm], features.sizes[arm]
+        design, expected = np.zeros((size, features.basis.width)), np.zeros(size)
+        second_moment = np.zeros((size, size))
+        for leg in legs:
+            u, weights = leg.where(int(arm))
+            psi = u @ features.shapes[arm, :, :size]
+            psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+            weighted = psi * (leg.decisions * weights)[:, None]
+            design += weighted.T @ u
+            expected += weighted.sum(axis=0)
+            second_moment += weighted.T @ psi
+        part = silent[start : start + size]
+        found.append(Silence(int(arm), part, deviation, design, expected, second_moment))
+    return found
 
 
 def sigma_max(leg: ArmLeg, length: int, tau: float) -> float:

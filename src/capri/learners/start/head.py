@@ -13,6 +13,8 @@ for ``L L^T = S``: everything at ``d = 0``, nothing at infinity. How far to trus
 beside the log odds before any release. What is believed is the mixture over doubts by its first two
 moments: where they disagree is what an epoch asks about first, so rows of another function are
 found out in a few epochs. Public throughout: post-processing.
+
+A head start for unrelated arms: public rows, each of which speaks of one arm.
 """
 
 from collections.abc import Callable
@@ -23,6 +25,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.errors import ConfigurationError
+from capri.family import ArmBasis
+from capri.learners.arms.prior import ArmPosterior, ArmPrior
 from capri.learners.belief import Belief
 from capri.learners.start.prior import Observed
 
@@ -188,3 +193,36 @@ def _noise(
     taken = lower.shape[1] - float(np.trace(np.linalg.inv(inner)))
     residual: FloatArray = targets - design @ state.mean
     return float(residual @ residual) / float(max(len(targets) - taken, 1.0))
+
+
+def arms_head(observed: Observed, basis: ArmBasis, prior: ArmPrior) -> HeadStart[ArmPosterior]:
+    """From rows, with the noise of largest evidence."""
+    if observed.matrix is not None:
+        raise ConfigurationError(
+            "a policy with one block for every action takes public rows beforehand, not releases: "
+            "give blocks=False, or capri.Prior.from_rows"
+        )
+    u, arm = basis.split(observed.pairs)
+    targets = observed.targets
+    gram, image = (
+        np.zeros((basis.arms, basis.width, basis.width)),
+        np.zeros((basis.arms, basis.width)),
+    )
+    for number in np.unique(arm):
+        own = u[arm == number]
+        gram[number], image[number] = own.T @ own, own.T @ targets[arm == number]
+    empty = replace(Belief.empty(basis.arms, basis.width), epochs=1)
+    whole = float(targets @ targets) / len(targets) + 1e-300
+    variance, state = 0.25 * whole, None
+    for _ in range(ROUNDS):
+        told = replace(empty, information=gram / variance, vector=image / variance)
+        state = prior.infer(told, state)
+        taken = float(np.einsum("aij,aij->", gram / variance, state.covariance))
+        residual = targets - np.einsum("ij,ij->i", u, state.mean[arm])
+        left = max(len(targets) - taken, 1.0)
+        variance = max(float(residual @ residual) / left, LEAST * whole)
+    told = replace(empty, information=gram / variance, vector=image / variance)
+    state = prior.infer(told, state)
+    common, own = prior.covariances(state.weights)
+    root = np.linalg.cholesky(common + own)
+    return discounted(told.information, told.vector, prior, np.asarray(root), state)

@@ -14,16 +14,14 @@ from capri.errors import StorageError
 from capri.family import Candidates, Family, ProductBasis
 from capri.features import Basis, Span
 from capri.learners.active import Rehearsal
-from capri.learners.belief import Belief, Observation, Posterior
-from capri.learners.crowds import Crowds
-from capri.learners.evidence import EvidencePrior
-from capri.learners.guards.watch import level_of
+from capri.learners.belief import Belief, Expected, Observation, Posterior, Squares
 from capri.learners.messages import Design
-from capri.learners.priors import Prior, ToldPrior
+from capri.learners.overdispersion import Crowds
+from capri.learners.priors import EvidencePrior, Prior, ToldPrior
 from capri.learners.reading import Leg
 from capri.learners.response import Response
-from capri.learners.squares import Expected, Squares
 from capri.learners.support import Stage
+from capri.learners.watch import level_of
 from capri.spaces import ContextPool, FixedActions
 
 Flights = dict[int, tuple[Leg, ...]]
@@ -146,6 +144,19 @@ def design_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Design
     return Design(observation=observation, squares=squares, **parts, **plain)
 
 
+def response_state(response: Response) -> State:
+    """Who answers."""
+    values, arrays = apart("response", response)
+    silence, more = apart("silence", response.silence)
+    return {"response": values, "silence": silence}, arrays | more
+
+
+def response_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Response:
+    """The inverse of :func:`response_state`."""
+    silence = Belief(**below("silence", arrays), **values["silence"])
+    return Response(silence=silence, **below("response", arrays), **values["response"])
+
+
 def flights_state(flights: Flights) -> tuple[list[dict[str, Any]], dict[str, FloatArray]]:
     """All legs of epochs that are not read yet."""
     values: list[dict[str, Any]] = []
@@ -168,6 +179,8 @@ def flights_state(flights: Flights) -> tuple[list[dict[str, Any]], dict[str, Flo
                 assert leg.stage.law is not None
                 entry["moved"] = True
                 own |= {"actions": leg.conduct.actions.rows, "law": leg.stage.law}
+            if leg.promised is not None:
+                own["promised"] = leg.promised
             if leg.design is not None:
                 entry["design"], design = design_state(leg.design)
                 own |= design
@@ -204,6 +217,7 @@ def flights_from(
                     entry["learnt"],
                     None if design is None else design_from(design, own),
                     moved,
+                    own.get("promised"),
                 )
             )
         flights[int(flight["epoch"])] = tuple(legs)

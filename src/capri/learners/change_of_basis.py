@@ -19,18 +19,18 @@ Public throughout: bases are made of public rows and beliefs of releases.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.play import Conduct, UniformLaw
 from capri.features import Basis, Span, spectral_basis
-from capri.learners.belief import Belief, Posterior
-from capri.learners.crowds import Crowds
+from capri.learners.belief import Belief, Posterior, Squares
 from capri.learners.options import PracticalOptions
+from capri.learners.overdispersion import Crowds
 from capri.learners.reading import Leg
 from capri.learners.response import Response
-from capri.learners.squares import Squares
 from capri.learners.start import HeadStart
 from capri.spaces import Actions, FixedActions
 
@@ -92,21 +92,88 @@ class Passage:
         Their law is computed once and for all; what was subtracted, ``sum_j theta_j e_j``, has the
         new coefficients ``M^T theta``.
         """
-        return tuple(self._leg(leg, width) for leg in legs)
-
-    def _leg(self, leg: Leg, width: int) -> Leg:
-        law, actions = leg.stage.law, leg.conduct.actions
-        if law is None:
-            law = leg.conduct.expected(leg.stage.contexts)
-        return replace(
-            leg,
-            conduct=Conduct(_widened_actions(actions, width), UniformLaw()),
-            stage=replace(leg.stage, law=law),
-            baseline=self.matrix.T @ leg.baseline,
-            design=None,
-            moved=True,
-            pairs=None,
+        return tuple(
+            replace(
+                frozen(leg, width),
+                baseline=self.matrix.T @ leg.baseline,
+                design=None,
+                pairs=None,
+            )
+            for leg in legs
         )
+
+
+@dataclass(frozen=True)
+class Lengthened:
+    """From blocks of some arms to blocks of these and more: of the new ones nothing is known."""
+
+    more: int
+
+    def blocks(self, blocks: FloatArray, *, axis: int = 0) -> FloatArray:
+        """With zeros for arms that were added."""
+        shape = list(blocks.shape)
+        shape[axis] = self.more
+        return np.concatenate([blocks, np.zeros(shape)], axis=axis)
+
+    def belief(self, belief: Belief) -> Belief:
+        """What all releases said."""
+        return replace(
+            belief,
+            information=self.blocks(belief.information),
+            vector=self.blocks(belief.vector),
+            curious=self.more > 0 and belief.epochs > 0,
+        )
+
+    def crowds(self, crowds: Crowds) -> Crowds:
+        """The same under every size of the crowd."""
+        return replace(
+            crowds,
+            informations=self.blocks(crowds.informations, axis=1),
+            vectors=self.blocks(crowds.vectors, axis=1),
+        )
+
+    def head(self, head: HeadStart[Any]) -> HeadStart[Any]:
+        """What was known before the first user."""
+        return replace(
+            head,
+            informations=self.blocks(head.informations, axis=1),
+            vectors=self.blocks(head.vectors, axis=1),
+        )
+
+    def squares(self, squares: Squares) -> Squares:
+        """What measured squares are compared with."""
+        return replace(
+            squares, spread=self.blocks(squares.spread), image=self.blocks(squares.image)
+        )
+
+    def response(self, response: Response) -> Response:
+        """Who answers."""
+        deviating = response.deviating
+        return replace(
+            response,
+            silence=replace(self.belief(response.silence), curious=False),
+            deviating=None if deviating is None else self.blocks(deviating),
+        )
+
+    def legs(self, legs: Sequence[Leg], width: int) -> tuple[Leg, ...]:
+        """Segments that were played before arms were added, with their law as numbers."""
+        return tuple(
+            replace(
+                frozen(leg, width),
+                baseline=self.blocks(leg.baseline),
+                promised=None if leg.promised is None else self.blocks(leg.promised),
+            )
+            for leg in legs
+        )
+
+
+def frozen(leg: Leg, width: int) -> Leg:
+    """A segment of before the actions were replaced: its law is computed once and for all."""
+    law, actions = leg.stage.law, leg.conduct.actions
+    if law is None:
+        law = leg.conduct.expected(leg.stage.contexts)
+    conduct = Conduct(_widened_actions(actions, width), UniformLaw())
+    return replace(leg, conduct=conduct, stage=replace(leg.stage, law=law), moved=True)
 
 
 def between(

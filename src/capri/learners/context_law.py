@@ -14,6 +14,12 @@ says how large ``beta`` is, zero included. Three kinds of law are compared: the 
 pool's rows with other weights (``nu`` the pool); and rows beside the pool as well, which weigh
 nothing unless the moments insist. The likeliest is taken, with the ``beta`` that is most likely
 among those that give no row a negative weight. Post-processing of releases.
+
+Users whom the basis does not know: when rows beside the pool should have coordinates, too.
+
+A basis is made for the pool. Where the moments insist that users come from elsewhere, it is made
+anew for those rows as well, and what was learnt passes to it as when actions are replaced
+(:mod:`capri.learners.change_of_basis`). Until then nothing is spent on them.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +29,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 from capri.arrays import FloatArray
-from capri.learners.whereabouts import Reach
+from capri.epoch.problem import Problem
+from capri.features import Basis, Span
+from capri.learners.context_support import Reach
 from capri.spaces import ContextPool, Contexts
 
 # Sizes of beta that are compared with 0.
@@ -78,7 +86,7 @@ class ContextLaw:
     scale: float = 0.0
     gain: float = 0.0
     beta: FloatArray | None = None
-    left_out: float = 0.0  # of users, by the basis when it was last made (learners/outside.py)
+    left_out: float = 0.0  # of users, by the basis when it was last made (learners/context_law.py)
 
     @classmethod
     def trusting(cls, reach: Reach) -> "ContextLaw":
@@ -237,3 +245,29 @@ def allowed(
     if not rest[-1] < -1e-12:
         return np.zeros_like(free)  # beta = 0 is always allowed
     return np.asarray(free + np.linalg.solve(lower.T, -unit * rest[:-1] / rest[-1]))
+
+
+# Users left out beyond which the basis is made anew; and how many times what it left out then.
+_TOO_MANY, _MORE = 0.02, 2.0
+# A basis of products has some coordinates everywhere: users elsewhere must be more.
+_WORTH = 0.2
+
+
+def left_out(law: ContextLaw, basis: Span, problem: Problem) -> float:
+    """The share of users elsewhere, times what the basis leaves out of ``k(w, w)`` there.
+
+    Of a basis of products nobody can tell what it leaves out: a fifth of those users, say.
+    """
+    if law.kind < 2:
+        return 0.0
+    _, other = law.weights(law.reach.rows, law.reach.weights)
+    if not isinstance(basis, Basis):
+        return _WORTH * float(other.sum())
+    pairs = problem.actions.pairs(law.elsewhere)
+    left = basis.residual(pairs, basis.coordinates(pairs)).mean(axis=1)
+    return float(other @ left / basis.kernel.diagonal(pairs.reshape(-1, pairs.shape[-1])).mean())
+
+
+def too_many(law: ContextLaw) -> float:
+    """Users left out beyond which a new basis is worth it."""
+    return max(_TOO_MANY, _MORE * law.left_out)

@@ -20,24 +20,18 @@ Post-processing.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from types import EllipsisType
 from typing import Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Observation
+from capri.learners.belief import Belief, Observation, Told
 
 # People: infinitely many, then fewer. Fewer than the last cannot teach anything.
 SIZES = (np.inf, 3_000.0, 800.0, 200.0, 50.0)
 # Logarithm of what speaks for infinitely many before any release, against each of the others.
 _TRUST = 6.0
-
-
-# Which block of the coefficients (all of them: an ellipsis), what was observed of it, and the
-# release.
-Told = tuple[int | EllipsisType, Observation, FloatArray]
 
 
 class Believed(Protocol):

@@ -1,8 +1,8 @@
 """Which second moments an epoch's messages carry, and what a law of contexts expects of them.
 
 Of ``psi psi^T`` those combinations are sent that a change of the law would move most: the first
-right singular vectors of the designs of :mod:`capri.learners.law`. They are chosen with the plan,
-hence public, and are free whatever they are (:mod:`capri.privacy.projection`).
+right singular vectors of the designs of :mod:`capri.learners.context_law`. They are chosen with the
+plan, hence public, and are free whatever they are (:mod:`capri.privacy.projection`).
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.plan import Release
 from capri.epoch.problem import Problem
-from capri.learners.gathered import Gathered
-from capri.learners.law import ContextLaw, Moments
+from capri.learners.context_law import ContextLaw, Moments
 from capri.learners.reading import Leg
+from capri.learners.support import Gathered
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection, half_products, integer_projection
 
