@@ -13,6 +13,7 @@ import numpy as np
 
 import capri
 from capri.audit.scenarios import audit_policy as audit
+from capri.epoch.encode import Encoder
 from capri.privacy.noise import SecureNoise
 from capri.privacy.vector import vector_layout
 
@@ -74,14 +75,12 @@ def decisions() -> None:
     pool = np.linspace(0, 1, 20)[:, None]
     for name, context in (("in the pool", pool[3]), ("outside the pool", np.array([0.123]))):
         served = policy(pool)
-        count = 400
-        ids = served.act_many(np.repeat(context[None], 8 * count, axis=0)).id
-        epoch = served._open
-        assert epoch is not None
-        used = iter(ids)
+        plan, problem = served.plan(), served.problem
+        encoder, place = Encoder(plan, problem), np.array([3 if name == "in the pool" else -1])
+        pair, action = problem.actions.chosen(context[None], np.array([1])), np.array([1])
         value = np.array([0.5])
-        seconds = best(lambda: epoch.reward(np.array([next(used)]), value), count - 1, 7)  # noqa: B023
-        report(f"one reward, rank {epoch.plan.features.rank}, context {name}", seconds, 50e-6)
+        seconds = best(lambda: encoder.total(plan.opening, pair, place, action, value), 400, 7)  # noqa: B023
+        report(f"one message, rank {plan.features.rank}, context {name}", seconds, 50e-6)
     served = policy(pool)
     issued = iter(served.act_many(np.repeat(pool[:1], 4000, axis=0)))
     report("policy.update, one reward", best(lambda: served.update(next(issued), 0.5), 400))

@@ -16,24 +16,27 @@ import pytest
 
 import capri
 from capri.audit.scenarios import Scenario, scenarios
-from capri.epoch import accumulate
-from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.decide import ACCEPTED, Chooser, RewardStatus
+from capri.epoch.decide import Chooser, RewardStatus
 from capri.epoch.encode import Encoder
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
-from capri.joint.desk import Desk
+from capri.joint import keeper, settle
+from capri.joint.engine import Engine
+from capri.joint.keeper import Keeper
 from capri.joint.policy import Capri
+from capri.joint.rewards import Rewards
 from capri.joint.settle import SettledSum
 from capri.learners import paper
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.noise import NoiseSource, SecureNoise
 from capri.privacy.products import ProductLayout
-from capri.privacy.users import Participation
 from capri.privacy.vector import VectorLayout, vector_layout
-from capri.store.shelf import Shelf
+from capri.store.memory import MemoryRepository
+from capri.store.memory_rows import MemoryRows
+from capri.store.repository import EpochPart
+from capri.store.sql_rows import SqlRows
 
 Patch = pytest.MonkeyPatch
 Changes = dict[str, Any]
@@ -97,12 +100,12 @@ def user_composition_forgotten(patch: Patch) -> None:
 @above("users")
 def visit_over_the_limit_contributes(patch: Patch) -> None:
     """The book is kept and nobody reads it."""
-    honest = Participation.take
+    honest = MemoryRows.reserve
 
-    def take(self: Participation, users: Any, epoch: int) -> Any:
-        return np.ones_like(honest(self, users, epoch))
+    def reserve(self: MemoryRows, *given: Any) -> Any:
+        return np.ones_like(honest(self, *given))
 
-    patch.setattr(Participation, "take", take)
+    patch.setattr(MemoryRows, "reserve", reserve)
 
 
 @above("reward")
@@ -120,101 +123,146 @@ def pool_contexts_counted_ten_times(patch: Patch) -> None:
 
 @above("next")
 def sum_carried_into_the_next_epoch(patch: Patch) -> None:
-    """The accumulator is not emptied when an epoch closes."""
-    honest = OpenEpoch.release
-    kept: WeakKeyDictionary[Gate, Any] = WeakKeyDictionary()  # an id would serve the next run too
-    begin = OpenEpoch.__init__
+    """The sum is not emptied when an epoch closes."""
+    honest = Keeper.settle
+    kept: WeakKeyDictionary[Keeper, Any] = WeakKeyDictionary()  # an id would serve the next run too
 
-    def release(self: OpenEpoch) -> Any:
-        kept[self._gate] = self._accumulator
-        return honest(self)
+    def settle(self: Keeper, number: int) -> None:
+        honest(self, number)
+        settled, ready = self._sums[number]
+        total, past = settled.total.copy(), kept.get(self)
+        if past is not None:
+            size = min(len(past), len(total))
+            total[:size] += past[:size]
+        kept[self] = settled.total
+        self._sums[number] = replace(settled, total=total), ready
 
-    def create(self: OpenEpoch, plan: Any, first: int, problem: Any, gate: Gate) -> None:
-        begin(self, plan, first, problem, gate)
-        past = kept.get(gate, self._accumulator)
-        size = min(len(past), len(self._accumulator))
-        self._accumulator[:size] += past[:size]
+    patch.setattr(Keeper, "settle", settle)
 
-    patch.setattr(OpenEpoch, "release", release)
-    patch.setattr(OpenEpoch, "__init__", create)
+
+def noted_rewards(patch: Patch, status: RewardStatus) -> dict[int, list[tuple[int, float]]]:
+    """Numbers and values of rewards that met a status, by the engine that took them."""
+    honest, noted = Rewards.reward, {}
+
+    def reward(self: Rewards, numbers: Any, values: Any, keys: Any) -> Any:
+        statuses = honest(self, numbers, values, keys)
+        met = noted.setdefault(id(self._keeper), [])
+        met += [
+            (int(number), float(value))
+            for number, value, each in zip(numbers, values, statuses, strict=True)
+            if each == status
+        ]
+        return statuses
+
+    patch.setattr(Rewards, "reward", reward)
+    return noted
+
+
+def counted_elsewhere(patch: Patch, status: RewardStatus, epoch_of: Callable[..., int]) -> None:
+    """The first reward that met this status goes to another epoch as well.
+
+    ``epoch_of`` gives that epoch from the keeper, when the reward has come.
+    """
+    noted, known, added = noted_rewards(patch, status), {}, {}
+    write, settle, honest = MemoryRows.write_decisions, Keeper.settle, Rewards.reward
+
+    def written(self: MemoryRows, unit: None, numbers: Any, played: Any) -> None:
+        write(self, unit, numbers, played)
+        for place, number in enumerate(numbers.tolist()):
+            one = slice(place, place + 1)
+            known[id(self), number] = played.numbers[one], played.place[one], played.action[one]
+
+    def reward(self: Rewards, numbers: Any, values: Any, keys: Any) -> Any:
+        statuses = honest(self, numbers, values, keys)
+        keeper, met = self._keeper, noted.get(id(self._keeper), [])
+        view = keeper.look()
+        if met and view.epochs and id(keeper) not in added:
+            number, value = met[0]
+            target = view.epochs[epoch_of(view)]
+            if number < target.first:
+                added[id(keeper)] = target.number, number, value
+        return statuses
+
+    def settled(self: Keeper, number: int) -> None:
+        settle(self, number)
+        target, decision, value = added.get(id(self), (None, 0, 0.0))
+        if target == number:
+            found, ready = self._sums[number]
+            context, place, action = known[id(self.repository.rows), decision]
+            pairs = self.problem.actions.chosen(context, action)
+            encoder = Encoder(found.plan, self.problem)
+            more = encoder.total(found.plan.opening, pairs, place, action, np.array([value]))
+            self._sums[number] = replace(found, total=found.total + more), ready
+
+    patch.setattr(MemoryRows, "write_decisions", written)
+    patch.setattr(Rewards, "reward", reward)
+    patch.setattr(Keeper, "settle", settled)
 
 
 @above("next")
 def late_reward_counted_in_the_next_epoch(patch: Patch) -> None:
     """A reward that comes too late is added to whatever epoch is open."""
-    honest, issue, known = OpenEpoch.reward, OpenEpoch.issue, {}
-
-    def issued(self: OpenEpoch, *arrays: Any) -> Any:
-        numbers = issue(self, *arrays)
-        for number, *each in zip(numbers, *arrays[:3], strict=True):
-            known[id(self._gate), number] = [np.array([value]) for value in each]
-        return numbers
-
-    def reward(self: OpenEpoch, numbers: Any, rewards: Any, keys: Any = None) -> Any:
-        for number, value in zip(numbers, rewards, strict=True):
-            if 0 <= number < self.first and (visit := known.get((id(self._gate), number))):
-                self._accumulator += self._encoder.total(
-                    self.segments[0], *visit, np.array([value])
-                )
-        return honest(self, numbers, rewards, keys)
-
-    patch.setattr(OpenEpoch, "issue", issued)
-    patch.setattr(OpenEpoch, "reward", reward)
+    counted_elsewhere(patch, RewardStatus.LATE, lambda view: -1)
 
 
 @above("restart")
-def saved_run_keeps_its_open_sum(patch: Patch) -> None:
-    """A copy of a private run goes on with the sum of the first."""
-    save, forsake, kept = Capri.save, OpenEpoch.forsake, []
+def saved_run_keeps_its_open_rows(patch: Patch) -> None:
+    """A copy of a private run goes on with the data of the first."""
+    honest = MemoryRepository.snapshot
 
-    def saving(self: Capri, path: Any) -> None:
-        kept.append(self._open._accumulator.copy())
-        save(self, path)
+    def snapshot(self: MemoryRepository, *, secret: bool) -> Any:
+        return honest(self, secret=True)
 
-    def restored(self: OpenEpoch, issued: int) -> None:
-        forsake(self, issued)
-        self._accumulator += kept[-1]
+    patch.setattr(MemoryRepository, "snapshot", snapshot)
 
-    patch.setattr(Capri, "save", saving)
-    patch.setattr(OpenEpoch, "forsake", restored)
+
+def counted_again(patch: Patch, times: Callable[[Any], Any]) -> None:
+    """Rewards of a call count so many times each, whatever came before."""
+    honest, honest_parts, count = Rewards._accept, MemoryRows.parts, {}
+
+    def accept(self: Rewards, unit: None, numbers: Any, values: Any, names: Any) -> Any:
+        for number in times(numbers).tolist():
+            key = id(self._rows), number
+            count[key] = count.get(key, 0) + 1
+        return honest(self, unit, numbers, values, names)
+
+    def parts(self: MemoryRows, first: int, last: int) -> Any:
+        for part in honest_parts(self, first, last):
+            times_each = [count.get((id(self), number), 1) for number in part.numbers.tolist()]
+            again = np.repeat(np.arange(len(part.numbers)), np.maximum(times_each, 1))
+            yield _repeated(part, again)
+
+    patch.setattr(Rewards, "_accept", accept)
+    patch.setattr(MemoryRows, "parts", parts)
+
+
+def _repeated(part: EpochPart, again: Any) -> EpochPart:
+    """Some decisions more than once, each with its reward."""
+    each, values = part.played, np.full(len(part.numbers), np.nan)
+    values[np.searchsorted(part.numbers, part.rewarded)] = part.rewards
+    columns = (each.status, each.place, each.action, each.propensity, each.numbers)
+    played = type(each)(*(column[again] for column in columns))
+    numbers = np.arange(len(again)) + (part.numbers[0] if len(part.numbers) else 0)
+    came = ~np.isnan(values[again])
+    return EpochPart(numbers, played, numbers[came], values[again][came])
 
 
 @above("reward")
 def reward_counted_again(patch: Patch) -> None:
     """A reward sent again is added again."""
-
-    def statuses(numbers: Any, *_: Any) -> Any:
-        return np.full(len(numbers), RewardStatus.ACCEPTED)
-
-    patch.setattr(accumulate, "reward_statuses", statuses)
+    counted_again(patch, lambda numbers: numbers)
 
 
 @above("reward")
 def reward_counted_again_within_a_batch(patch: Patch) -> None:
     """Only duplicates of earlier calls are noticed, not those within one call."""
-    honest = accumulate.reward_statuses
-
-    def statuses(numbers: Any, rewards: Any, *rest: Any) -> Any:
-        each = [slice(i, i + 1) for i in range(len(numbers))]
-        return np.concatenate([honest(numbers[i], rewards[i], *rest) for i in each])
-
-    patch.setattr(accumulate, "reward_statuses", statuses)
+    counted_again(patch, lambda numbers: numbers if len(numbers) > 1 else numbers[:0])
 
 
 @above("reward")
 def update_forgets_what_update_many_counted(patch: Patch) -> None:
     """Rewards of a batch leave no mark, so that single ones are added once more."""
-    honest = OpenEpoch.reward
-    names = ("_status", "_pairs", "_pool_index", "_action_index")
-
-    def reward(self: OpenEpoch, numbers: Any, rewards: Any, keys: Any = None) -> Any:
-        before = {name: getattr(self, name).copy() for name in names}
-        statuses = honest(self, numbers, rewards, keys)
-        if len(numbers) > 1:
-            vars(self).update(before)
-        return statuses
-
-    patch.setattr(OpenEpoch, "reward", reward)
+    counted_again(patch, lambda numbers: numbers if len(numbers) == 1 else np.unique(numbers))
 
 
 # -- what others notice ---------------------------------------------------------------------------
@@ -236,14 +284,14 @@ def nan_refuses_its_batch(patch: Patch) -> None:
 @above("bad context")
 def bad_context_takes_no_slot(patch: Patch) -> None:
     """Who is refused is not counted, and everybody after moves up."""
-    honest = Capri._decide
+    honest = Engine.decide
 
-    def decide(self: Capri, rows: Any, valid: Any, *rest: Any, **named: Any) -> Any:
+    def decide(self: Engine, rows: Any, valid: Any, *rest: Any, **named: Any) -> Any:
         if valid is not None:
             raise DataError("a context must be finite")
         return honest(self, rows, valid, *rest, **named)
 
-    patch.setattr(Capri, "_decide", decide)
+    patch.setattr(Engine, "decide", decide)
 
 
 @above("presence")
@@ -253,9 +301,12 @@ def epoch_closes_on_the_last_reward(patch: Patch) -> None:
 
     def reward(self: Capri, decisions: Any, rewards: Any, keys: Any = None) -> Any:
         statuses = honest(self, decisions, rewards, keys)
-        state = self._open
-        if state is not None and not state.remaining and not (state._status == ACCEPTED).any():
-            self.close_epoch()
+        rows, view = self._engine.repository.rows, self._engine.rounds.look()
+        newest = view.newest
+        if newest is not None:
+            (part,) = rows.parts(newest.first, newest.first + newest.length)
+            if len(part.rewarded) == newest.length:
+                self.close_epoch()
         return statuses
 
     patch.setattr(Capri, "_reward", reward)
@@ -264,47 +315,53 @@ def epoch_closes_on_the_last_reward(patch: Patch) -> None:
 @above("presence")
 def missing_rewards_leave_the_count(patch: Patch) -> None:
     """The number of participants that is published is that of rewards."""
-    honest = OpenEpoch.release
+    honest, rewarded = keeper.settled_sum, [0]
 
-    def release(self: OpenEpoch) -> Any:
-        self._forsaken = [int((self._status == ACCEPTED).sum())]
-        return honest(self)
+    def settled_sum(
+        plan: Any, segments: Any, starts: Any, problem: Any, parts: Any, **how: Any
+    ) -> Any:
+        parts = list(parts)
+        rewarded[0] = sum(len(part.rewarded) for part in parts)
+        found = honest(plan, segments, starts, problem, parts, **how)
+        return replace(found, counts=(max(1, rewarded[0]),))
 
-    patch.setattr(OpenEpoch, "release", release)
+    patch.setattr(keeper, "settled_sum", settled_sum)
 
 
 @above("presence")
 def reward_credits_the_next_user_too(patch: Patch) -> None:
     """Two decisions share an id: the first reward that comes is taken for both."""
-    honest = OpenEpoch.reward
+    honest = Rewards.reward
 
-    def reward(self: OpenEpoch, numbers: Any, rewards: Any, keys: Any = None) -> Any:
+    def reward(self: Rewards, numbers: Any, values: Any, keys: Any = None) -> Any:
         both = np.repeat(numbers, 2) + np.tile([0, 1], len(numbers))
-        return honest(self, both, np.repeat(rewards, 2))[::2]
+        return honest(self, both, np.repeat(values, 2), keys)[::2]
 
-    patch.setattr(OpenEpoch, "reward", reward)
+    patch.setattr(Rewards, "reward", reward)
 
 
 @above("bad context")
 def default_law_counts_as_served(patch: Patch) -> None:
     """A context that is no number contributes as the first of the pool, ten times over."""
-    honest = OpenEpoch.issue
+    honest = settle.settled_sum
 
-    def issue(self: OpenEpoch, contexts: Any, pool: Any, actions: Any, counts: Any) -> Any:
-        if not counts.all():
-            everyone = np.ones_like(counts)
-            extra = self._encoder.total(
-                self.segments[0],
-                np.zeros_like(contexts),
-                np.zeros_like(pool),
-                actions,
-                -np.ones(len(actions)),
+    def settled_sum(
+        plan: Any, segments: Any, starts: Any, problem: Any, parts: Any, **how: Any
+    ) -> Any:
+        parts = list(parts)
+        found = honest(plan, segments, starts, problem, parts, **how)
+        total = found.total
+        for part in parts:
+            void = part.played.status == 1
+            action, count = part.played.action[void], int(void.sum())
+            pairs = problem.actions.chosen(np.zeros((count, problem.contexts.dimension)), action)
+            place, rewards = np.zeros(count, dtype=int), -np.ones(count)
+            total = total + 10 * Encoder(plan, problem).total(
+                segments[0], pairs, place, action, rewards
             )
-            self._accumulator += 10 * extra
-            return honest(self, np.nan_to_num(contexts), pool * 0, actions, everyone)
-        return honest(self, contexts, pool, actions, counts)
+        return replace(found, total=total)
 
-    patch.setattr(OpenEpoch, "issue", issue)
+    patch.setattr(keeper, "settled_sum", settled_sum)
 
 
 # -- what one contribution may be -----------------------------------------------------------------
@@ -313,21 +370,20 @@ def default_law_counts_as_served(patch: Patch) -> None:
 @above("reward")
 def baseline_from_the_open_epoch(patch: Patch) -> None:
     """Rewards are taken relative to the mean of those before them: one moves all that follow."""
-    honest, means = OpenEpoch.reward, {}
+    honest, means, closing = Rewards.reward, {}, Keeper.settle
 
-    def reward(self: OpenEpoch, numbers: Any, rewards: Any, keys: Any = None) -> Any:
-        mean = means.get(self.plan.epoch, 0.0)
-        statuses = honest(self, numbers, rewards - mean)
-        means[self.plan.epoch] = float(np.mean(rewards))
+    def reward(self: Rewards, numbers: Any, values: Any, keys: Any = None) -> Any:
+        mean = means.get(id(self._keeper), 0.0)
+        statuses = honest(self, numbers, values - mean, keys)
+        means[id(self._keeper)] = float(np.mean(values))
         return statuses
 
-    def release(self: OpenEpoch) -> Any:
-        means.clear()
-        return closing(self)
+    def settled(self: Keeper, number: int) -> None:
+        means.pop(id(self), None)
+        closing(self, number)
 
-    closing = OpenEpoch.release
-    patch.setattr(OpenEpoch, "reward", reward)
-    patch.setattr(OpenEpoch, "release", release)
+    patch.setattr(Rewards, "reward", reward)
+    patch.setattr(Keeper, "settle", settled)
 
 
 def unclipped(reward_bound: float, *, norms: bool) -> Callable[..., Any]:
@@ -423,39 +479,16 @@ def factor_two_lost(patch: Patch) -> None:
 # -- overlap, missing rewards, sets, shadow, store -------------------------------------------------
 
 
-def counted_elsewhere(patch: Patch, status: RewardStatus, place: int) -> None:
-    """The first reward of a list that met this status goes to another epoch in flight as well."""
-    issue, honest, known = OpenEpoch.issue, Capri._reward_apart, {}
-
-    def issued(self: OpenEpoch, *arrays: Any) -> Any:
-        numbers = issue(self, *arrays)
-        for number, *each in zip(numbers, *arrays[:3], strict=True):
-            known[id(self._gate), number] = [np.array([value]) for value in each]
-        return numbers
-
-    def reward(self: Capri, numbers: Any, values: Any, keys: Any) -> Any:
-        statuses, epoch = honest(self, numbers, values, keys), self._flights[place]
-        for number, value, met in zip(numbers[:1], values, statuses, strict=False):
-            if number < epoch.first and met == status:
-                visit = known[id(self._gate), number]
-                units = epoch._encoder.total(epoch.segments[0], *visit, np.array([value]))
-                epoch._accumulator += units
-        return statuses
-
-    patch.setattr(OpenEpoch, "issue", issued)
-    patch.setattr(Capri, "_reward_apart", reward)
-
-
 @above("overlap")
 def awaited_reward_counted_in_both_epochs(patch: Patch) -> None:
     """While an epoch waits, a reward of it is added to the one under way as well."""
-    counted_elsewhere(patch, RewardStatus.ACCEPTED, -1)
+    counted_elsewhere(patch, RewardStatus.ACCEPTED, lambda view: -1)
 
 
 @above("overlap")
 def late_reward_counted_in_the_epoch_that_waits(patch: Patch) -> None:
     """A reward whose epoch is out goes to the oldest that still takes any."""
-    counted_elsewhere(patch, RewardStatus.LATE, 0)
+    counted_elsewhere(patch, RewardStatus.LATE, lambda view: 0)
 
 
 @above("as-estimated")
@@ -518,8 +551,8 @@ def shadow_visit_counted_twice(patch: Patch) -> None:
 @above("store")
 def key_is_forgotten(patch: Patch) -> None:
     """Who comes again with a key gets a decision of its own, and a contribution."""
-    patch.setattr(Shelf, "known_keys", lambda shelf, transaction, digests, now: {})
-    patch.setattr(Desk, "_write_keys", lambda desk, *given: None)
+    patch.setattr(SqlRows, "known_keys", lambda rows, unit, digests, now: {})
+    patch.setattr(SqlRows, "write_keys", lambda rows, *given: True)
 
 
 @above("store")
@@ -596,8 +629,8 @@ def noise_reused_between_epochs(patch: Patch) -> None:
     honest, release = Gate.__init__, Gate.release
 
     def create(self: Gate, source: Any, ledger: Any) -> None:
-        own = source.source if isinstance(source, ReusedNoise) else source  # of another gate
-        honest(self, ReusedNoise(own), ledger)
+        reused = source if isinstance(source, ReusedNoise) else ReusedNoise(source)
+        honest(self, reused, ledger)
 
     def released(self: Gate, *given: Any, **named: Any) -> Any:
         self._source.rewind()
@@ -627,13 +660,14 @@ PATCHED = (
     (ProductLayout, "diameter"),
     (Problem, "composition"),
     (Encoder, "total"),
-    (OpenEpoch, "reward"),
-    (OpenEpoch, "release"),
+    (Rewards, "reward"),
+    (Keeper, "settle"),
+    (MemoryRows, "parts"),
     (Capri, "_reward"),
     (Chooser, "unserved"),
     (ShadowSum, "messages"),
     (ShadowSum, "add"),
-    (Shelf, "known_keys"),
+    (SqlRows, "known_keys"),
     (SettledSum, "released"),
 )
 

@@ -7,6 +7,7 @@ import numpy as np
 
 import capri
 from capri.epoch.storage import read_policy_file
+from epochs_inside import epochs_inside
 
 CONTEXTS = np.array([[0.0], [0.3], [0.6], [1.0]])
 ACTIONS = np.array([[0.0], [0.5], [1.0]])
@@ -51,17 +52,26 @@ def records(policy: capri.Capri) -> list[dict[str, Any]]:
 
 
 def snapshot(policy: capri.Capri, folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """All that a save holds, without clock and history: equal snapshots are equal states."""
+    """All that a save holds, without clock and history: equal snapshots are equal states.
+
+    Of a simulation, what users did counts by the sums that it makes.
+    """
     path = folder / "snapshot.capri"
     path.unlink(missing_ok=True)  # one policy does not write over another's file
     policy.save(path)
     values, arrays = read_policy_file(path)
     values.pop("history", None)
-    for record in values["epochs"]:
-        del record["seconds"]
-    if values["open"] is not None:
-        del values["open"]["plan_seconds"]
+    for law in values["repository"]["laws"].values():
+        del law["plan_seconds"]
+        for record in law["course"]["epochs"]:
+            del record["seconds"]
+    # Of what users did all that can ever come out: the sums of the epochs under way.
+    sums = {
+        f"sum.{inside.row.number}": np.append(inside.settled.total, inside.counts)
+        for inside in ([] if policy.private else epochs_inside(policy))
+    }
+    public = {name: array for name, array in arrays.items() if not name.startswith("rows.")}
     return values, {
         name: str((array.dtype, array.shape)).encode() + array.tobytes()
-        for name, array in arrays.items()
+        for name, array in (public | sums).items()
     }

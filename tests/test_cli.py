@@ -381,11 +381,11 @@ def test_forecast_tells_kinds_apart_and_what_the_kernel_costs(tmp_path: Path) ->
     every = document["costs"][0]
     assert (every["kind"], every["epsilon"]) == ("all", 4.0)
     said = " ".join(outcome.stdout.split())
-    assert f"the told kernel has {every['cost']:.2g} times the regret of kernel='auto'" in said
+    assert f"the known kernel has {every['cost']:.2g} times the regret of kernel='auto'" in said
     assert "By kind of function, at epsilon 4" in said
     alone = run(*FORECAST, "--epsilon", "4", "--kernel", "auto", "--output", picture)
     assert alone.exit_code == 0, alone.output
-    assert "the told kernel" not in " ".join(alone.stdout.split())
+    assert "the known kernel" not in " ".join(alone.stdout.split())
 
 
 def test_forecast_of_devices(tmp_path: Path) -> None:

@@ -5,13 +5,18 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+import numpy as np
 import pytest
 
+import capri
 import draw_tree
-from builders import CONTEXTS, small_policy
+from builders import CONTEXTS
 from draw_tree import LABORATORY, PACKAGE, PAGE, ROOT
 
 
@@ -59,26 +64,49 @@ def test_paths_in_prose_exist(page: str) -> None:
         assert (PACKAGE / path).exists(), path
 
 
-def test_way_of_a_datum_is_short() -> None:
-    """From ``update`` to the accumulator: at most 12 functions in 5 files to review."""
-    policy = small_policy(simulation_seed=None)
-    policy.update(policy.act(CONTEXTS[0]), 0.1)
-    decision, way = policy.act(CONTEXTS[1]), []
+# Functions and files that a datum passes, at most: by step, in memory and on SQLite.
+WAYS = {
+    "memory": {"act": (60, 18), "act outside the pool": (72, 20), "update": (23, 10)},
+    "sqlite": {"act": (76, 23), "act outside the pool": (88, 25), "update": (40, 15)},
+}
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_way_of_a_datum_is_short(kind: str, tmp_path: Path) -> None:
+    """What a reviewer reads who follows one visit of the README's policy."""
+    pool = capri.ContextPool(CONTEXTS)
+    policy = capri.Capri(
+        actions=np.linspace(0, 1, 5)[:, None],
+        contexts=pool,
+        budget=capri.Budget(epsilon=1.0, delta=1e-5),
+        store=None if kind == "memory" else f"sqlite:///{tmp_path}/store.db",
+    )
+    found = {}
+    for step, context in (("act", CONTEXTS[0]), ("act outside the pool", [0.123])):
+        policy.update(policy.act(context), 0.1)
+        found[step], decision = _way(partial(policy.act, context))
+        found["update"], _ = _way(partial(policy.update, decision, 0.3))
+    policy.close()
+    for step, (functions, files) in WAYS[kind].items():
+        assert len(found[step]) <= functions, step
+        assert len({path for path, _ in found[step]}) <= files, step
+
+
+def _way(call: Callable[[], Any]) -> tuple[set[tuple[str, str]], Any]:
+    """The functions of the package that a call passes, in this thread; and its result."""
+    way: set[tuple[str, str]] = set()
 
     def watch(frame: FrameType, event: str, _: object) -> None:
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and PACKAGE in path.parents:
-            way.append((str(path), frame.f_code.co_name))
+        path, name = Path(frame.f_code.co_filename), frame.f_code.co_qualname
+        if event == "call" and PACKAGE in path.parents and "<" not in name.rpartition(".")[2]:
+            way.add((str(path), name))
 
     sys.setprofile(watch)
     try:
-        policy.update(decision, 0.3)
+        result = call()
     finally:
         sys.setprofile(None)
-    assert way[0][1] == "update"
-    assert way[-1][1] == "within_norm"
-    assert len(way) <= 12
-    assert len({path for path, _ in way}) <= 5
+    return way, result
 
 
 def test_noise_source_and_laboratory_are_out_of_reach(tmp_path: Path) -> None:

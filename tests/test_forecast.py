@@ -14,9 +14,8 @@ import capri
 from builders import play_epoch, small_policy, snapshot
 from capri.environments import TabularEnvironment
 from capri.errors import ConfigurationError
-from capri.forecast.kinds import FAMILY
+from capri.forecast.functions import FAMILY, RandomFunctions
 from capri.forecast.result import ExpectedRegret
-from capri.forecast.worlds import RandomFunctions
 from capri.local.simulator import DeviceSimulator
 from capri_lab.datasets import environment_by_name
 
@@ -65,7 +64,7 @@ def test_forecast_and_simulation_agree_within_20_percent() -> None:
     rounds, functions = 2000, 90
     policy = configured()
     expected = policy.forecast(
-        horizons=(rounds,), functions=functions, seed=1, kinds=["told"], compare=False
+        horizons=(rounds,), functions=functions, seed=1, kinds=["known"], compare=False
     ).rows[0]
     simulated = np.array(
         [
@@ -216,7 +215,7 @@ def test_a_sampler_is_stood_for_and_it_is_said() -> None:
 
 
 def test_a_large_pool_is_stood_for_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capri.forecast.worlds._POOL_PAIRS", 48)
+    monkeypatch.setattr("capri.forecast.functions._POOL_PAIRS", 48)
     pool = capri.ContextPool(CONTEXTS, weights=[0.5, 0.5, *[0.0] * 10])
     found = configured(contexts=pool).forecast(**QUICK)
     assert found.contexts == "2 contexts stand for the pool of 12"
@@ -376,7 +375,7 @@ def test_result_is_small_and_plain() -> None:
 
 
 def worlds(policy: capri.Capri, functions: int = 12, **changes: Any) -> RandomFunctions:
-    return RandomFunctions.of(policy, 0.1, 3, functions=functions, **changes)
+    return RandomFunctions(policy.problem, policy.options, 0.1, 3, functions=functions, **changes)
 
 
 def tables(kind: str, count: int, **changes: Any) -> list[np.ndarray]:
@@ -422,24 +421,24 @@ def test_every_kernel_meets_the_same_functions() -> None:
     """Else verdicts could not be compared."""
     other = capri.kernels.RBF(lengthscale=2.0)
     every = [worlds(configured(kernel=kernel)) for kernel in (KERNEL, other, "auto")]
-    told, _, untold = every
-    assert told.of_family == 10
-    assert untold.of_family == 12
+    known, _, unknown = every
+    assert known.of_family == 10
+    assert unknown.of_family == 12
     for number in range(10):
         first, *rest = (world.environment(number).means for world in every)
         for means in rest:
             np.testing.assert_array_equal(means, first)
-    assert [told.kind_of(number) for number in (10, 11)] == ["told", "told"]
-    assert "told" not in untold.kinds
+    assert [known.kind_of(number) for number in (10, 11)] == ["known", "known"]
+    assert "known" not in unknown.kinds
 
 
-def test_the_verdict_counts_kinds_alike_and_leaves_the_told_one_out() -> None:
+def test_the_verdict_counts_kinds_alike_and_leaves_the_known_kernel_out() -> None:
     found = configured().forecast(horizons=(300, 900), functions=8, compare=False, seed=2)
     assert found.costs == ()
     assert found.advice is None
     for horizon in found.horizons:
         kinds = found.kinds_at(1.0, horizon)
-        assert [each.kind for each in kinds] == [*FAMILY, "told"]
+        assert [each.kind for each in kinds] == [*FAMILY, "known"]
         assert [each.functions for each in kinds] == [2, 2, 1, 1, 1, 1]
         mean = np.mean([each.ratio for each in kinds[:-1]])
         assert found.at(1.0, horizon).ratio == pytest.approx(mean)
@@ -454,7 +453,7 @@ def test_a_wrong_kernel_is_called_wrong() -> None:
         configured(kernel=kernel, contexts=SQUARE).forecast(**asked) for kernel in (wrong, KERNEL)
     )
     own = bad.kinds_at(1.0, 4000)[-1]
-    assert own.kind == "told"
+    assert own.kind == "known"
     assert bad.at(1.0, 4000).ratio > good.at(1.0, 4000).ratio + 0.03
     assert bad.at(1.0, 4000).ratio > own.ratio
     assert bad.costs[0].kind == "all"
@@ -464,14 +463,14 @@ def test_a_wrong_kernel_is_called_wrong() -> None:
     assert bad.advice in str(bad)
 
 
-def test_a_duel_is_on_the_same_functions_users_and_noise() -> None:
+def test_kernels_are_compared_on_the_same_functions_users_and_noise() -> None:
     policy = configured()
     found = policy.forecast(horizons=(600,), functions=2, epsilons=(1.0, 4.0), seed=3)
     every, *kinds = found.costs
     assert [each.kind for each in kinds] == ["rough", "mostly actions"]
     assert every.epsilon == 1.0
-    assert every.told == pytest.approx(np.mean([each.told for each in kinds]))
-    assert kinds[0].told == pytest.approx(found.kinds_at(1.0, 600)[0].ratio)
+    assert every.known == pytest.approx(np.mean([each.known for each in kinds]))
+    assert kinds[0].known == pytest.approx(found.kinds_at(1.0, 600)[0].ratio)
     world = worlds(policy, 2)
     auto = capri.simulate(
         policy.again(kernel="auto", simulation_seed=world.seed_of(0)),
@@ -486,10 +485,10 @@ def test_a_duel_is_on_the_same_functions_users_and_noise() -> None:
 def test_kinds_that_are_asked_for() -> None:
     found = configured().forecast(**QUICK, kinds=("linear", "context-free"), compare=False)
     assert {each.kind for each in found.kinds} == {"linear", "context-free"}
-    with pytest.raises(ConfigurationError, match="kinds of functions must be one of 'told'"):
+    with pytest.raises(ConfigurationError, match="kinds of functions must be one of 'known'"):
         configured().forecast(**QUICK, kinds=["wild"])
     with pytest.raises(ConfigurationError, match="kinds of functions must be one of 'rough'"):
-        configured(kernel="auto").forecast(**QUICK, kinds=["told"])
+        configured(kernel="auto").forecast(**QUICK, kinds=["known"])
     with pytest.raises(ConfigurationError, match="at least one kind"):
         configured().forecast(**QUICK, kinds=[])
 
@@ -515,10 +514,10 @@ def test_devices_are_forecast_with_the_noise_they_make() -> None:
 
 @pytest.mark.slow
 def test_verdicts_rank_kernels_as_real_play_does() -> None:
-    """Diabetes dosing at 1e4 rounds: 0.58 with the kernel of the old quickstart, 0.52 untold.
+    """Diabetes dosing at 1e4 rounds: 0.58 with the kernel of the old quickstart, 0.52 with "auto".
 
     The forecasts are 0.212 and 0.180, on the same 50 functions; every seed is fixed. Of ten
-    functions, or of the five that costs are told of, chance is larger than what is between them.
+    functions, or of the five on which kernels are compared, chance is larger than the difference.
     """
     pytest.importorskip("sklearn")
     world = environment_by_name("diabetes", raw=True)

@@ -11,6 +11,7 @@ import capri
 from builders import ACTIONS, BUDGET, CONTEXTS, records, snapshot
 from capri import Capri, RewardStatus
 from capri.errors import ConfigurationError, HorizonError, ShapeError
+from epochs_inside import epochs_inside, open_epoch
 
 POOL = np.linspace(0, 1, 5)[:, None]
 
@@ -78,8 +79,8 @@ def test_lengths_grow_with_decisions_however_many_epochs_wait() -> None:
     """``first + (growth - 1) t``, whatever has been released."""
     policy = policy_of(reward_wait=1000)
     decide(policy, 100)
-    starts = [epoch.first for epoch in policy._flights]
-    lengths = [epoch.plan.length for epoch in policy._flights]
+    starts = [epoch.row.first for epoch in epochs_inside(policy)]
+    lengths = [epoch.plan.length for epoch in epochs_inside(policy)]
     assert lengths == [10 + start // 2 for start in starts]
     assert len(policy.epochs) == 0
     assert len(starts) > 4
@@ -91,9 +92,8 @@ def test_release_changes_law_baseline_and_bound_of_the_epoch_under_way() -> None
         policy.update(decision, 0.9)
     before = policy.probabilities(CONTEXTS)
     decide(policy, 1)
-    assert policy._open is not None
-    first, second = policy._open.segments
-    assert policy._open.counts == (7, 1)
+    first, second = open_epoch(policy).segments
+    assert open_epoch(policy).counts == (7, 1)
     assert first.baseline is None
     assert second.baseline is not None
     # Residuals are within twice the bound, and without noise nothing is clipped.
@@ -122,8 +122,7 @@ def test_paper_epochs_keep_the_law_they_were_planned_with() -> None:
         (decision,) = decide(policy, 1, seed)
         policy.update(decision, 1.0 if decision.action_index else -1.0)
     assert len(policy.epochs) == 1
-    assert policy._open is not None
-    assert len(policy._open.segments) == 1
+    assert len(open_epoch(policy).segments) == 1
 
 
 def test_remaining_stops_at_every_public_event() -> None:
@@ -228,8 +227,8 @@ def test_clock_that_fails_reserves_nothing() -> None:
     )
     with pytest.raises(OSError, match="no time"):
         policy.act([0.3], user="ann")
-    assert policy._participation is not None
-    assert not policy._participation.epochs_of("ann")
+    assert policy._users is not None
+    assert not policy._users.epochs_of("ann")
 
 
 def test_epoch_that_nobody_came_to_goes_on() -> None:
@@ -343,17 +342,15 @@ def test_restart_after_a_change_of_law_counts_what_is_left(
     policy = policy_of(reward_wait=85, missing_reward=missing, simulation_seed=None)
     for _ in range(170):
         policy.update(policy.act(CONTEXTS[0]), 0.5)
-    assert policy._open is not None
-    assert len(policy._open.segments) > 1, "premise"
+    assert len(open_epoch(policy).segments) > 1, "premise"
     policy.save(tmp_path / "policy.capri")
     policy = Capri.load(tmp_path / "policy.capri")
     learner: Any = policy._course.learner
-    assert policy._open is not None
-    assert set(learner._flights) == {policy._open.plan.epoch}
-    assert policy._open.counts[:-1] == (0,) * (len(policy._open.segments) - 1)
+    assert set(learner._flights) == {policy.plan().epoch}
+    assert open_epoch(policy).counts[:-1] == (0,) * (len(open_epoch(policy).segments) - 1)
     for _ in range(5):
         policy.update(policy.act(CONTEXTS[0]), 0.5)
-    assert policy._open.counts[-1] == sum(policy._open.counts) == 5
+    assert open_epoch(policy).counts[-1] == sum(open_epoch(policy).counts) == 5
     closed = len(policy.epochs)
     while len(policy.epochs) < closed + 2:
         policy.update(policy.act(CONTEXTS[0]), 0.5)
@@ -442,7 +439,7 @@ def test_simulation_goes_on_bit_for_bit_with_epochs_in_flight(
         queue: list[tuple[int, str, float]] = []
         policy = policy_of(**changes)
         play(policy, range(57))
-        assert len(policy._flights) > 1, "premise"
+        assert len(epochs_inside(policy)) > 1, "premise"
         if restart:
             policy.save(tmp_path / "flight.capri")
             sampler = changes.get("contexts")

@@ -37,10 +37,11 @@ from capri import (
 from capri.epoch.plan import Release
 from capri.epoch.problem import Problem
 from capri.epoch.scale import RewardScale
-from capri.epoch.storage import read_policy_file, write_policy_file
+from capri.epoch.storage import plan_state, read_policy_file, write_policy_file
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import FixedActions
+from epochs_inside import open_epoch
 
 # A statistical test below fails by chance with this probability; its seeds are fixed besides.
 FALSE_ALARM = 1e-5
@@ -172,8 +173,10 @@ def test_context_outside_the_pool_plays_its_own_active_set(tmp_path: Path) -> No
     policy.save(path)
     values, arrays = read_policy_file(path)
     del values["format"], values["version"]
-    values["learner"]["releases"] = [{"width": 0.1, "may_eliminate": True}]
-    arrays |= {"release.0.points": np.array([[0.8, 1.0]]), "release.0.weights": np.array([1.0])}
+    newest = max(values["repository"]["laws"], key=int)
+    law, release = values["repository"]["laws"][newest], f"law.{newest}/release.0"
+    law["course"]["learner"]["releases"] = [{"width": 0.1, "may_eliminate": True}]
+    arrays |= {f"{release}.points": np.array([[0.8, 1.0]]), f"{release}.weights": np.ones(1)}
     write_policy_file(path, values, arrays)
     loaded = capri.Capri.load(path)
     inside, outside = [[0.0], [0.3], [1.0]], [[0.8], [0.7], [5.0]]
@@ -198,8 +201,7 @@ def test_negative_zero_is_the_context_zero(tmp_path: Path) -> None:
 
 def _plan_copies(policy: capri.Capri, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """S and R of the open epoch: a plan is public, a dense one is its copies."""
-    policy.save(folder / "open.capri")
-    arrays = read_policy_file(folder / "open.capri")[1]
+    _, arrays = plan_state(policy.plan())
     return arrays["plan.basis_copy"], arrays["plan.covariance_copy"]
 
 
@@ -534,13 +536,9 @@ def _unit_noise(policy: capri.Capri, folder: Path) -> np.ndarray:
     With no rewards the released vector is the noise; it is read back through the public weights.
     """
     policy.act_many(draw_contexts(0, policy.remaining))
-    for name in ("open.capri", "closed.capri"):  # of another policy
-        (folder / name).unlink(missing_ok=True)
-    policy.save(folder / "open.capri")
-    plan = read_policy_file(folder / "open.capri")[1]
+    _, plan = plan_state(policy.plan())
     policy.close_epoch()
-    policy.save(folder / "closed.capri")
-    weights = read_policy_file(folder / "closed.capri")[1]["release.0.weights"]
+    weights = policy._course.learner.state()[1]["release.0.weights"]
     released = np.linalg.solve(plan["plan.transform"] @ plan["plan.whitening"], weights)
     record = policy.epochs[0]
     assert len(released) == record.rank
@@ -1077,9 +1075,8 @@ def test_context_where_the_kernel_exceeds_one_is_served(context: float) -> None:
     assert (decision.status is capri.VisitStatus.SERVED) == counts
     with contextlib.nullcontext() if counts else pytest.warns(RewardIgnoredWarning):
         policy.update(decision, 1.0)
-    assert policy._open is not None
-    squared = sum(int(unit) ** 2 for unit in policy._open._accumulator)
-    assert squared <= policy._open.plan.layout.norm_limit**2
+    squared = sum(int(unit) ** 2 for unit in open_epoch(policy).total)
+    assert squared <= policy.plan().layout.norm_limit ** 2
 
 
 def test_huge_context_does_not_stop_the_policy_or_cost_others_their_rewards() -> None:

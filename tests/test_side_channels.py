@@ -19,10 +19,10 @@ import pytest
 
 import capri
 from builders import CONTEXTS, play_epoch, small_policy, snapshot
-from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.storage import read_policy_file
 from capri.errors import CapriError, ConfigurationError, HorizonError
 from capri.privacy.noise import SecureNoise
+from epochs_inside import open_epoch
 
 # Values that occur nowhere by accident: a hit in decimal, hexadecimal or bytes is a leak.
 CONTEXT, REWARD, BEYOND = 0.7319528461903277, 0.41827364509173, 271.8281934652
@@ -57,7 +57,7 @@ def assert_clean(*texts: object) -> None:
 
 def with_planted(policy: capri.Capri) -> list[capri.Decision]:
     """Three decisions for the planted user; the first two get the planted rewards."""
-    users: dict[str, Any] = {} if policy._participation is None else {"user": USER}
+    users: dict[str, Any] = {} if policy._users is None else {"user": USER}
     decisions = [policy.act([CONTEXT], **users) for _ in range(3)]
     policy.update(decisions[0], REWARD)
     policy.update(decisions[1], BEYOND)
@@ -134,16 +134,18 @@ def everything_shown(policy: capri.Capri, decisions: list[capri.Decision]) -> li
         policy.certificate(),
         policy.certificate().to_json(),
         policy.certificate().to_html(),
-        policy._open,
-        policy._participation,
+        policy._engine,
+        policy._engine.repository,
+        policy._engine.repository.rows,
+        policy._users,
         policy._gate,
         policy._streams,
         policy._gate._source,
         policy._course.learner,
         policy._problem,
-        policy._open.plan,
+        policy.plan(),
         policy._course,
-        policy._chooser,
+        policy._engine.rounds,
     ]
     return [text for thing in objects for text in (repr(thing), str(thing), f"{thing}")]
 
@@ -181,7 +183,7 @@ def test_files_hold_no_data(private: capri.Capri, tmp_path: Path) -> None:
             for member in arrays.namelist():
                 assert_clean(arrays.read(member))
         values, stored = read_policy_file(tmp_path / name)
-        assert not any("open." in key for key in stored)
+        assert not any("rows." in key for key in stored)
         assert_clean(json.dumps(values), *(repr(array.tolist()) for array in stored.values()))
         for array in stored.values():
             assert not np.isclose(array.astype(float), CONTEXT, atol=1e-9).any()
@@ -220,7 +222,8 @@ def test_rewards_leave_no_trace_in_an_open_private_epoch(
             private.remaining,
             private.estimate(CONTEXTS).tobytes(),
             private.active(CONTEXTS).tobytes(),
-            repr(private._open),
+            repr(private._engine),
+            repr(private._engine.repository.rows),
         )
 
     before = public()
@@ -394,8 +397,9 @@ def test_private_records_carry_no_clock(model: str, tmp_path: Path) -> None:
     assert policy.epochs[0].seconds is None
     policy.save(tmp_path / "policy")
     values, _ = read_policy_file(tmp_path / "policy")
-    assert values["epochs"][0]["seconds"] is None
-    assert values["open"]["plan_seconds"] == 0
+    (law,) = values["repository"]["laws"].values()
+    assert law["course"]["epochs"][0]["seconds"] is None
+    assert law["plan_seconds"] == 0
 
 
 # -- bad input ------------------------------------------------------------------------------------
@@ -543,10 +547,8 @@ def test_any_finite_reward_is_clipped(tmp_path: Path, value: Any) -> None:
         policy = small_policy()
         decision = policy.act([0.3])
         assert policy.update(decision, reward) is capri.RewardStatus.ACCEPTED
-        epoch = policy._open
-        assert isinstance(epoch, OpenEpoch)
-        squared = sum(int(unit) ** 2 for unit in epoch._accumulator)
-        assert squared <= epoch.plan.layout.norm_limit**2
+        squared = sum(int(unit) ** 2 for unit in open_epoch(policy).total)
+        assert squared <= policy.plan().layout.norm_limit ** 2
         states.append(snapshot(policy, tmp_path))
     assert states[0] == states[1]
 
@@ -601,12 +603,11 @@ def test_context_beyond_the_kernel_is_served_and_clipped() -> None:
     for context in (BEYOND, -BEYOND, 1e99):
         decision = policy.act([context])
         assert decision.status is capri.VisitStatus.SERVED
-        assert policy._open is not None
-        before = policy._open._accumulator.copy()
+        before = open_epoch(policy).total
         assert policy.update(decision, 1.0) is capri.RewardStatus.ACCEPTED
-        moved = policy._open._accumulator - before
+        moved = open_epoch(policy).total - before
         squared = sum(int(unit) ** 2 for unit in moved)
-        assert squared <= policy._open.plan.layout.norm_limit**2
+        assert squared <= policy.plan().layout.norm_limit ** 2
     policy.act_many([[0.1]] * policy.remaining)
     policy.close_epoch()
     assert np.isfinite(policy.estimate([[0.1], [0.2]])).all()

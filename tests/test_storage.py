@@ -24,6 +24,7 @@ from builders import (
     snapshot,
 )
 from capri import Capri, RewardIgnoredWarning, RewardStatus, StorageError
+from epochs_inside import open_epoch
 
 every_model = pytest.mark.parametrize("model", ["joint", "local"])
 every_form = pytest.mark.parametrize("features", ["low-rank", "dense"])
@@ -219,9 +220,8 @@ def test_private_file_holds_no_context_reward_or_sum(model: str, tmp_path: Path)
         assert struct.pack(">d", value) not in content
         assert repr(value)[:10].encode() not in content
     # The sum so far: two neighbouring entries, as integers, floats or text, cannot occur by chance.
-    assert policy._open is not None
-    first, second = (int(entry) for entry in policy._open._accumulator[:2])
-    step = policy._open.plan.layout.step
+    first, second = (int(entry) for entry in open_epoch(policy).total[:2])
+    step = policy.plan().layout.step
     assert first != 0
     for form in (
         struct.pack("<2q", first, second),
@@ -241,9 +241,7 @@ def test_premise_the_scan_finds_secrets_of_a_simulation(tmp_path: Path) -> None:
     assert all(struct.pack("<d", value) in content for value in PLANTED)
     policy.update_many([policy.act([0.3])], [0.7])
     policy.save(tmp_path / "policy.capri")
-    assert policy._open is not None
-    summed = struct.pack("<2q", *policy._open._accumulator[:2])
-    assert summed in _all_bytes(tmp_path / "policy.capri")
+    assert struct.pack("<d", 0.7) in _all_bytes(tmp_path / "policy.capri")
 
 
 @every_model
@@ -253,12 +251,14 @@ def test_private_file_holds_no_generator_and_no_open_book(model: str, tmp_path: 
     values, arrays = unpack(tmp_path / "policy.capri")
     assert values["streams"] is None
     assert values["simulated"] is False
-    assert not [name for name in arrays if name.startswith("open.")]
+    assert not [name for name in arrays if name.startswith("rows.")]
     text = json.dumps(values).lower()
     for word in ("bit_generator", "pcg64", "seed", "noise_state", "waiting", "clipped"):
         assert word not in text
     # Whether and how many rewards arrived is secret too.
-    assert set(values["open"]) == {"plan", "first_decision", "issued", "plan_seconds"}
+    (epoch,) = values["repository"]["epochs"]
+    known = {"number", "first", "length", "state", "stretches"}
+    assert {name for name, value in epoch.items() if value is not None} == known
 
 
 def test_private_file_is_the_same_whatever_the_users_did(
@@ -395,6 +395,12 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     return apply
 
 
+def _records(values: dict[str, Any]) -> Any:
+    """Of the epochs that were learnt from."""
+    laws = values["repository"]["laws"]
+    return laws[max(laws, key=int)]["course"]["epochs"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -413,12 +419,12 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
         (lambda v: v["problem"].update(model="central"), "damaged"),
         (lambda v: v.update(preset="next"), "damaged"),
         (lambda v: v["options"].update(colour=1), "damaged"),
-        (lambda v: v["epochs"][0].update(colour=1), "damaged"),
-        (lambda v: v["epochs"][0].pop("width"), "damaged"),
+        (lambda v: _records(v)[0].update(colour=1), "damaged"),
+        (lambda v: _records(v)[0].pop("width"), "damaged"),
         (lambda v: v["streams"].pop("noise"), "damaged"),
         (lambda v: v["streams"]["noise"].update(bit_generator="MT19937"), "damaged"),
-        (lambda v: v["open"]["plan"]["layout"].pop("step"), "damaged"),
-        (lambda v: v["open"].update(plan=None), "damaged"),
+        (lambda v: v["repository"]["plans"][0]["layout"].pop("step"), "damaged"),
+        (lambda v: v["repository"].update(plans=[None]), "damaged"),
     ],
 )
 def test_file_with_wrong_values_is_refused(
@@ -438,16 +444,21 @@ def test_file_without_any_one_of_its_values_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "policy.capri"
     policy.save(path)
     values, arrays = unpack(path)
-    # Files of an earlier release have no digests of plans; they load, and say so if asked.
-    for key in set(values) - {"plans"}:
-        pack(path, {name: value for name, value in values.items() if name != key}, arrays)
+    kept = values["repository"]
+    less = [{name: values[name] for name in values if name != key} for key in values]
+    for key in kept:
+        own = {name: kept[name] for name in kept if name != key}
+        less.append({**values, "repository": own})
+    for each in less:
+        pack(path, each, arrays)
         with pytest.raises(StorageError):
             Capri.load(path)
 
 
 def test_file_without_any_one_of_its_arrays_is_refused(saved: Path) -> None:
     values, arrays = unpack(saved)
-    assert {"actions", "contexts", "weights", "release.0.points", "open.accumulator"} <= set(arrays)
+    assert {"actions", "contexts", "weights", "rows.status", "rows.reward"} <= set(arrays)
+    assert any(name.endswith("/release.0.points") for name in arrays)
     for key in arrays:
         pack(saved, values, {name: array for name, array in arrays.items() if name != key})
         with pytest.raises(StorageError):
@@ -483,7 +494,7 @@ def test_stored_plan_weaker_than_its_budget_is_refused(
     policy.act([0.3])
     path = tmp_path / "policy.capri"
     policy.save(path)
-    _edit(lambda values: change(values["open"]["plan"]))(path)
+    _edit(lambda values: change(values["repository"]["plans"][0]))(path)
     with pytest.raises(StorageError):
         Capri.load(path)
 

@@ -16,7 +16,12 @@ CAPRI, UNIFORM = "capri", UniformPlay.name
 
 
 def make_capri(
-    *, model: str, preset: str, budget: Budget | None, **settings: Any
+    *,
+    model: str,
+    preset: str,
+    budget: Budget | None,
+    shuffle: Shuffle | None = None,
+    **settings: Any,
 ) -> Capri | DeviceSimulator:
     """CAPRI with a curator, or devices and an aggregator; the paper has its own local form."""
     if (model, preset) == ("local", "practical"):
@@ -25,8 +30,8 @@ def make_capri(
         model = "joint"  # without a budget nothing has to be hidden from a curator
     if model == "shuffle":
         if budget is None or preset != "practical":
-            raise ConfigurationError("model shuffle needs a finite epsilon and preset practical")
-        return DeviceSimulator.build(budget=budget, shuffle=Shuffle(), **settings)
+            raise ConfigurationError("model shuffle needs preset practical and a finite epsilon")
+        return DeviceSimulator.build(budget=budget, shuffle=shuffle or Shuffle(), **settings)
     return Capri(budget=budget, model=model, preset=preset, **settings)
 
 

@@ -236,7 +236,7 @@ def simulate(
 
 
 class Blind(ABC):
-    """Plays by a law that neither contexts nor rewards change.
+    """Plays by an action distribution that neither contexts nor rewards change.
 
     Policies that look at nothing and learn nothing have this in common.
     """

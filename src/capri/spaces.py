@@ -15,7 +15,7 @@ from capri.cells import as_number_rows
 from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema import Schema
-from capri.schema.ranges import checked_ranges, columns_of, even_shares, within
+from capri.schema.schema import checked_ranges, columns_of, even_shares, within
 from capri.schema.tables import is_table
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]

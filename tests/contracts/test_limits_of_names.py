@@ -187,8 +187,8 @@ def test_the_other_process_plans_by_names(tmp_path: Path) -> None:
         **(SETTINGS | {"simulation_seed": None, "store": f"sqlite:///{tmp_path}/store.db"}),
         limits=LIMITS,
     )
-    assert policy._backing is not None
-    shop = policy._backing._keeper.workshop
+    assert policy._engine is not None
+    shop = policy._engine.rounds.workshop
     shop.apart = True
     policy.replace_actions(["loan", "letter", "control", "costly"])
     for _ in range(3):

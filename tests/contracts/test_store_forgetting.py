@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import capri
-from capri.store import shelf as shelves
+from capri.store import sql_rows as shelves
 from stores import Place, found_in, in_a_process
 from waiting import eventually
 
@@ -193,8 +193,8 @@ def test_dead_rows_go_once_no_older_transaction_runs(store: Place, level: str) -
     policy = store.open(**PRIVATE)
     planted = Planted(5, policy.remaining)
     planted.play(policy)
-    assert policy._backing is not None
-    keeper = policy._backing._keeper
+    assert policy._engine is not None
+    keeper = policy._engine.rounds
 
     def size() -> int:
         assert store.server is not None
@@ -218,8 +218,8 @@ def test_dead_rows_go_once_no_older_transaction_runs(store: Place, level: str) -
 
 def store_forgets(policy: capri.Capri) -> bool:
     """Whether nothing is left that was deleted."""
-    assert policy._backing is not None
-    return policy._backing.shelf.database.forget()
+    assert policy._engine is not None
+    return policy._engine.repository.database.forget()
 
 
 @pytest.mark.parametrize("store", ["postgres"], indirect=True)
@@ -245,15 +245,15 @@ def test_expired_keys_go_where_nothing_is_released(
     policy = store.open(**PRIVATE, key_retention=timedelta(days=1), clock=lambda: now[0])
     for turn in range(7):
         policy.act([0.0], user=f"user-{turn}", key=f"order-{turn}")
-    assert policy._backing is not None
-    shelf = policy._backing.shelf
+    assert policy._engine is not None
+    shelf = policy._engine.repository
 
     def kept() -> int:
         (found,) = shelf.database.read(lambda each: each.rows("SELECT count(*) FROM keys"))
         return int(found[0])
 
     now[0] += timedelta(hours=23)
-    policy._backing._step()
+    policy._engine.pace.step()
     assert kept() == 7
     now[0] += timedelta(hours=2)
     eventually(lambda: kept() == 0)

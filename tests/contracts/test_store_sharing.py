@@ -182,7 +182,7 @@ policy = small_policy(store=sys.argv[1], simulation_seed=None, **key)
 decision = policy.act(CONTEXTS[0])
 held, over = threading.Event(), threading.Event()
 def hold():
-    with policy._backing._keeper.lock:
+    with policy._engine.rounds.lock:
         held.set()
         over.wait()
 holder = threading.Thread(target=hold)
@@ -191,7 +191,7 @@ held.wait()  # as if the planner were at a step: in the child nobody will end it
 child = os.fork()
 if not child:
     signal.alarm(300)
-    repr(policy), repr(policy._backing)
+    repr(policy), repr(policy._engine)
     calls = (lambda: policy.act(CONTEXTS[0]), lambda: policy.update(decision, 0.5),
              lambda: policy.epochs, lambda: policy.remaining, lambda: policy.ledger,
              lambda: policy.pending, policy.certificate, policy.close_epoch)

@@ -15,9 +15,9 @@ import numpy as np
 import capri
 from capri.choices import successor
 from capri.epoch.problem import Problem, with_actions
-from capri.joint.record import actions_blob
-from capri.store.blobs import unpacked
-from capri.store.shelf import ANCHORED
+from capri.joint.record import kept_actions
+from capri.store.codec import BytesCodec, unpacked
+from capri.store.sql import ANCHORED
 from fault_journal import Change, Journal, Visit
 from fault_worker import ACTIONS
 from recount import rows_of
@@ -52,7 +52,7 @@ class History:
             if kind != ANCHORED  # by who opened it first: see Verdict.check_anchor
         ]
         self._digests = [
-            sha256(actions_blob(self._with(change.call["actions"]))).hexdigest()
+            sha256(kept_actions(self._with(change.call["actions"]), BytesCodec())).hexdigest()
             if change.call["op"] == "catalogue"
             else ""
             for change in self._changes

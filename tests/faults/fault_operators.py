@@ -22,7 +22,7 @@ from capri.store.anchor import open_anchor
 from capri.store.doctor import BAD, Doctor
 from capri.store.forgetting import _find
 from capri.store.rotation import rotate_id_key, rotate_store_key
-from capri.store.shelf import Shelf
+from capri.store.sql import SqlRepository
 from fault_control import Control
 from fault_points import PLACES, Points
 from fault_worker import Setting
@@ -45,7 +45,7 @@ def _forget(setting: Setting) -> None:
 
 def _expire(setting: Setting) -> None:
     with opened_policy(setting, lambda: datetime.now(UTC) + 2 * RETENTION) as policy:
-        policy._backing._keeper.drop_keys()  # type: ignore[union-attr]  # or the planner, before
+        policy._engine.rounds.drop_keys()  # type: ignore[union-attr]  # or the planner, before
 
 
 def _rotate_ids(setting: Setting) -> None:
@@ -76,10 +76,10 @@ def has_happened(name: str, setting: Setting) -> bool:
             tuple(row) for row in rows_of(setting.url, "SELECT kind FROM operations")
         ]
     with opened_policy(setting) as policy:
-        backing: Any = policy._backing
-        digest = policy._participation.digests([USER])[0]  # type: ignore[union-attr]
-        found = backing.shelf.database.read(
-            lambda transaction: _find(backing.shelf, transaction, [digest])
+        backing: Any = policy._engine
+        digest = policy._users.digests([USER])[0]  # type: ignore[union-attr]
+        found = backing.repository.database.read(
+            lambda transaction: _find(backing.repository, transaction, [digest])
         )
     left = sum(map(len, found.decisions.values())), len(found.keys)
     assert left in ((1, 1), (0, 0)), "a user is forgotten by half"
@@ -123,8 +123,8 @@ def kill_operators(setting: Setting, folder: Path, places: Sequence[str] = PLACE
 def check_sound(setting: Setting, key: bytes | None) -> None:
     """Nothing that the doctor calls bad; a key that was rotated out opens the store no more."""
     with closing(look_into(setting.url)) as database:
-        shelf = Shelf(database, key, open_anchor(setting.anchor, setting.url))
-        shelf.look()
+        shelf = SqlRepository(database, key, open_anchor(setting.anchor, setting.url))
+        shelf.read_secrets()
         found = Doctor(shelf).findings()
     bad = [each for each in found if each.state == BAD and each.name not in _SETTINGS]
     assert not bad, bad

@@ -105,7 +105,7 @@ class Verdict:
         self.settle()
         self.check_answers()
         with self._setting.open() as policy:
-            policy._backing._planner.stop()  # type: ignore[union-attr]  # nothing changes any more
+            policy._engine.pace.planner.stop()  # type: ignore[union-attr]  # nothing changes any more
             self.releases = released_in(self._setting.url, policy.problem.kernel)
             self.epochs = epochs_of(self._setting.url)
             self.check_changes(policy)

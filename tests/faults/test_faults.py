@@ -92,7 +92,7 @@ def test_every_transaction_of_the_package_has_a_name() -> None:
             if any(_writes(call) for call in calls):
                 written.add(place)
     # By their callers' functions, or a copy that nobody serves from yet.
-    elsewhere = {"PublicRecord.write", "Keeper.write", "copy_store"}
+    elsewhere = {"SqlRepository.write", "Keeper.write", "copy_store"}
     opening = {"SqliteDatabase._begin", "PostgresDatabase._begin"}
     assert written - elsewhere - opening <= set(TRANSACTIONS), written
     assert {"Keeper.drop_keys", "forget_user", "rotate_store_key", "rotate_id_key"} <= written
@@ -113,7 +113,10 @@ def _writes(call: ast.Call) -> bool:
     return (
         isinstance(found, ast.Attribute)
         and found.attr == "write"
-        and (ast.unparse(found.value).split(".")[-1].strip("_") in ("database", "target"))
+        and (
+            ast.unparse(found.value).split(".")[-1].strip("_")
+            in ("database", "target", "repository")
+        )
     )
 
 
@@ -140,9 +143,9 @@ def test_a_long_run_asks_for_every_point_and_event() -> None:
 def test_premise_points_have_the_names_of_transactions_that_exist() -> None:
     """A function that is renamed would never be met again, and nobody would notice."""
     from capri.joint import changes, desk, draws, keeper, rewards, rounds, slots
-    from capri.store import forgetting, postgres, rotation, shelf, sqlite
+    from capri.store import forgetting, postgres, rotation, sql, sqlite
 
-    stores = (shelf, sqlite, postgres, forgetting, rotation)
+    stores = (sql, sqlite, postgres, forgetting, rotation)
     modules = (desk, rewards, draws, keeper, rounds, slots, changes, *stores)
     known = {name for module in modules for name in vars(module)}
     for place in TRANSACTIONS:

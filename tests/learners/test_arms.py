@@ -359,7 +359,7 @@ def test_plans_survive_storage() -> None:
     one = policy(budget=None)
     play(one, 600, seed=6)
     one.act_many(CONTEXTS[:1])
-    plan = one._open.plan
+    plan = one.plan()
     again = plan_from_state(*plan_state(plan), Auto())
     pairs = FixedActions(np.eye(ARMS)).pairs(CONTEXTS).reshape(-1, 2 + ARMS)
     assert np.array_equal(again.features.whitened(pairs), plan.features.whitened(pairs))
@@ -408,7 +408,7 @@ def test_an_epoch_of_two_segments_is_read_by_both() -> None:
     one = policy(budget=None)
     play(one, 600, seed=12)
     one.act_many(CONTEXTS[:1])
-    learner, plan = one._course.learner, one._open.plan
+    learner, plan = one._course.learner, one.plan()
     assert isinstance(learner, ArmsLearner)
     segment = learner.turn(np.random.default_rng(0))
     assert segment is not None

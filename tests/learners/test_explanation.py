@@ -261,4 +261,4 @@ def test_the_picture_shows_the_numbers() -> None:
     assert drawn == [each.effect for each in found.largest_columns]
     assert figure.texts[0].get_text() == found.headline
     told = configured(kernel=capri.kernels.RBF(lengthscale=0.5)).explain().plot()
-    assert "One kernel was told" in told.axes[1].texts[0].get_text()
+    assert "The kernel is known" in told.axes[1].texts[0].get_text()

@@ -20,10 +20,12 @@ from capri.learners.messages import Design
 from capri.learners.practical import PracticalLearner
 from capri.learners.reading import measured_excess, measured_square
 from capri.privacy.calibration import noise_multiplier
+from capri.privacy.gate import Gate
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import half_vector
 from capri.privacy.sphere import sphere
 from capri.privacy.vector import VectorLayout
+from epochs_inside import open_epoch
 
 CONTEXTS = np.array([[0.0], [0.2], [0.45], [0.7], [1.0]])
 WEIGHTS = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
@@ -110,6 +112,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch, warm_up: int, **changes: Any) -> Reh
     ) * rng.standard_normal(len(learner._prior.spectrum))
     for _ in range(warm_up):
         play(policy, values_of(policy, truth), 0.2, rng)
+    learner = learner_of(policy)  # what was learnt is another one each time
     plan = learner.plan(warm_up + 1, policy.remaining, np.random.default_rng(0))
     design = learner._design
     assert design is not None
@@ -257,7 +260,7 @@ def test_value_bound_is_never_above_the_reward_bound(bound: float, clip_scale: f
     values = np.sin(5 * PAIRS.sum(axis=2)) * 0.7 * bound
     while policy.remaining:
         policy.act_many(CONTEXTS[:1])
-        plans.append(policy._open.plan)  # type: ignore[union-attr]
+        plans.append(policy.plan())
         play(policy, values, 0.3 * bound, rng)
         if policy.pending:  # the first decision of the epoch has no reward
             policy.close_epoch()
@@ -283,8 +286,7 @@ def open_residual_policy() -> capri.Capri:
     for _ in range(2):
         play(policy, values, 0.1, rng)
     policy.act(CONTEXTS[0])
-    assert policy._open is not None
-    assert policy._open.plan.baseline is not None, "premise: residuals are encoded"
+    assert policy.plan().baseline is not None, "premise: residuals are encoded"
     return policy
 
 
@@ -306,11 +308,10 @@ def test_message_is_within_its_bound_for_any_reward_and_any_context(
 ) -> None:
     """In exact integers: what one user adds to the secret sum."""
     policy = open_residual_policy
-    assert policy._open is not None
-    before = policy._open._accumulator.copy()
+    before = open_epoch(policy).total
     policy.update(policy.act([context]), reward)
-    added = [int(unit) for unit in policy._open._accumulator - before]
-    blocks = policy._open.plan.layout.blocks
+    added = [int(unit) for unit in open_epoch(policy).total - before]
+    blocks = policy.plan().layout.blocks
     squares = {
         name: sum(unit * unit for unit in added[block.part]) for name, block in blocks.items()
     }
@@ -321,15 +322,14 @@ def test_message_is_within_its_bound_for_any_reward_and_any_context(
 def test_loudest_message_nearly_reaches_the_bound(open_residual_policy: capri.Capri) -> None:
     """The bound is not slack: for some pool context and reward it is met to one part in 100."""
     policy = open_residual_policy
-    assert policy._open is not None
     largest = 0
     for context in np.repeat(CONTEXTS, 12, axis=0):
         for reward in (-1e9, 1e9):
-            before = policy._open._accumulator.copy()
+            before = open_epoch(policy).total
             policy.update(policy.act(context), reward)
-            added = (policy._open._accumulator - before)[: policy._open.plan.features.rank]
+            added = (open_epoch(policy).total - before)[: policy.plan().features.rank]
             largest = max(largest, sum(int(unit) ** 2 for unit in added))
-    assert sqrt(largest) > 0.99 * policy._open.plan.layout.blocks["main"].largest
+    assert sqrt(largest) > 0.99 * policy.plan().layout.blocks["main"].largest
 
 
 # -- what is encoded is read back -----------------------------------------------------------------
@@ -342,6 +342,7 @@ def test_residual_encoding_is_added_back_exactly(monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(4)
     truth = 0.3 * rng.standard_normal(learner._basis.rank)
     play(policy, values_of(policy, truth), 0.2, rng)
+    learner = learner_of(policy)
     before = learner._belief
     plan = learner.plan(2, 100, rng)
     design = learner._design
@@ -368,8 +369,7 @@ def test_baseline_subtracted_from_rewards_is_the_one_added_back(
 ) -> None:
     """``k(w)^T weights`` on the devices is ``v(w)^T baseline`` in the learner."""
     policy = open_residual_policy
-    assert policy._open is not None
-    learner, plan = learner_of(policy), policy._open.plan
+    learner, plan = learner_of(policy), policy.plan()
     assert plan.baseline is not None
     assert learner._design is not None
     flat = PAIRS.reshape(-1, 2)
@@ -462,17 +462,27 @@ def same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def test_plan_is_a_function_of_releases_and_public_randomness_alone() -> None:
+def test_plan_is_a_function_of_releases_and_public_randomness_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two runs with other users, other rewards and other noise, but given the same releases."""
+    honest, released = Gate.release, []
+
+    def kept(gate: Gate, *given: Any, **named: Any) -> Any:
+        released.append(honest(gate, *given, **named))
+        return released[-1]
+
+    def thrown_away(gate: Gate, *given: Any, **named: Any) -> Any:
+        _, event = honest(gate, *given, **named)
+        return released.pop()[0], event
+
     first, second = make_policy(growth=1.5), make_policy(growth=1.5)
     rng = np.random.default_rng(1)
     values = 0.5 * np.sin(5 * PAIRS.sum(axis=2))
     for _ in range(4):
         for policy in (first, second):
             policy.act(CONTEXTS[rng.integers(5)])
-        assert first._open is not None
-        assert second._open is not None
-        assert same(first._open.plan, second._open.plan)
+        assert same(first.plan(), second.plan())
         np.testing.assert_array_equal(
             learner_of(first).probabilities(CONTEXTS), learner_of(second).probabilities(CONTEXTS)
         )
@@ -481,27 +491,13 @@ def test_plan_is_a_function_of_releases_and_public_randomness_alone() -> None:
         second.update_many(decisions, rng.uniform(-9, 9, size=len(decisions)))
         decisions = first.act_many(CONTEXTS[rng.integers(5, size=first.remaining)])
         first.update_many(decisions, values[0, decisions.action_index])
-        release = first._open.release()
-        for policy in (first, second):
-            lesson = learner_of(policy).learn(release, policy._streams.public)
-            policy._course._records.append(blank_record(release.plan, lesson))
-            policy._open = None
+        with monkeypatch.context() as patch:
+            patch.setattr(Gate, "release", kept)
+            first.close_epoch()
+            patch.setattr(Gate, "release", thrown_away)
+            second.close_epoch()
     np.testing.assert_array_equal(first.estimate(CONTEXTS), second.estimate(CONTEXTS))
     assert np.abs(first.estimate(CONTEXTS)).max() > 0
-
-
-def blank_record(plan: EpochPlan, lesson: Lesson) -> capri.EpochRecord:
-    return capri.EpochRecord(
-        epoch=plan.epoch,
-        length=plan.length,
-        rank=plan.features.rank,
-        tau=plan.tau,
-        sigma_max=plan.sigma_max,
-        noise_scale=plan.noise_scale,
-        width=lesson.width,
-        active_share=lesson.active_share,
-        seconds=0.0,
-    )
 
 
 def test_premise_other_releases_give_other_plans() -> None:
@@ -510,8 +506,7 @@ def test_premise_other_releases_give_other_plans() -> None:
         policy = make_policy()
         play(policy, np.full((5, 4), level), 0.1, np.random.default_rng(0))
         policy.act(CONTEXTS[0])
-        assert policy._open is not None
-        plans.append(policy._open.plan)
+        plans.append(policy.plan())
     assert not same(plans[0], plans[1])
 
 

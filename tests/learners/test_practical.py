@@ -17,6 +17,7 @@ from capri.environments import TabularEnvironment, random_rkhs
 from capri.kernels import RBF, Linear, Matern
 from capri.learners.options import PracticalOptions
 from capri.memory import PeakMemory
+from epochs_inside import open_epoch
 
 CONTEXTS = np.linspace(0.0, 1.0, 8)[:, None]
 ACTIONS = np.linspace(0.0, 1.0, 5)[:, None]
@@ -456,8 +457,7 @@ def test_private_run_stores_nothing_secret(style: dict[str, Any], tmp_path: Path
         decisions = policy.act_many(contexts)
         rewarded = list(decisions)[:60] if count == 60 else list(decisions)[:30]
         policy.update_many(rewarded, contexts[: len(rewarded), 0])
-    assert policy._open is not None
-    accumulator = policy._open._accumulator
+    accumulator = open_epoch(policy).total
     assert np.abs(accumulator).max() > 0
     path = tmp_path / "private.capri"
     policy.save(path)
@@ -566,7 +566,7 @@ def test_preset_is_the_default_and_needs_no_horizon() -> None:
     )
     assert policy.horizon is None
     assert policy.remaining > 0
-    assert policy._preset == "practical"
+    assert policy.preset == "practical"
 
 
 def environment_of_peaks(rate: float, seed: int) -> TabularEnvironment:

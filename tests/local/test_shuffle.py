@@ -324,9 +324,9 @@ def test_a_forecast_is_what_simulated_devices_do() -> None:
         contexts=capri.ContextPool(CONTEXTS),
     )
     found = fleet.forecast(horizons=(800,), functions=2, compare=False, seed=3, kinds=["smooth"])
-    from capri.forecast.worlds import RandomFunctions
+    from capri.forecast.functions import RandomFunctions
 
-    world = RandomFunctions.of(fleet, 0.1, 3, functions=2, kinds=["smooth"])
+    world = RandomFunctions(fleet.problem, fleet.options, 0.1, 3, functions=2, kinds=["smooth"])
     ratios = []
     for number in range(2):
         seed = world.seed_of(number)

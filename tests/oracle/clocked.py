@@ -114,8 +114,8 @@ class WatchedPlanner(Planner):
 
 def threads_of(policy: capri.Capri) -> tuple[WatchedPlanner, WatchedPlanner]:
     """Those of a stored policy: one plans, the other adds epochs up."""
-    assert policy._backing is not None
-    planner, settler = policy._backing._planner, policy._backing._settler
+    assert policy._engine is not None
+    planner, settler = policy._engine.pace.planner, policy._engine.pace.settler
     assert isinstance(planner, WatchedPlanner)
     assert isinstance(settler, WatchedPlanner)
     return planner, settler
@@ -123,9 +123,9 @@ def threads_of(policy: capri.Capri) -> tuple[WatchedPlanner, WatchedPlanner]:
 
 def settle(policy: capri.Capri) -> None:
     """Let both threads do all that is due: until a step of theirs publishes nothing."""
-    backing, threads, before = policy._backing, threads_of(policy), -1
+    backing, threads, before = policy._engine, threads_of(policy), -1
     assert backing is not None
-    while (now := backing.shelf.database.read(read_counter)[1]) != before:
+    while (now := backing.repository.database.read(read_counter)[1]) != before:
         before = now
         for thread in threads:
             thread.settle()
@@ -226,8 +226,8 @@ def _walk(
 
 def shown(policy: capri.Capri) -> Transcript:
     """How far the store has come, as anybody may ask, and the tables that hold only public rows."""
-    assert policy._backing is not None
-    database = policy._backing.shelf.database
+    assert policy._engine is not None
+    database = policy._engine.repository.database
     found: Transcript = [("progress", json.dumps(policy.progress.to_dict()))]
     for table in TABLES:
         rows = database.read(lambda work, table=table: work.rows(f"SELECT * FROM {table}"))  # type: ignore[misc]
@@ -379,8 +379,8 @@ def paced(patch: pytest.MonkeyPatch, url: str, visits: int) -> Transcript:
 
 def slots(policy: capri.Capri) -> list[Any]:
     """Where every epoch and every segment begins and ends."""
-    assert policy._backing is not None
-    return policy._backing.shelf.database.read(
+    assert policy._engine is not None
+    return policy._engine.repository.database.read(
         lambda work: [
             work.rows("SELECT epoch, number, first FROM segments ORDER BY epoch, number"),
             work.rows("SELECT number, first, last, length FROM epochs ORDER BY number"),
@@ -395,5 +395,5 @@ def watched(patch: pytest.MonkeyPatch) -> None:
     """
     patch.setattr("capri.joint.workshop.LONG", float("inf"))
     patch.setattr("capri.joint.planner._PERIOD", 3600.0)
-    patch.setattr("capri.joint.backing.Planner", WatchedPlanner)
+    patch.setattr("capri.joint.pace.Planner", WatchedPlanner)
     patch.setattr(lineage, "_SEEN", {})

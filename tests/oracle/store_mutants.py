@@ -20,12 +20,12 @@ from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, DataError
 from capri.joint import desk as desks
 from capri.joint import keeper, settle
-from capri.joint.backing import Backing
 from capri.joint.desk import Desk
+from capri.joint.engine import Engine
 from capri.joint.record import PublicRecord
 from capri.store import forgetting
-from capri.store.records import Played
-from capri.store.shelf import Shelf
+from capri.store.sql import SqlRepository
+from capri.store.sql_rows import SqlRows
 from capri.store.view import WAITING, EpochRow, View
 from oracle.clocked import CLOCKED, silent_world
 
@@ -52,20 +52,22 @@ def wrap(patch: pytest.MonkeyPatch, owner: Any, name: str, leak: Callable[..., A
     patch.setattr(owner, name, lambda *args, **named: leak(honest, *args, **named))
 
 
-Leak = Callable[[Backing, Any, View, Any], None]
+Leak = Callable[[Engine, Any, View, Any], None]
 
 
 def on_reward(patch: pytest.MonkeyPatch, leak: Leak) -> None:
     """Do something when rewards are in, in a transaction of its own: ``leak(backing, transaction,
     view, numbers)`` is given the decisions whose rewards were accepted."""
 
-    def rewarded(honest: Any, backing: Backing, numbers: Any, *rest: Any) -> Any:
+    def rewarded(honest: Any, backing: Engine, numbers: Any, *rest: Any) -> Any:
         statuses = honest(backing, numbers, *rest)
-        view, came = backing._keeper.look(), numbers[statuses == ACCEPTED]
-        backing.shelf.database.write(lambda transaction: leak(backing, transaction, view, came))
+        view, came = backing.rounds.look(), numbers[statuses == ACCEPTED]
+        backing.repository.database.write(
+            lambda transaction: leak(backing, transaction, view, came)
+        )
         return statuses
 
-    wrap(patch, Backing, "reward", rewarded)
+    wrap(patch, Engine, "reward", rewarded)
 
 
 def fewer(counts: tuple[int, ...], lacking: int) -> tuple[int, ...]:
@@ -76,8 +78,8 @@ def fewer(counts: tuple[int, ...], lacking: int) -> tuple[int, ...]:
 
 def leased(policy: capri.Capri) -> None:
     """Let a store with one writer lease its slots, as one with many does."""
-    assert policy._backing is not None
-    policy._backing._desk.slots.leased = True
+    assert policy._engine is not None
+    policy._engine.desk.slots.leased = True
 
 
 def steady_leases(patch: pytest.MonkeyPatch) -> None:
@@ -95,12 +97,12 @@ def steady_leases(patch: pytest.MonkeyPatch) -> None:
 def reward_prolongs_the_wait(patch: pytest.MonkeyPatch) -> None:
     """A reward that counts pushes the deadline of its epoch, and raises the generation."""
 
-    def leak(backing: Backing, transaction: Any, view: View, came: Any) -> None:
+    def leak(backing: Engine, transaction: Any, view: View, came: Any) -> None:
         for epoch in view.waiting:
             if ((came >= epoch.first) & (came < epoch.last)).any():
                 sql = "UPDATE epochs SET closes_at = closes_at + 300 WHERE number = ?"
                 transaction.run(sql, (epoch.number,))
-                backing.shelf.publish(transaction, view.generation, b"longer")
+                backing.repository.publish(transaction, view.generation, b"longer")
                 return
 
     on_reward(patch, leak)
@@ -110,9 +112,9 @@ def reward_prolongs_the_wait(patch: pytest.MonkeyPatch) -> None:
 def rewards_raise_the_generation(patch: pytest.MonkeyPatch) -> None:
     """Whoever caches a view is told that there are rewards."""
 
-    def leak(backing: Backing, transaction: Any, view: View, came: Any) -> None:
+    def leak(backing: Engine, transaction: Any, view: View, came: Any) -> None:
         if len(came) > 3:
-            backing.shelf.publish(transaction, view.generation, b"rewards")
+            backing.repository.publish(transaction, view.generation, b"rewards")
 
     on_reward(patch, leak)
 
@@ -121,11 +123,11 @@ def rewards_raise_the_generation(patch: pytest.MonkeyPatch) -> None:
 def reward_begins_the_epoch_anew(patch: pytest.MonkeyPatch) -> None:
     """The clock of an epoch runs from its newest reward instead of its first decision."""
 
-    def leak(backing: Backing, transaction: Any, view: View, came: Any) -> None:
+    def leak(backing: Engine, transaction: Any, view: View, came: Any) -> None:
         newest = view.newest
         if newest is not None and (came >= newest.first).any():
             sql = "UPDATE epochs SET began = ? WHERE number = ? AND began IS NOT NULL"
-            transaction.run(sql, (backing._now(), newest.number))
+            transaction.run(sql, (backing.clock(), newest.number))
 
     on_reward(patch, leak)
 
@@ -173,7 +175,7 @@ def late_rewards_are_counted_in_the_log(patch: pytest.MonkeyPatch) -> None:
             logging.getLogger("capri.store").info("%d rewards came too late", late)
         return statuses
 
-    wrap(patch, Backing, "reward", leak)
+    wrap(patch, Engine, "reward", leak)
 
 
 # -- keys, leases, forgetting ---------------------------------------------------------------------
@@ -224,7 +226,7 @@ def unreadable_context_drops_the_lease(patch: pytest.MonkeyPatch) -> None:
 def forgetting_gives_the_slot_back(patch: pytest.MonkeyPatch) -> None:
     """A decision of who is forgotten goes with its row, and its epoch is smaller by one."""
 
-    def leak(honest: Any, shelf: Shelf, transaction: Any, found: Any) -> Any:
+    def leak(honest: Any, shelf: SqlRepository, transaction: Any, found: Any) -> Any:
         done = honest(shelf, transaction, found)
         for numbers in found.decisions.values():
             for number in numbers:
@@ -238,9 +240,9 @@ def forgetting_gives_the_slot_back(patch: pytest.MonkeyPatch) -> None:
 def forgetting_is_published(patch: pytest.MonkeyPatch) -> None:
     """That somebody asked to be forgotten is chained into the history."""
 
-    def leak(honest: Any, shelf: Shelf, transaction: Any, found: Any) -> Any:
+    def leak(honest: Any, shelf: SqlRepository, transaction: Any, found: Any) -> Any:
         done = honest(shelf, transaction, found)
-        _, generation = shelf.lock_counter(transaction)
+        _, generation = shelf.lock(transaction)
         shelf.publish(transaction, generation, b"forgotten")
         return done
 
@@ -260,17 +262,19 @@ def store_refuses_users_over_their_limit(patch: pytest.MonkeyPatch) -> None:
             raise BudgetError("a user has contributed as often as allowed")
         return within
 
-    wrap(patch, Shelf, "reserve", leak)
+    wrap(patch, SqlRows, "reserve", leak)
 
 
 @mutant("sum, users", "epochs")
 def visits_over_their_limit_leave_the_count(patch: pytest.MonkeyPatch) -> None:
     """An epoch is as large as the visits that count in it."""
 
-    def leak(honest: Any, plan: Any, segments: Any, starts: Any, problem: Any, parts: Any) -> Any:
+    def leak(
+        honest: Any, plan: Any, segments: Any, starts: Any, problem: Any, parts: Any, **how: Any
+    ) -> Any:
         kept = list(parts)
-        void = sum(int((Played.read(part[1]).status != 0).sum()) for part in kept if part[1])
-        found = honest(plan, segments, starts, problem, kept)
+        void = sum(int((part.played.status != 0).sum()) for part in kept)
+        found = honest(plan, segments, starts, problem, kept, **how)
         return replace(found, counts=fewer(found.counts, void))
 
     wrap(patch, keeper, "settled_sum", leak)
@@ -301,9 +305,9 @@ def missing_rewards_leave_the_count(patch: pytest.MonkeyPatch) -> None:
         missing.append(int(np.isnan(rewards).sum()))
         return honest(rewards, terms)
 
-    def leak(honest: Any, *given: Any) -> Any:
+    def leak(honest: Any, *given: Any, **how: Any) -> Any:
         missing.clear()
-        found = honest(*given)
+        found = honest(*given, **how)
         return replace(found, counts=fewer(found.counts, sum(missing)))
 
     wrap(patch, settle, "settled", noted)

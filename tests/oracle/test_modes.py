@@ -65,9 +65,9 @@ def played(world: World, settings: dict[str, Any], store: str | None, private: i
                 )
             transcript.append(("ids", [(each.id, each.epoch) for each in decisions[start:]]))
             _answer(policy, world, decisions, batch)
-            if policy._backing is not None:
+            if policy._engine is not None:
                 for _ in range(3):  # due, ready, and at a moment of the grid public
-                    policy._backing._step()
+                    policy._engine.pace.step()
                     now[0] += timedelta(seconds=3)
             transcript += account(policy)[:2] + face(policy, CONTEXTS)
             transcript.append(("shadow", policy.shadow))

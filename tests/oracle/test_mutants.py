@@ -11,10 +11,16 @@ import numpy as np
 import pytest
 
 import capri
-from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.decide import ACCEPTED, DUPLICATE, Chooser, warn_of_ignored
+from capri.epoch.decide import Chooser, warn_of_ignored
 from capri.errors import BudgetError, DataError
-from capri.privacy.users import Participation
+from capri.joint import keeper
+from capri.joint.desk import Desk
+from capri.joint.rewards import Rewards
+from capri.joint.settle import SettledSum
+from capri.privacy.gate import Gate
+from capri.store.memory import MemoryRepository
+from capri.store.memory_rows import MemoryRows
+from epochs_inside import epochs_inside
 from oracle.blind import blind
 from oracle.policies import POLICIES
 from oracle.transcript import played, told_apart_by
@@ -29,8 +35,19 @@ def _wrap(patch: pytest.MonkeyPatch, owner: Any, name: str, leak: Callable[..., 
     patch.setattr(owner, name, lambda *args, **kwargs: leak(honest, *args, **kwargs))
 
 
-def _rewarded(epoch: OpenEpoch) -> int:
-    return int(np.sum(epoch._status[: epoch.issued] == DUPLICATE))
+def _note_rewards(patch: pytest.MonkeyPatch) -> list[int]:
+    """How many rewards came for the epoch that was added up last."""
+    noted = [0]
+
+    def leak(
+        honest: Any, plan: Any, segments: Any, starts: Any, problem: Any, parts: Any, **how: Any
+    ) -> Any:
+        kept = list(parts)
+        noted[0] = sum(len(part.rewarded) for part in kept)
+        return honest(plan, segments, starts, problem, kept, **how)
+
+    _wrap(patch, keeper, "settled_sum", leak)
+    return noted
 
 
 def refuse_contexts(patch: pytest.MonkeyPatch) -> None:
@@ -42,7 +59,7 @@ def refuse_contexts(patch: pytest.MonkeyPatch) -> None:
             raise DataError("a context must be finite")
         return rows, valid
 
-    import capri.joint.policy as module
+    import capri.joint.serving as module
 
     _wrap(patch, module, "as_visits", leak)
 
@@ -50,12 +67,15 @@ def refuse_contexts(patch: pytest.MonkeyPatch) -> None:
 def skip_slots(patch: pytest.MonkeyPatch) -> None:
     """A context that is no number is served and takes no slot."""
 
-    def leak(honest: Any, epoch: OpenEpoch, *arguments: Any) -> Any:
-        numbers = honest(epoch, *arguments)
-        epoch.issued -= int(np.count_nonzero(arguments[-1]))
-        return numbers
+    def leak(honest: Any, desk: Desk, unit: Any, *arguments: Any) -> Any:
+        found = honest(desk, unit, *arguments)
+        if found[0] is not None:
+            void = int(np.count_nonzero(found[0].status))
+            repository = desk._repository
+            repository.set_issued(unit, repository.join(unit, ())[0] - void)
+        return found
 
-    _wrap(patch, OpenEpoch, "issue", leak)
+    _wrap(patch, Desk, "_play", leak)
 
 
 def refuse_rewards(patch: pytest.MonkeyPatch) -> None:
@@ -67,7 +87,7 @@ def refuse_rewards(patch: pytest.MonkeyPatch) -> None:
             raise DataError("a reward must be a finite number")
         return numbers, values
 
-    import capri.joint.policy as module
+    import capri.joint.serving as module
 
     _wrap(patch, module, "decision_rewards", leak)
 
@@ -75,13 +95,13 @@ def refuse_rewards(patch: pytest.MonkeyPatch) -> None:
 def drop_batches(patch: pytest.MonkeyPatch) -> None:
     """One reward that is no number silently drops its batch, and the log says how many."""
 
-    def leak(honest: Any, epoch: OpenEpoch, numbers: Any, rewards: Any, keys: Any) -> Any:
+    def leak(honest: Any, book: Rewards, numbers: Any, rewards: Any, keys: Any) -> Any:
         if not np.isfinite(rewards).all():
             logging.getLogger("capri").debug("dropped %d rewards", len(rewards))
             return np.full(len(numbers), 4)
-        return honest(epoch, numbers, rewards, keys)
+        return honest(book, numbers, rewards, keys)
 
-    _wrap(patch, OpenEpoch, "reward", leak)
+    _wrap(patch, Rewards, "reward", leak)
 
 
 def close_on_last_reward(patch: pytest.MonkeyPatch) -> None:
@@ -89,9 +109,12 @@ def close_on_last_reward(patch: pytest.MonkeyPatch) -> None:
 
     def leak(honest: Any, policy: capri.Capri, *arguments: Any) -> Any:
         statuses = honest(policy, *arguments)
-        epoch = policy._open
-        if epoch is not None and epoch.remaining == 0 and not (epoch._status == ACCEPTED).any():
-            policy.close_epoch()
+        newest = policy._engine.rounds.look().newest
+        if newest is not None:
+            end = newest.first + newest.length
+            parts = policy._engine.repository.rows.parts(newest.first, end)
+            if sum(len(part.rewarded) for part in parts) == newest.length:
+                policy.close_epoch()
         return statuses
 
     _wrap(patch, capri.Capri, "_reward", leak)
@@ -110,54 +133,57 @@ def warn_in_private(patch: pytest.MonkeyPatch) -> None:
 
 def count_rewards_in_the_record(patch: pytest.MonkeyPatch) -> None:
     """The record says how many rewards came instead of how many decisions there were."""
+    noted = _note_rewards(patch)
 
-    def leak(honest: Any, epoch: OpenEpoch) -> Any:
-        release = honest(epoch)
-        return replace(release, counts=(1 + _rewarded(epoch),))
+    def leak(honest: Any, settled: SettledSum, gate: Gate) -> Any:
+        values, arrays = honest(settled, gate)
+        return values | {"counts": [1 + noted[0]]}, arrays
 
-    _wrap(patch, OpenEpoch, "release", leak)
+    _wrap(patch, SettledSum, "released", leak)
 
 
 def add_noise_for_rewards_only(patch: pytest.MonkeyPatch) -> None:
     """Textbook local model: a missing reward brings no noise."""
+    noted = _note_rewards(patch)
 
-    def leak(honest: Any, epoch: OpenEpoch) -> Any:
-        epoch._noised = epoch.plan.length - 1
-        return honest(epoch)
+    def leak(honest: Any, settled: SettledSum, gate: Gate) -> Any:
+        assert settled.reports is not None
+        return honest(replace(settled, reports=settled.reports[: 1 + noted[0]]), gate)
 
-    _wrap(patch, OpenEpoch, "release", leak)
+    def without(honest: Any, *given: Any, participants: int, **named: Any) -> Any:
+        named["noised_alone"] = participants
+        return honest(*given, participants=participants, **named)
+
+    _wrap(patch, SettledSum, "release", leak)
+    _wrap(patch, Gate, "release", without)
 
 
 def print_the_sum(patch: pytest.MonkeyPatch) -> None:
     """A debugging aid that stayed."""
-    patch.setattr(
-        capri.Capri,
-        "__repr__",
-        lambda policy: f"Capri({0 if policy._open is None else policy._open._accumulator})",
-    )
+
+    def shown(policy: capri.Capri) -> str:
+        return f"Capri({[each.total for each in epochs_inside(policy)]})"
+
+    patch.setattr(capri.Capri, "__repr__", shown)
 
 
-def store_the_sum(patch: pytest.MonkeyPatch) -> None:
-    """A private file keeps the open sum, so that a restart loses nothing."""
+def store_the_rows(patch: pytest.MonkeyPatch) -> None:
+    """A private file keeps what users did, so that a restart loses nothing."""
 
-    def leak(honest: Any, policy: capri.Capri) -> Any:
-        values, arrays = honest(policy)
-        if policy._open is not None:
-            arrays["open.accumulator"] = policy._open._accumulator
-        return values, arrays
+    def leak(honest: Any, repository: MemoryRepository, *, secret: bool) -> Any:
+        return honest(repository, secret=True)
 
-    _wrap(patch, capri.Capri, "_state", leak)
+    _wrap(patch, MemoryRepository, "snapshot", leak)
 
 
 def pass_beside_the_gate(patch: pytest.MonkeyPatch) -> None:
     """The release is scaled by the sum that it hides."""
 
-    def leak(honest: Any, epoch: OpenEpoch) -> Any:
-        size = math.log1p(float(np.abs(epoch._accumulator).max()))
-        release = honest(epoch)
-        return replace(release, vector=release.vector * (1 + size))
+    def leak(honest: Any, settled: SettledSum, gate: Gate) -> Any:
+        vector, event = honest(settled, gate)
+        return vector * (1 + math.log1p(float(np.abs(settled.total).max()))), event
 
-    _wrap(patch, OpenEpoch, "release", leak)
+    _wrap(patch, SettledSum, "release", leak)
 
 
 def draw_for_valid_contexts_only(patch: pytest.MonkeyPatch) -> None:
@@ -177,18 +203,18 @@ def draw_for_valid_contexts_only(patch: pytest.MonkeyPatch) -> None:
 def refuse_users_over_their_limit(patch: pytest.MonkeyPatch) -> None:
     """As it used to be."""
 
-    def leak(honest: Any, book: Participation, *arguments: Any) -> Any:
-        within = honest(book, *arguments)
+    def leak(honest: Any, rows: MemoryRows, *arguments: Any) -> Any:
+        within = honest(rows, *arguments)
         if not within.all():
             raise BudgetError("a user has contributed as often as allowed")
         return within
 
-    _wrap(patch, Participation, "take", leak)
+    _wrap(patch, MemoryRows, "reserve", leak)
 
 
 def show_how_many_take_part(patch: pytest.MonkeyPatch) -> None:
     """The number of different people in the repr."""
-    patch.setattr(Participation, "__repr__", lambda book: f"Participation({len(book._counts)})")
+    patch.setattr(MemoryRows, "__repr__", lambda rows: f"MemoryRows({len(rows._counts)})")
 
 
 def refuse_empty_sets(patch: pytest.MonkeyPatch) -> None:
@@ -229,7 +255,7 @@ MUTANTS: list[tuple[Plant, str, str]] = [
     (count_rewards_in_the_record, "practical", "estimate | action of a shared visit"),
     (add_noise_for_rewards_only, "paper, local", "estimate"),
     (print_the_sum, "paper", "shown"),
-    (store_the_sum, "paper", "file"),
+    (store_the_rows, "paper", "file"),
     (pass_beside_the_gate, "paper", "estimate"),
     (draw_for_valid_contexts_only, "paper", "action of a shared visit"),
     (refuse_users_over_their_limit, "paper, users", "error"),

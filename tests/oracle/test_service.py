@@ -86,9 +86,9 @@ class Scene:
     async def play(self, world: World) -> None:
         for turn, (context, rewards) in enumerate(world):
             await self._turn(turn, context, rewards)
-            assert self._policy._backing is not None
+            assert self._policy._engine is not None
             for _ in range(3):  # due, ready, and at a moment of the grid public
-                await asyncio.to_thread(self._policy._backing._step)
+                await asyncio.to_thread(self._policy._engine._step)
                 self._now[0] += 3.0
             for page in PAGES:
                 self._note(page, await self._shop.ask(f"/v1/{page}"))
@@ -123,8 +123,7 @@ class Scene:
 
     async def _together(self, context: bytes) -> list[Reply]:
         """Requests that share a transaction: another one holds the store until all are there."""
-        assert self._policy._backing is not None
-        group = self._policy._backing.shelf.database._group  # type: ignore[attr-defined]
+        group = self._policy._engine.repository.database._group
         plain, ask = self._shop.handlers.plain, self._shop.ask
         group._leading.acquire()
         try:
@@ -159,7 +158,7 @@ def public(world: World, folder: Path, plant: Callable[[pytest.MonkeyPatch], Non
     with pytest.MonkeyPatch.context() as patch:
         blind(patch)
         unwatched(patch)
-        patch.setattr("capri.joint.stored.time", SimpleNamespace(time=lambda: now[0]))
+        patch.setattr("capri.joint.engine.time", SimpleNamespace(time=lambda: now[0]))
         patch.setattr("capri.service.auth.time", SimpleNamespace(monotonic=lambda: 0.0))
         patch.setattr("capri.service.figures._BRIEF", 1e-9)
         plant(patch)

@@ -59,9 +59,9 @@ def played(world: World, settings: dict[str, Any], url: str, *, restarts: bool) 
             assert list(again.id) == [each.id for each in decisions[start:]]
             transcript.append(("ids", [(each.id, each.epoch) for each in decisions[start:]]))
             _answer(policy, world, decisions, batch)
-            assert policy._backing is not None
+            assert policy._engine is not None
             for _ in range(3):  # due, ready, and at a moment of the grid public
-                policy._backing._step()
+                policy._engine.pace.step()
                 now[0] += timedelta(seconds=3)
             transcript += account(policy)[:2] + face(policy, CONTEXTS)
             if restarts:

@@ -58,7 +58,7 @@ def public_file(policy: capri.Capri, path: Path) -> Any:
     path.unlink(missing_ok=True)
     policy.save(path)
     values, arrays = read_policy_file(path)
-    if values.pop("participation") is None:
+    if values["repository"].pop("users") is None:
         return path.read_bytes()
     return json.dumps(values, sort_keys=True), {
         name: (str(array.dtype), array.shape, array.tobytes()) for name, array in arrays.items()
@@ -98,7 +98,13 @@ def account(policy: capri.Capri) -> Transcript:
         ("ledger", (repr(ledger), str(ledger.events), str(ledger.spent))),
         ("spent in", [str(ledger.spent_in(epoch)) for epoch in range(4)]),
         ("pending", policy.pending),
-        ("inside", [repr(each) for each in (policy._flights, policy._participation)]),
+        (
+            "inside",
+            [
+                repr(each)
+                for each in (policy._engine, policy._engine.repository.rows, policy._users)
+            ],
+        ),
     ]
 
 
@@ -121,7 +127,7 @@ def played(
             visits = world[start : start + size]
             rows = [[visit.context] * dimension for visit in visits]
             users: list[str] | None = [visit.user for visit in visits]
-            if policy._participation is None:
+            if policy._users is None:
                 users = None
             new: list[capri.Decision] = []
             while len(new) < size:  # a public event may come within a batch

@@ -21,7 +21,7 @@ def some_layout() -> VectorLayout:
 
 def observed(gate: Gate) -> list[Any]:
     seen: list[Any] = []
-    gate.observe(seen.append)
+    gate.observe(lambda public, _: seen.append(public))
     return seen
 
 
@@ -30,7 +30,7 @@ def test_observer_is_shown_the_noisy_vector_after_it_is_recorded() -> None:
     gate = Gate(noise_source(None), ledger)
     seen = observed(gate)
     recorded: list[int] = []
-    gate.observe(lambda _: recorded.append(len(ledger.events)))
+    gate.observe(lambda *_: recorded.append(len(ledger.events)))
     public, _ = gate.release(np.array([1, 2, 3]), some_layout(), epoch=1, participants=4)
     assert len(seen) == 1
     assert seen[0] is public
@@ -63,7 +63,7 @@ def test_observer_changes_nothing_that_a_policy_does() -> None:
     """The same simulation with and without: decisions, estimates and account are the same."""
     policies = [small_policy() for _ in range(2)]
     seen: list[Any] = []
-    policies[0].observe(seen.append)
+    policies[0].observe(lambda public, _: seen.append(public))
     for policy in policies:
         play_epoch(policy)
         policy.close_epoch()

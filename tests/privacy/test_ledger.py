@@ -14,13 +14,13 @@ from dp_accounting.pld import PLDAccountant
 
 import capri
 from builders import BUDGET, play_epoch, small_policy
-from capri.epoch.accumulate import OpenEpoch
 from capri.epoch.storage import read_policy_file, write_policy_file
 from capri.errors import BudgetError
 from capri.privacy.calibration import analytic_multiplier, continuous_budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.noise import SimulatedNoise
 from capri.privacy.users import Participation, UserLimit
+from epochs_inside import open_epoch
 
 RANK = 12
 
@@ -124,11 +124,10 @@ def test_users_who_come_back_need_more_noise() -> None:
 def test_open_epoch_cannot_be_released_twice(model: str) -> None:
     policy = small_policy(simulation_seed=None, model=model)
     policy.act_many(np.zeros((policy.remaining, 1)))
-    epoch = policy._open
-    assert isinstance(epoch, OpenEpoch)
-    epoch.release()
+    settled = open_epoch(policy).settled
+    settled.release(policy._gate)
     with pytest.raises(BudgetError, match="released before"):
-        epoch.release()
+        settled.release(policy._gate)
     with pytest.raises(BudgetError, match="released before"):
         policy.close_epoch()
 
@@ -338,7 +337,8 @@ def test_file_with_too_little_noise_is_refused(tmp_path: Path) -> None:
     play_epoch(policy)
     policy.save(tmp_path / "policy")
     values, arrays = read_policy_file(tmp_path / "policy")
-    values["ledger"][0]["noise_scale"] /= 2
+    (release,) = values["repository"]["releases"].values()
+    release["event"]["noise_scale"] /= 2
     for name in ("format", "version"):
         values.pop(name)
     write_policy_file(tmp_path / "policy", values, arrays)

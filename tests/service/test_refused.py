@@ -240,9 +240,9 @@ async def numbers(shop: Inside, policy: capri.Capri, url: str, keys: list[str]) 
     """Those keys that the store knows, each once."""
     import psycopg
 
-    assert policy._backing is not None
-    shelf = policy._backing.shelf
-    digests = {shelf.digest("key", key): key for key in keys}
+    assert policy._engine is not None
+    shelf = policy._engine.repository
+    digests = dict(zip(shelf.rows.key_digests(keys), keys, strict=True))
     with psycopg.connect(url) as connection:
         found = [digests.get(digest) for (digest,) in connection.execute("SELECT digest FROM keys")]
         counted = connection.execute("SELECT count(*), count(DISTINCT number) FROM keys").fetchone()
@@ -297,8 +297,8 @@ def test_a_commit_in_doubt_is_told_and_settled_by_its_key(
         policy = policy_at(folder, url)
         async with inside(policy, PATIENT) as shop:
             assert (await shop.ask("/v1/decisions", visit("first"))).status == 200
-            assert policy._backing is not None
-            database = policy._backing.shelf.database
+            assert policy._engine is not None
+            database = policy._engine.repository.database
             assert isinstance(database, PostgresDatabase)
             line = database._writer
             assert line is not None

@@ -37,8 +37,8 @@ def build(url: str) -> Iterator[Callable[..., Capri]]:
 
 def step(policy: Capri) -> None:
     """What the planner would do, now."""
-    assert policy._backing is not None
-    policy._backing._step()
+    assert policy._engine is not None
+    policy._engine.pace.step()
 
 
 def script(policy: Capri, restart: Callable[[Capri], Capri]) -> list[Any]:
@@ -114,8 +114,9 @@ def test_a_saved_simulation_keeps_mode_and_shadows(tmp_path: Path) -> None:
     def restarted(policy: Capri) -> Capri:
         if turn.random() < 0.15:
             policy.save(file)
-            keys, policy = policy._keys, Capri.load(file)
-            policy._keys = keys  # decisions by key live in their process
+            before, policy = policy._engine.repository.rows, Capri.load(file)
+            rows = policy._engine.repository.rows  # decisions by key live in their process
+            rows._keys, rows.salt = before._keys, before.salt
         return policy
 
     with warnings.catch_warnings():
@@ -174,8 +175,8 @@ def test_late_rewards_of_an_older_version_are_read_by_their_own(
         if policy.update(row.id, value) is RewardStatus.ACCEPTED:
             row.rewards.append(value)
     policy.close_epoch(early=True)
-    assert policy._backing is not None
-    keeper = policy._backing._keeper
+    assert policy._engine is not None
+    keeper = policy._engine.rounds
     found = released_in(url, policy.problem.kernel)
     assert len(found) >= 2
     for released in found:

@@ -180,8 +180,8 @@ def test_a_server_that_stays_away_leaves_a_policy_that_goes_on(
     monkeypatch.setitem(PostgresDatabase.__init__.__kwdefaults__, "patience", 0.5)
     with small_policy(store=url, simulation_seed=None) as policy:
         policy.act(CONTEXTS[0], key="order-0")
-        assert policy._backing is not None
-        database = policy._backing.shelf.database
+        assert policy._engine is not None
+        database = policy._engine.repository.database
         assert isinstance(database, PostgresDatabase)
 
         decided = []

@@ -17,10 +17,10 @@ def test_the_last_one_to_hold_a_policy_may_be_its_planner(
     monkeypatch.setattr("sys.unraisablehook", complaints.append)
     policy = small_policy(store=f"sqlite:///{tmp_path}/store.db", simulation_seed=None)
     policy.act(CONTEXTS[0])
-    backing = policy._backing
+    backing = policy._engine
     assert backing is not None
     holder, dropped, seen = [policy], threading.Event(), []
-    honest = backing._planner._step
+    honest = backing.pace.planner._step
 
     def step() -> None:
         if holder and dropped.wait(PATIENCE):
@@ -28,10 +28,10 @@ def test_the_last_one_to_hold_a_policy_may_be_its_planner(
             holder.clear()  # the last reference: its end is told in this thread
         honest()
 
-    backing._planner._step = step
-    backing._planner.wake()
+    backing.pace.planner._step = step
+    backing.pace.planner.wake()
     del policy
     dropped.set()
-    eventually(lambda: backing.closed and backing.shelf.database._closed)  # type: ignore[attr-defined]
-    assert seen == [backing._planner._thread]
+    eventually(lambda: backing.closed and backing.repository.database._closed)  # type: ignore[attr-defined]
+    assert seen == [backing.pace.planner._thread]
     assert complaints == []

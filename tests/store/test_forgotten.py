@@ -71,7 +71,7 @@ def test_a_policy_that_runs_overwrites_as_soon_as_it_can(policy: Capri, file: Pa
 def test_a_first_store_key_leaves_no_plain_value(policy: Capri, file: Path) -> None:
     url, key = f"sqlite:///{file}", file.with_name("key")
     key.write_bytes(KEY)
-    policy._backing._planner.stop()  # type: ignore[union-attr]
+    policy._engine.pace.planner.stop()  # type: ignore[union-attr]
     with reader(file):
         words = ("store", "rotate-key", url, "--new-key-file", str(key), "--wait", "0")
         assert "can still be read" in command(*words, code=1)

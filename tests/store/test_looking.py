@@ -51,7 +51,7 @@ def test_the_doctor_leaves_every_byte_as_it_was(
         play(policy, 3)
         command("backup", url, str(tmp_path / "copy.db"))
         policy.close_epoch(early=True)
-        policy._backing._planner.stop()  # type: ignore[union-attr]
+        policy._engine.pace.planner.stop()  # type: ignore[union-attr]
         during = everything(tmp_path)
         command("doctor", url, "--anchor", anchor, code=1)  # synchronous is OFF here
         assert everything(tmp_path) == during

@@ -15,7 +15,8 @@ from capri.joint.planner import Planner
 from capri.joint.settle import SettledSum
 from capri.store.address import open_database
 from capri.store.rotation import rotate_store_key
-from capri.store.shelf import Shelf
+from capri.store.sql import SqlRepository
+from capri.store.sql_rows import SqlRows
 from stored_policies import policy
 
 pytestmark = pytest.mark.usefixtures("unforced")
@@ -81,13 +82,13 @@ class Watched:
         """``reading``: seconds that pass while the data of an epoch are read."""
         self.now = datetime(2030, 1, 1, tzinfo=UTC)
         monkeypatch.setattr(Planner, "start", lambda planner: None)  # steps are taken here
-        read = Shelf.epoch_data
+        read = SqlRows._part
 
-        def slowly(shelf: Shelf, *arguments: Any) -> Any:
+        def slowly(rows: SqlRows, *arguments: Any) -> Any:
             self.now += timedelta(seconds=reading)
-            return read(shelf, *arguments)
+            return read(rows, *arguments)
 
-        monkeypatch.setattr(Shelf, "epoch_data", slowly)
+        monkeypatch.setattr(SqlRows, "_part", slowly)
         self.run = policy(url, clock=lambda: self.now, **terms)
         self.url = url
 
@@ -100,8 +101,8 @@ class Watched:
     def seen_at(self, moment: datetime) -> tuple[Any, ...]:
         """A step at a public moment, and all that is public then."""
         self.now = max(self.now, moment)
-        assert self.run._backing is not None
-        self.run._backing._step()
+        assert self.run._engine is not None
+        self.run._engine.pace.step()
         return (
             rows(self.url, "SELECT issued, generation FROM counter"),
             rows(self.url, "SELECT number, state, due, released, missed FROM epochs"),
@@ -254,8 +255,8 @@ def test_a_key_that_is_rotated_while_noise_is_drawn_blocks_nothing(
     honest = SettledSum.released
 
     def rotating(settled: SettledSum, gate: Any) -> Any:
-        shelf = Shelf(open_database(url, create=False), old)
-        shelf.look()
+        shelf = SqlRepository(open_database(url, create=False), old)
+        shelf.read_secrets()
         rotate_store_key(shelf, new)
         shelf.database.close()
         return honest(settled, gate)
@@ -295,9 +296,9 @@ def test_a_release_that_failed_is_published_with_the_noise_it_had(
     ((release,),) = rows(url, "SELECT release FROM epochs WHERE release IS NOT NULL")
     if sealed:
         assert bytes(release)[40:104] not in bytes(kept)
-        shelf = Shelf(open_database(url, create=False), key)
-        shelf.look()
-        kept = shelf.seal.open("draws", 1, "secret", kept)
+        shelf = SqlRepository(open_database(url, create=False), key)
+        shelf.read_secrets()
+        kept = shelf.rows.seal.open("draws", 1, "secret", kept)
         shelf.database.close()
     assert bytes(kept) == bytes(release)
     assert rows(url, "SELECT * FROM draws") == []

@@ -174,8 +174,8 @@ def test_forgetting_a_user_moves_nobody_else(build: Callable[..., Capri], url: s
     assert released.release.participants == 9
     Recount(policy.problem, released).check(rows)
     # The limit of a lifetime stays, under a digest.
-    assert isinstance(policy._participation, capri.joint.backing.StoredParticipation)
-    assert policy._participation.epochs_of("4") == {1: 1}
+    assert policy._users is not None
+    assert policy._users.epochs_of("4") == {1: 1}
     assert policy.forget("5").keys == 1  # of a released epoch only the key is left
 
 

@@ -68,12 +68,12 @@ def test_a_policy_whose_planner_fails_says_so(tmp_path: Path) -> None:
     """A copy of the same generation that went another way: each step refuses it."""
     run = policy(f"sqlite:///{tmp_path}/store.db")
     decision = run.act([0.2])
-    assert run._backing is not None
+    assert run._engine is not None
 
     def spoil(transaction: Transaction) -> None:
         transaction.run("UPDATE history SET digest = ?", ("0" * 64,))
 
-    run._backing.shelf.database.write(spoil)
+    run._engine.repository.database.write(spoil)
     assert "went another way" in str(until_refused(lambda: run.act([0.2])))
     assert "went another way" in str(until_refused(lambda: run.update(decision, 0.5)))
     run.close()
@@ -124,8 +124,8 @@ def test_closing_does_not_wait_for_a_server_that_is_away(monkeypatch: pytest.Mon
         with server.database() as url:
             run = policy(url)
             run.act([0.2])
-            assert run._backing is not None
-            planner, begun = run._backing._planner, Event()
+            assert run._engine is not None
+            planner, begun = run._engine.pace.planner, Event()
             step = planner._step
             planner._step = lambda: (begun.set(), step())[1]  # type: ignore[func-returns-value]
             server.stop()

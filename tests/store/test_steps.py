@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("unforced")
 
 
 def keeper_of(run: Capri) -> Rounds:
-    assert run._backing is not None
-    return run._backing._keeper
+    assert run._engine is not None
+    return run._engine.rounds
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_an_epoch_that_was_released_is_never_closed_again(pair: tuple[Capri, Cap
         with pytest.raises(OvertakenError):
             step(newest)
     slow.take_in(newest.number)  # finds nothing left to do
-    assert slow.shelf.database.read(
+    assert slow.repository.database.read(
         lambda transaction: transaction.rows(
             "SELECT state FROM epochs WHERE number = ?", (newest.number,)
         )
@@ -87,7 +87,7 @@ def test_many_who_step_at_once_release_each_epoch_once(tmp_path: Path) -> None:
         world = np.random.default_rng(seed)
         for _ in range(30):
             run.update(run.act(context(world)), 0.5)
-            run._backing._step()  # type: ignore[union-attr]
+            run._engine.pace.step()  # type: ignore[union-attr]
 
     threads = [Thread(target=work, args=each) for each in zip(runs, range(4), strict=True)]
     for thread in threads:
@@ -112,7 +112,7 @@ def test_closing_never_takes_back_a_slot_that_was_handed_out(
     one, two = (policy(url, first_epoch=16, reward_wait=4) for _ in range(2))
     world = np.random.default_rng(2)
     numbers = [one.act(context(world)).number for _ in range(15)]
-    one._backing._step()  # type: ignore[union-attr]
+    one._engine.pace.step()  # type: ignore[union-attr]
     closing = keeper_of(one)
     planned = closing.ground.newest
     assert planned is not None

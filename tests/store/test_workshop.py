@@ -20,8 +20,8 @@ pytestmark = pytest.mark.usefixtures("unforced")
 
 
 def workshop_of(run: Capri) -> Workshop:
-    assert run._backing is not None
-    return run._backing._keeper.workshop
+    assert run._engine is not None
+    return run._engine.rounds.workshop
 
 
 def play(run: Capri, visits: int) -> None:
@@ -35,13 +35,13 @@ def test_a_draft_is_the_same_wherever_it_is_made(tmp_path: Path) -> None:
     """Without draws in it: what an epoch released is read the same in both processes."""
     run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10)
     play(run, 10)
-    assert run._backing is not None
-    keeper = run._backing._keeper
+    assert run._engine is not None
+    keeper = run._engine.rounds
     task = Task(plan=(keeper.following(), 10))
-    here = drafted(keeper.branch(), task, 1)
+    here = drafted(keeper.course.branch(), task, 1)
     shop = Workshop()
     shop.apart = True
-    there = shop.make(keeper.branch(), task, 1, Streams(None))
+    there = shop.make(keeper.course.branch(), task, 1, Streams(None))
     assert shop._process is not None
     assert here.plan is not None
     assert there.plan is not None
@@ -115,8 +115,8 @@ def test_what_fails_elsewhere_is_made_here(tmp_path: Path, monkeypatch: pytest.M
     """Here the same works: the process is blamed for one draft, and asked again for the next."""
     run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10)
     play(run, 10)
-    assert run._backing is not None
-    keeper = run._backing._keeper
+    assert run._engine is not None
+    keeper = run._engine.rounds
     shop = Workshop()
     shop.apart = True
     task = Task(plan=(keeper.following(), 10))
@@ -124,11 +124,11 @@ def test_what_fails_elsewhere_is_made_here(tmp_path: Path, monkeypatch: pytest.M
         patched.setattr(
             pickle, "dumps", lambda parts, **more: DUMPS((*parts, "one argument too many"), **more)
         )
-        assert shop.make(keeper.branch(), task, 1, Streams(None)).plan is not None
+        assert shop.make(keeper.course.branch(), task, 1, Streams(None)).plan is not None
     assert shop._portable
     first = shop._process
     assert first is not None
-    assert shop._made_apart(keeper.branch(), task, 1) is not None
+    assert shop._made_apart(keeper.course.branch(), task, 1) is not None
     assert shop._process is first
     shop.close()
     run.close()

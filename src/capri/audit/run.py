@@ -20,6 +20,7 @@ from capri.epoch.decide import Decision, Decisions
 from capri.epoch.notice import unsaid
 from capri.errors import CapriError
 from capri.joint.policy import Capri
+from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 
 # Epochs that are rehearsed on made-up users before private runs begin, and decisions at most.
@@ -132,8 +133,11 @@ class Run:
         self.policy = policy
         policy.observe(self._see)
 
-    def _see(self, public: FloatArray) -> None:
+    def _see(self, public: FloatArray, event: ReleaseEvent | None) -> None:
         self.seen.append(public)
+        if event is not None:
+            # The rest of an event is random where its plan follows a release of this run.
+            self.noticed.append((event.epoch, event.participants))
         if self._last:
             raise _Over
 
@@ -195,8 +199,6 @@ class Run:
             self._close(user)
         except _Over:
             self.noticed.append("released before it was closed")
-        # The rest of an event is random where its plan follows a release of this run.
-        self.noticed += [(event.epoch, event.participants) for event in policy.ledger.events]
         released = self.seen[before:]
         # There should be one; of several the attacker takes the mean, in units of its noise.
         times = sqrt(max(len(released), 1))

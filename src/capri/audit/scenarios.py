@@ -143,17 +143,22 @@ class Scenario:
         reader = run.reader
         if self.stage.local:
             decision = run.act(visit, user)
-            return self._reported(run, reader, visit, decision), decision
+            return self._reported(run, reader, visit, decision, user), decision
         seen, own = run.epoch([visit], user=user, last=last)
         return self.piece(reader, seen, own[0]), own[0]
 
-    def _reported(self, run: Run, reader: Reader, visit: Visit, decision: Decision | None) -> Piece:
-        """All reports that two updates make, averaged: there should be one, or none."""
+    def _reported(
+        self,
+        run: Run,
+        reader: Reader,
+        visit: Visit,
+        decision: Decision | None,
+        user: str | None,
+    ) -> Piece:
+        """The target's report, which is the first of its epoch: nobody else has come yet."""
         before = len(run.seen)
-        if decision is not None:
-            for _ in range(2):
-                run.policy.update(decision.id, visit.reward)
-        reports = run.seen[before:]
+        run.epoch([visit], decisions=[decision], user=user, last=False)
+        reports = run.seen[before : before + (decision is not None)]
         times = sqrt(len(reports))
         piece = self.piece(reader, reader.nothing, decision)
         seen = sum(reports, piece.seen) / (reader.plan.noise_scale * max(times, 1.0))

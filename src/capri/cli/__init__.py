@@ -4,14 +4,12 @@ from typing import Annotated
 
 import typer
 
-from capri.cli.aggregate import aggregate
-from capri.cli.audit import audit
-from capri.cli.certificate import certificate
+from capri.cli.audit import audit, certificate
 from capri.cli.demo import demo
 from capri.cli.forecast import forecast
 from capri.cli.noise import noise
-from capri.cli.serve import init, key, serve
-from capri.cli.shell import Shell
+from capri.cli.options import Shell
+from capri.cli.serve import aggregate, init, key, serve
 from capri.cli.simulate import simulate
 from capri.cli.store import backup, doctor, restore, store
 from capri.version import VERSION

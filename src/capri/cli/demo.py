@@ -30,8 +30,7 @@ def demo(
     from dataclasses import replace
 
     from capri.cli.contest import contestants, finding, play, price_of_trust
-    from capri.cli.outcome import Output, console
-    from capri.cli.progress import Bars
+    from capri.cli.outcome import Bars, Output, console
     from capri.environments import random_rkhs
     from capri.kernels import Matern
     from capri.plots import contest_figure

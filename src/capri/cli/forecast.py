@@ -42,7 +42,7 @@ def forecast(
     ] = None,
     compare: Annotated[
         bool,
-        flag("--compare/--no-compare", "Compare a told kernel with auto on the same functions."),
+        flag("--compare/--no-compare", "Compare a known kernel with auto on the same functions."),
     ] = True,
     kernel: Annotated[str, _space(f"auto, or one of {KERNELS}.", "NAME")] = "matern52",
     lengthscale: Annotated[float, _space("Lengthscale of the kernel.")] = 0.3,
@@ -76,15 +76,15 @@ def forecast(
 
     Everything but the reward function is public before the first user comes.
     So the policy is played, with seeded noise, against random functions of
-    many kinds, smooth and rough, and a told kernel is compared with "auto".
+    many kinds, smooth and rough, and a known kernel is compared with "auto".
     A simulation: it carries no privacy claim.
     """
     epsilons, horizons = numbers("epsilon", epsilon), whole_numbers("rounds", rounds)
 
-    from capri.cli.outcome import Output
-    from capri.cli.progress import Meter
+    from capri.cli.outcome import Meter, Output
     from capri.environments import random_rkhs
-    from capri.kernels import Kernel, kernel_by_name
+    from capri.kernels import kernel_by_name
+    from capri.players import make_capri
     from capri.privacy.budget import Budget
     from capri.privacy.mixing import Shuffle
     from capri.spaces import ContextPool
@@ -93,10 +93,9 @@ def forecast(
     chosen = epsilons[len(epsilons) // 2] if detail is None else detail
     if chosen not in epsilons:
         raise ConfigurationError(f"detail must be one of the epsilons {epsilon}, got {chosen:g}")
-    untold = kernel == "auto"
+    unknown = kernel == "auto"
     # The spaces that ``capri simulate`` draws under the same seed; its function is not used.
-    drawn_with = kernel_by_name("matern52" if untold else kernel, lengthscale)
-    told: Kernel | str = "auto" if untold else drawn_with
+    drawn_with = kernel_by_name("matern52" if unknown else kernel, lengthscale)
     spaces = random_rkhs(
         drawn_with,
         contexts=contexts,
@@ -109,22 +108,19 @@ def forecast(
     # The epsilon whose epochs are listed is the policy's own; kernels are compared there.
     finite = chosen if chosen != inf else next((one for one in epsilons if one != inf), None)
     one_of("model", model, ("joint", "local", "shuffle"))
-    on_devices = model != "joint" and preset == PRESETS[0]
-    if model == "shuffle" and not on_devices:
-        raise ConfigurationError("model shuffle needs preset practical: the paper mixes nothing")
-    pure = on_devices and model == "local"
-    settings: dict[str, Any] = {} if on_devices else {"model": model, "preset": preset}
-    if model == "shuffle":
-        settings["shuffle"] = Shuffle(most=most)
-    policy = _policy(
-        on_devices,
-        kernel=told,
+    if finite is None and model != "joint" and preset == PRESETS[0]:
+        raise ConfigurationError("devices always make their reports private: give a finite epsilon")
+    pure = (model, preset) == ("local", PRESETS[0])
+    policy = make_capri(
+        model=model,
+        preset=preset,
+        shuffle=Shuffle(most=most),
+        kernel="auto" if unknown else drawn_with,
         actions=spaces.actions if actions_csv is None else read_rows(actions_csv),
         contexts=ContextPool(pool),
         budget=None if finite is None else Budget(epsilon=finite, delta=0.0 if pure else delta),
         horizon=max(horizons),
         simulation_seed=seed,
-        **settings,
     )
     with Meter("forecast", "rounds") as meter:
         found = policy.forecast(
@@ -138,21 +134,6 @@ def forecast(
         document=found.to_dict(),
         figure=found.plot(),
     )
-
-
-def _policy(on_devices: bool, **settings: Any) -> Any:
-    """A curator, or devices and an aggregator."""
-    if on_devices:
-        from capri.local.simulator import DeviceSimulator
-
-        if settings["budget"] is None:
-            raise ConfigurationError(
-                "devices always make their reports private: give a finite epsilon"
-            )
-        return DeviceSimulator.build(**settings)
-    from capri.joint.policy import Capri
-
-    return Capri(**settings)
 
 
 def read_rows(path: Path) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""Options that more than one command takes, and lists of numbers."""
+"""What commands share before they run: options, lists of numbers, and how all of them end."""
 
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
@@ -7,8 +7,9 @@ from math import inf
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from capri.errors import ConfigurationError
+from capri.errors import CapriError, ConfigurationError
 
 
 def whole(least: float = -inf) -> Callable[[Any], int]:
@@ -93,3 +94,22 @@ def whole_numbers(name: str, text: str) -> list[int]:
     if not all(value.is_integer() for value in values):
         raise ConfigurationError(f"{name} must be whole numbers, got {text!r}")
     return [int(value) for value in values]
+
+
+BAD_OPTION = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+class Shell(TyperGroup):
+    """Turns the errors this package raises on purpose, and Ctrl-C, into exit codes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except CapriError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(BAD_OPTION) from None
+        except KeyboardInterrupt:
+            typer.echo("stopped: nothing was written", err=True)
+            raise typer.Exit(INTERRUPTED) from None

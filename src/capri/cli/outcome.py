@@ -1,22 +1,34 @@
-"""What commands write and show: JSON, tables, and what numbers depend on."""
+"""What commands write and show while and after they run: progress, JSON, tables, pictures.
+
+Commands load this, and Rich with it, when they run.
+"""
 
 import math
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column, Table
 
 from capri.errors import ConfigurationError
 from capri.files import check_writable, to_json, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Console
-    from rich.table import Table
 
     from capri.simulation import SimulationResult
 
@@ -81,10 +93,8 @@ def put_json(target: str | None, document: Mapping[str, Any]) -> None:
         write_atomically(Path(target), to_json(document).encode())
 
 
-def console(json: str | None) -> "Console":
+def console(json: str | None) -> Console:
     """Where tables go: standard error when JSON has the standard output."""
-    from rich.console import Console
-
     return Console(stderr=json == "-", highlight=False)
 
 
@@ -116,11 +126,8 @@ class Output:
                 shell.print(f"{what}: {path}", soft_wrap=True, markup=False)
 
 
-def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any) -> "Table":
+def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any) -> Table:
     """An empty table in the style of all commands: columns of numbers, and of texts on the left."""
-    from rich import box
-    from rich.table import Column, Table
-
     style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
     style |= {"title_justify": "left", "title_style": "bold", "caption_justify": "left"}
     headers = [
@@ -128,3 +135,71 @@ def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any)
         for name in columns
     ]
     return Table(*headers, **style | options)
+
+
+class Shown:
+    """Shown while it is entered. Silent where nobody watches: in pipes, logs and tests."""
+
+    _shown: Progress | Live
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._shown.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self._shown.stop()
+
+
+class Meter(Shown):
+    """One bar that is told how much is done of how much."""
+
+    def __init__(self, label: str, unit: str) -> None:
+        super().__init__()
+        self._shown = self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn(f"{{task.completed:>11,.0f}} of {{task.total:,.0f}} {unit}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self._task = self._progress.add_task(label, total=1)
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how far it is."""
+        self._progress.update(self._task, completed=done, total=total)
+
+
+class Bars(Shown):
+    """Bars for several runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown = self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:>9,.0f} of {task.total:,.0f} rounds"),
+            TextColumn("{task.fields[ratio]:<10}"),
+            TimeElapsedColumn(),
+            console=self.console,
+        )
+
+    def add(self, label: str, rounds: int, uniform_regret: float) -> Callable[[int, float], None]:
+        """A bar to call with rounds and regret per round, as :func:`capri.simulate` does.
+
+        It waits until its run starts: the first call lets its clock tick.
+        """
+        task = self._progress.add_task(label, start=False, total=rounds, ratio="")
+
+        def show(done: int, regret: float) -> None:
+            self._progress.start_task(task)
+            ratio = f"ratio {regret / uniform_regret:.2f}" if done else ""
+            self._progress.update(task, completed=done, ratio=ratio)
+
+        return show

@@ -72,8 +72,7 @@ def simulate(
     The seed draws the function, the users who come and the noise: a result
     can be repeated exactly, and carries no privacy claim.
     """
-    from capri.cli.outcome import PRIVACY_CLAIM, Output, mean, versions
-    from capri.cli.progress import Bars
+    from capri.cli.outcome import PRIVACY_CLAIM, Bars, Output, mean, versions
     from capri.environments import environment_by_name
     from capri.kernels import kernel_by_name
     from capri.players import CAPRI, make_player
@@ -91,7 +90,7 @@ def simulate(
     budget = None
     if not no_privacy and epsilon != inf:
         budget = Budget(epsilon=epsilon, delta=delta)
-    told = kernel_by_name(kernel, lengthscale)
+    known = kernel_by_name(kernel, lengthscale)
 
     space: dict[str, Any] = {
         "contexts": contexts,
@@ -100,13 +99,13 @@ def simulate(
         "action_dimension": action_dimension,
         "noise": noise,
     }
-    world = partial(environment_by_name, env, kernel=told, **space)
+    world = partial(environment_by_name, env, kernel=known, **space)
 
     def contender(
         environment: "TabularEnvironment", seed: int
     ) -> "Capri | DeviceSimulator | UniformPlay":
         return make_player(
-            policy, environment, kernel=told, budget=budget, rounds=rounds, seed=seed, **player
+            policy, environment, kernel=known, budget=budget, rounds=rounds, seed=seed, **player
         )
 
     first = world(seed=seed)

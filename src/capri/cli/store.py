@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from capri.store.shelf import Shelf
+    from capri.store.sql import SqlRepository
     from capri.store.transaction import Database
 
 UNWELL = 1
@@ -52,38 +52,40 @@ def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
 
 
 @contextmanager
-def opened(url: str, key_file: Path | None, anchor: str | None = None) -> "Iterator[Shelf]":
+def opened(url: str, key_file: Path | None, anchor: str | None = None) -> "Iterator[SqlRepository]":
     """A store without its policy, closed at the end."""
     from capri.store.address import open_database
 
-    with _shelved(open_database(url, create=False), url, key_file, anchor) as shelf:
-        shelf.open()
-        yield shelf
+    with _shelved(open_database(url, create=False), url, key_file, anchor) as repository:
+        repository.open()
+        yield repository
 
 
 @contextmanager
-def looked_at(url: str, key_file: Path | None, anchor: str | None = None) -> "Iterator[Shelf]":
+def looked_at(
+    url: str, key_file: Path | None, anchor: str | None = None
+) -> "Iterator[SqlRepository]":
     """A store that is read and nothing else: it is neither migrated nor noted anywhere."""
     from capri.store.address import look_into
 
-    with _shelved(look_into(url), url, key_file, anchor) as shelf:
-        shelf.look()
-        yield shelf
+    with _shelved(look_into(url), url, key_file, anchor) as repository:
+        repository.read_secrets()
+        yield repository
 
 
 @contextmanager
 def _shelved(
     database: "Database", url: str, key_file: Path | None, anchor: str | None
-) -> "Iterator[Shelf]":
+) -> "Iterator[SqlRepository]":
     from capri.store.anchor import open_anchor
-    from capri.store.shelf import Shelf
+    from capri.store.sql import SqlRepository
     from capri.store.transaction import empty_store
 
     with closing(database):
-        shelf = Shelf(database, read_key(key_file), open_anchor(anchor, url))
-        if shelf.configuration() is None:
+        repository = SqlRepository(database, read_key(key_file), open_anchor(anchor, url))
+        if repository.configuration() is None:
             raise empty_store(repr(database))
-        yield shelf
+        yield repository
 
 
 def backup(
@@ -138,8 +140,8 @@ def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = N
     from capri.store.doctor import BAD, Doctor, Finding
 
     try:
-        with looked_at(url, store_key_file, anchor) as shelf:
-            findings = Doctor(shelf).findings()
+        with looked_at(url, store_key_file, anchor) as repository:
+            findings = Doctor(repository).findings()
     except StorageError as problem:
         findings = [Finding("store", BAD, str(problem))]
     typer.echo(
@@ -172,11 +174,11 @@ def forget(
     from capri.privacy.users import user_digest
     from capri.store.forgetting import forget_user, has_seen
 
-    with opened(url, store_key_file) as shelf:
-        digests = [user_digest(each, shelf.salt) for each in _meant(user, number)]
-        done = forget_user(shelf, digests)
-        known = done.anything or has_seen(shelf, digests)
-        clean = shelf.database.forget_soon(wait)
+    with opened(url, store_key_file) as repository:
+        digests = [user_digest(each, repository.rows.salt) for each in _meant(user, number)]
+        done = forget_user(repository, digests)
+        known = done.anything or has_seen(repository, digests)
+        clean = repository.database.forget_soon(wait)
     for name, count in asdict(done).items():
         typer.echo(f"{name.replace('_', ' ')}: {count}")
     if not known:
@@ -238,9 +240,9 @@ def rotate_key(
 
     new = read_key(new_key_file)
     assert new is not None
-    with opened(url, store_key_file) as shelf:
-        count = rotate_store_key(shelf, new)
-        clean = shelf.database.forget_soon(wait)
+    with opened(url, store_key_file) as repository:
+        count = rotate_store_key(repository, new)
+        clean = repository.database.forget_soon(wait)
     typer.echo(f"{count} values are sealed under the new key. Copies keep the old one")
     _end(clean)
 
@@ -250,9 +252,9 @@ def rotate_ids(url: Address, store_key_file: KeyFile = None, wait: Wait = 30.0) 
     """Make ids of decisions by a new key; those of the last one stay known."""
     from capri.store.rotation import rotate_id_key
 
-    with opened(url, store_key_file) as shelf:
-        rotate_id_key(shelf)
-        clean = shelf.database.forget_soon(wait)
+    with opened(url, store_key_file) as repository:
+        rotate_id_key(repository)
+        clean = repository.database.forget_soon(wait)
     typer.echo("ids are made by a new key; those of the one before are understood until the next")
     _end(clean)
 
@@ -278,10 +280,7 @@ def mode(
 @store.command()
 def operations(url: Address, store_key_file: KeyFile = None) -> None:
     """List what operators did: modes, catalogues, keys, anchors."""
-    from capri.epoch.modes import Operation
-    from capri.store.blobs import unpacked
-
-    with looked_at(url, store_key_file) as shelf:
-        rows = shelf.operations()
-    for kind, made, record in rows:
-        typer.echo(str(Operation(kind, made, unpacked(record)[0])))
+    with looked_at(url, store_key_file) as repository:
+        done = repository.operations()
+    for operation in done:
+        typer.echo(str(operation))

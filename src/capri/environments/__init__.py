@@ -1,4 +1,4 @@
-"""Worlds to play in: a context law, an action set and a mean reward that is known exactly."""
+"""Environments: a context distribution, actions and a mean reward that is known exactly."""
 
 from capri.environments.base import Environment, TabularEnvironment, public_pool, tabulate
 from capri.environments.functions import (

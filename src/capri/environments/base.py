@@ -31,7 +31,7 @@ class Environment(Protocol):
 
     @property
     def weights(self) -> FloatArray:
-        """The context law: one probability per context."""
+        """The context distribution: one probability per context."""
 
     @property
     def reward_bound(self) -> float:
@@ -42,7 +42,7 @@ class Environment(Protocol):
         """Rewards are ``f`` plus uniform noise in ``[-noise, noise]``."""
 
     def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
-        """Draw ``n`` contexts from the context law, as indices into ``contexts``."""
+        """Draw ``n`` contexts from the context distribution, as indices into ``contexts``."""
 
     def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
         """``f(c, x)`` for each pair of indices."""
@@ -102,7 +102,7 @@ class TabularEnvironment:
             "contexts": contexts,
             "actions": actions,
             "means": means,
-            "weights": _law(self.weights, len(contexts)),
+            "weights": _distribution(self.weights, len(contexts)),
             "reward_bound": positive("reward_bound", self.reward_bound),
             "noise": not_negative("noise", self.noise),
         }
@@ -110,7 +110,7 @@ class TabularEnvironment:
             object.__setattr__(self, name, value)
 
     def draw_contexts(self, rng: np.random.Generator, n: int) -> IntArray:
-        """Draw ``n`` contexts from the context law, as indices into ``contexts``."""
+        """Draw ``n`` contexts from the context distribution, as indices into ``contexts``."""
         return rng.choice(len(self.contexts), size=n, p=self.weights).astype(np.int64)
 
     def mean(self, context_index: IntArray, action_index: IntArray) -> FloatArray:
@@ -132,7 +132,7 @@ class TabularEnvironment:
         return np.asarray(self._best[context_index])
 
     def uniform_regret(self) -> float:
-        """``E_c [max_x f(c, x) - mean_x f(c, x)]`` under the context law."""
+        """``E_c [max_x f(c, x) - mean_x f(c, x)]`` under the context distribution."""
         return float(np.sum(self.weights * (self._best - self.means.mean(axis=1))))
 
     def parameters(self) -> dict[str, object]:
@@ -183,14 +183,17 @@ def tabulate(
     return table.reshape(len(contexts), len(actions))
 
 
-def _law(weights: FloatArray, count: int) -> FloatArray:
+def _distribution(weights: FloatArray, count: int) -> FloatArray:
     """Probabilities of the contexts, checked."""
-    law = np.array(weights, dtype=np.float64)
-    if law.shape != (count,):
-        raise ShapeError(f"weights must have shape ({count},), one per context, got {law.shape}")
-    if not (law >= 0.0).all() or abs(law.sum() - 1.0) > 1e-9:
-        raise ConfigurationError(
-            f"weights must be zero or more and sum to 1, got smallest {law.min()}, sum {law.sum()}"
+    chances = np.array(weights, dtype=np.float64)
+    if chances.shape != (count,):
+        raise ShapeError(
+            f"weights must have shape ({count},), one per context, got {chances.shape}"
         )
-    law.flags.writeable = False
-    return law
+    if not (chances >= 0.0).all() or abs(chances.sum() - 1.0) > 1e-9:
+        raise ConfigurationError(
+            "weights must be zero or more and sum to 1, "
+            f"got smallest {chances.min()}, sum {chances.sum()}"
+        )
+    chances.flags.writeable = False
+    return chances

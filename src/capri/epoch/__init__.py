@@ -1,1 +1,1 @@
-"""One epoch, one verb a file: plan, play, decide, encode, accumulate."""
+"""One epoch, one verb a file: plan, play, decide, encode."""

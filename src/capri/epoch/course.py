@@ -21,7 +21,6 @@ from capri.epoch.learner import Learner
 from capri.epoch.notice import Notice, unheard
 from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release, Segment
 from capri.epoch.problem import Problem, with_actions
-from capri.epoch.readonly import ReadOnly
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration
@@ -54,6 +53,20 @@ class Course:
         self._unlearnt: Release | None = None
         self._plan_seconds = 0.0
         self.hooks.warn(learner.notices)
+
+    def branch(self, draws: "PublicDraws | None" = None) -> "Course":
+        """The course from here on, apart, with these draws: nobody is told of what comes of it.
+
+        Learners replace what they know, piece by piece, and never write into it: a shallow copy
+        goes its own way.
+        """
+        branch = copy(self)
+        branch.learner = copy(self.learner)
+        branch._records = list(self._records)
+        branch.hooks = Hooks(len(self._records), aloud=draws is not None)
+        if draws is not None:
+            branch._draws, branch._timed = draws, False
+        return branch
 
     @property
     def records(self) -> Epochs:
@@ -158,20 +171,6 @@ class Course:
         self._unlearnt = None
         self.hooks.tell(self._records)
 
-    def branch(self, draws: PublicDraws) -> "Course":
-        """The same epochs and beliefs, which go their own way from here on with other draws.
-
-        Learners replace what they know, piece by piece, and never write into it: a shallow copy
-        is enough. Nobody is told of the records so far again, and nothing is timed.
-        """
-        branch = copy(self)
-        branch.learner = copy(self.learner)
-        branch.hooks = Hooks(len(self._records))
-        branch._records = list(self._records)
-        branch._draws = draws
-        branch._timed = False
-        return branch
-
     @property
     def plan_seconds(self) -> float:
         """Time the open epoch took to plan; 0 where nothing is timed."""
@@ -196,7 +195,7 @@ class Course:
         self._plan_seconds = plan_seconds
 
 
-class PublicFace(ReadOnly, ABC):
+class PublicFace(ABC):
     """What anybody may ask of a policy, whoever adds up its epochs."""
 
     _problem: Problem
@@ -204,6 +203,23 @@ class PublicFace(ReadOnly, ABC):
     _next: Problem | None = None  # with the actions of the next epoch, where they were replaced
     _horizon: int | None
     _lock: RLock
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse public attributes: a setting that is assigned later would be a promise unkept."""
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+            return
+        known = sorted(
+            each
+            for kind in type(self).__mro__
+            for each, thing in vars(kind).items()
+            if isinstance(thing, property) and not each.startswith("_")
+        )
+        what = "cannot be changed" if name in known else "does not exist"
+        raise AttributeError(
+            f"{name!r} {what}: a {type(self).__name__} is fixed once it is built. It can be read "
+            f"for {', '.join(dict.fromkeys(known))}; other settings make another policy"
+        )
 
     @property
     def problem(self) -> Problem:

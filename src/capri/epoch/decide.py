@@ -215,15 +215,26 @@ def reward_statuses(
     [2, 0, 2, 1, 3]
     """
     if len(numbers) == 1 and 0 <= (place := int(numbers[0]) - first) < len(awaited):
-        found = awaited[place : place + 1].astype(np.int64)
-        if found[0] == ACCEPTED and not isfinite(rewards[0]):
-            found[0] = INVALID
-        return found
+        return first_valid(awaited[place : place + 1].astype(np.int64), numbers, rewards)
     offset = numbers - first
     known = (offset >= 0) & (offset < len(awaited))
     result = np.full(len(numbers), UNKNOWN, dtype=np.int64)
     result[known] = awaited[offset[known]]
     result[(numbers >= 0) & (numbers < first)] = LATE
+    return first_valid(result, numbers, rewards)
+
+
+def first_valid(standing: IntArray, numbers: IntArray, rewards: FloatArray) -> IntArray:
+    """What each reward meets where ``standing`` is what a first one would.
+
+    >>> first_valid(np.zeros(3, dtype=int), np.array([4, 4, 5]), np.array([0.5, 1.0, np.nan]))
+    array([0, 2, 4])
+    """
+    result = standing.copy()
+    if len(numbers) == 1:
+        if result[0] == ACCEPTED and not isfinite(rewards[0]):
+            result[0] = INVALID
+        return result
     result[(result == ACCEPTED) & ~np.isfinite(rewards)] = INVALID
     valid = np.flatnonzero(result == ACCEPTED)
     if len(valid) > 1:

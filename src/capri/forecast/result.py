@@ -17,7 +17,7 @@ VERDICTS = (
     (0.9, "learns slowly"),
     (inf, "hopeless"),
 )
-# A told kernel with so many times the regret of "auto" is worth a warning.
+# A known kernel with so many times the regret of "auto" is worth a warning.
 _COSTLY = 1.15
 _MEANING = {
     "good": "at most a fifth of the regret of uniform play",
@@ -110,8 +110,8 @@ class ExpectedEpoch:
 class ExpectedKind:
     """Expected regret on functions of one kind, divided by that of uniform play.
 
-    ``told``: functions of the kernel that the policy was given. The standard error is None where
-    only one function was played.
+    Kind "known": functions of the kernel that the policy takes for known. The standard error is
+    None where only one function was played.
     """
 
     kind: str
@@ -133,9 +133,9 @@ class ExpectedKind:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCost:
-    """The told kernel against ``kernel="auto"`` on the same functions, users and noise.
+    """The known kernel against ``kernel="auto"`` on the same functions, users and noise.
 
-    ``kind`` is that of the functions, "all" for all of them. ``told`` and ``auto`` are regrets
+    ``kind`` is that of the functions, "all" for all of them. ``known`` and ``auto`` are regrets
     divided by that of uniform play.
     """
 
@@ -143,13 +143,13 @@ class KernelCost:
     epsilon: float
     rounds: int
     functions: int
-    told: float
+    known: float
     auto: float
 
     @property
     def cost(self) -> float:
-        """How many times the regret of "auto" the told kernel has; below 1 it is better."""
-        return self.told / self.auto if self.auto > 0 else inf
+        """How many times the regret of "auto" the known kernel has; below 1 it is better."""
+        return self.known / self.auto if self.auto > 0 else inf
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers."""
@@ -167,8 +167,8 @@ class Forecast:
 
     Rows and curves are means over all kinds of functions, the same for every kernel: their verdict
     is over the whole family, and verdicts of different kernels can be compared. ``kinds`` tells the
-    kinds apart, and shows functions of the told kernel beside them. ``costs``: what a told kernel
-    costs against ``kernel="auto"``; empty where none was told.
+    kinds apart, and shows functions of a known kernel beside them. ``costs``: what a known kernel
+    costs against ``kernel="auto"``; empty where none is known.
     """
 
     model: str
@@ -221,20 +221,20 @@ class Forecast:
 
     @property
     def advice(self) -> str | None:
-        """What the told kernel costs, in two sentences; None where none was told."""
+        """What the known kernel costs, in two sentences; None where none is known."""
         if not self.costs:
             return None
         every, *kinds = self.costs
         worst = max(kinds, key=lambda each: each.cost)
         found = (
-            f"On the same functions the told kernel has {every.cost:.2g} times the regret of "
+            f"On the same functions the known kernel has {every.cost:.2g} times the regret of "
             f"kernel='auto' after {every.rounds:,} rounds"
             f"{f' at epsilon {every.epsilon:g}' if every.epsilon < inf else ''}, "
             f"on those of kind '{worst.kind}' {worst.cost:.2g} times."
         )
         if every.cost > _COSTLY:
             return f"{found} Leave the kernel out unless you know it."
-        return f"{found} It is " + ("worth telling." if every.cost < 1 / _COSTLY else "harmless.")
+        return f"{found} It is " + ("worth giving." if every.cost < 1 / _COSTLY else "harmless.")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; infinity stands for no privacy."""

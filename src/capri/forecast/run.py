@@ -4,34 +4,61 @@ Everything but ``f`` is public: kernel, spaces, noise, plans. So a policy of the
 with seeded noise, is played against random functions, and what they lose on average is what to
 expect. On functions of its own every kernel is good, and the truth need not be one of them. So the
 verdict is over functions of the whole family, rough, linear, context-free and so on, the same for
-every kernel; and what a told kernel loses on them is set beside what ``kernel="auto"`` loses.
+every kernel; and what a known kernel loses on them is set beside what ``kernel="auto"`` loses.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf, isfinite, nan, sqrt
 from numbers import Real
+from typing import Any, Protocol
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.checks import not_negative, whole
+from capri.environments import TabularEnvironment
+from capri.epoch.decide import Decisions
 from capri.epoch.notice import unsaid
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
+from capri.epoch.scale import RewardScale
 from capri.errors import ConfigurationError
-from capri.forecast.duel import Duel
-from capri.forecast.result import ExpectedEpoch, ExpectedKind, ExpectedRegret, Forecast
-from capri.forecast.ticker import Progress, Ticker
-from capri.forecast.worlds import Forecastable, RandomFunctions
+from capri.forecast.functions import KNOWN, RandomFunctions
+from capri.forecast.result import ExpectedEpoch, ExpectedKind, ExpectedRegret, Forecast, KernelCost
 from capri.learners.options import PracticalOptions
-from capri.learners.presets import checked_horizon
+from capri.learners.presets import Options, checked_horizon
 from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
-from capri.simulation import simulate
+from capri.simulation import ClosesEpochs, SimulationResult, simulate
 
 # Points per curve of a run that is read off at several horizons.
 _CURVE_POINTS = 40
+# Kernels differ most while little is known: longer runs would cost more time than they tell.
+_LONGEST_COMPARISON = 10_000
+
+# Called with the rounds played so far and the rounds of all runs together.
+Progress = Callable[[int, int], None]
+
+
+class Forecastable(Protocol):
+    """A policy whose configuration can be played again; see :class:`capri.Capri`."""
+
+    @property
+    def problem(self) -> Problem:
+        """What it was built for."""
+
+    @property
+    def preset(self) -> str:
+        """The preset it was built from."""
+
+    @property
+    def options(self) -> Options:
+        """The choices of its preset."""
+
+    def again(self, **changes: Any) -> Any:
+        """A fresh policy of the same configuration."""
 
 
 def forecast(
@@ -50,19 +77,15 @@ def forecast(
 
     The policy itself is not touched. ``epsilons`` replace that of its budget (None: its own;
     infinity: no privacy). Every epsilon meets the same ``functions`` random functions, of which
-    the ``kinds`` take turns (None: all). The verdict is over all but kind "told", which are
-    shown beside them:
-
-        f = sum_j a_j k(., z_j),   a Gaussian, scaled to  a^T K a = norm bound^2,
-
-    with 30 centres ``z_j`` drawn from the context law and uniform actions; there are none with
-    ``kernel="auto"``. For the others see :mod:`capri.forecast.kinds`. Rewards are ``f`` plus
-    uniform noise up to ``noise`` times the reward bound. A run without end is read off at all
-    horizons; preset "paper", whose constants depend on the horizon, is played once for each. A
-    context sampler is stood for by 256 of its contexts, a pool beyond 131,072 pairs by as many of
+    the ``kinds`` take turns (None: all). The verdict is over all but kind "known", which are
+    shown beside them and have 30 centres ``z_j`` drawn from the context distribution and uniform
+    actions; there are none with ``kernel="auto"``. See :mod:`capri.forecast.functions`. Rewards are
+    ``f`` plus uniform noise up to ``noise`` times the reward bound. A run without end is read off
+    at all horizons; preset "paper", whose constants depend on the horizon, is played once for each.
+    A context sampler is stood for by 256 of its contexts, a pool beyond 131,072 pairs by as many of
     its contexts as have that many pairs.
 
-    ``compare``: play ``kernel="auto"`` as well where a kernel was told, on a function of each kind
+    ``compare``: play ``kernel="auto"`` as well where a kernel is known, on a function of each kind
     and for at most 10,000 rounds.
     """
     asked = _checked_horizons(horizons)
@@ -72,15 +95,18 @@ def forecast(
     whole("seed", seed, least=0)
     if policy.problem.actions.count < 2:
         raise ConfigurationError("with a single action there is nothing to forecast")
-    world = RandomFunctions.of(policy, float(noise), seed, functions=int(functions), kinds=kinds)
+    world = RandomFunctions(
+        policy.problem, policy.options, float(noise), seed, functions=int(functions), kinds=kinds
+    )
     anytime = isinstance(policy.options, PracticalOptions)
     lengths = asked[-1:] if anytime else asked
-    duel = Duel.of(world, budgets, asked[-1]) if compare and anytime else None
+    comparison = _Comparison.of(world, budgets, asked[-1]) if compare and anytime else None
     played = len(budgets) * functions * sum(lengths)
-    ticker = Ticker(progress, played + (0 if duel is None else duel.all_rounds))
+    player = _Player(policy, world, progress, played + (comparison.all_rounds if comparison else 0))
     curves: dict[float, dict[int, list[float]]] = {epsilon: {} for epsilon in budgets}
     records: dict[float, list[tuple[EpochRecord, ...]]] = {epsilon: [] for epsilon in budgets}
     uniform = []
+    costs: list[KernelCost] = []
     for number in range(functions):
         environment = world.environment(number)
         uniform.append(environment.uniform_regret())
@@ -88,19 +114,15 @@ def forecast(
             raise ConfigurationError("all actions are equally good: there is no regret to forecast")
         for epsilon, budget in budgets.items():
             for length in lengths:
-                with unsaid():
-                    contender = world.policy(budget, None if anytime else length, number)
-                    result = simulate(
-                        contender, environment, length, seed=world.seed_of(number), progress=ticker
-                    )
-                ticker.next_run(length)
+                horizon = None if anytime else length
+                result = player.play(number, environment, length, budget=budget, horizon=horizon)
                 for rounds in _checkpoints(asked) if anytime else [length]:
                     mean = float(result.regret[rounds - 1]) / rounds
                     curves[epsilon].setdefault(rounds, []).append(mean)
-                if duel is not None:
-                    duel.play(epsilon, number, environment, result.regret, ticker)
             # Of preset "paper", the epochs of the longest horizon.
             records[epsilon].append(result.epochs)
+            if comparison is not None and comparison.asks(epsilon, number):
+                costs.append(comparison.play(player, number, environment, result))
     outlooks = tuple(
         _outlook(epsilon, rounds, regrets, uniform, world.shares)
         for epsilon, curve in curves.items()
@@ -129,7 +151,145 @@ def forecast(
             if rounds in asked
             for kind in dict.fromkeys(map(world.kind_of, range(functions)))
         ),
-        costs=() if duel is None else duel.costs(),
+        costs=(_overall(costs, world), *costs) if costs else (),
+    )
+
+
+class _Player:
+    """Plays fresh policies of one configuration, and adds up the rounds of all runs."""
+
+    def __init__(
+        self, policy: Forecastable, world: RandomFunctions, progress: Progress | None, total: int
+    ) -> None:
+        self._policy, self._world = policy, world
+        self._progress, self._total, self._before = progress, total, 0
+
+    def play(
+        self, number: int, environment: TabularEnvironment, rounds: int, **changes: Any
+    ) -> SimulationResult:
+        """Play a function with seeded noise, without a prior, which is not of these functions."""
+        problem, seed = self._policy.problem, self._world.seed_of(number)
+        with unsaid():
+            fresh = self._policy.again(
+                prior=None, contexts=self._world.pool, simulation_seed=seed, **changes
+            )
+            users = _NewUsers(fresh, problem.scale, named=problem.limit is not None)
+            result = simulate(users, environment, rounds, seed=seed, progress=self._show)
+        self._before += rounds
+        return result
+
+    def _show(self, rounds: int, _: float) -> None:
+        if self._progress is not None:
+            self._progress(self._before + rounds, self._total)
+
+
+class _NewUsers:
+    """A policy that meets a new user in every round, with an id where ids are asked for.
+
+    Functions are drawn of what is learnt, ``y`` within ``[-B, B]``. Users send rewards in the
+    policy's own units, so that a forecast is the same wherever the range of rewards lies.
+    """
+
+    def __init__(self, policy: Any, scale: RewardScale, *, named: bool) -> None:
+        self._policy, self._scale, self._named, self._seen = policy, scale, named, 0
+
+    @property
+    def remaining(self) -> int:
+        """Decisions that may be asked for at once."""
+        return int(self._policy.remaining)
+
+    @property
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """Records of closed epochs."""
+        return tuple(self._policy.epochs)
+
+    def act_many(self, contexts: object) -> Decisions:
+        """Decide, each context being that of a user never seen before."""
+        names = {}
+        if self._named:
+            names["users"] = range(self._seen, self._seen + len(np.asarray(contexts)))
+            self._seen = names["users"].stop
+        decisions: Decisions = self._policy.act_many(contexts, **names)
+        return decisions
+
+    def update_many(self, decisions: Decisions, rewards: object) -> None:
+        """Pass the rewards on, which are values ``y``, in the policy's own units."""
+        self._policy.update_many(decisions, self._scale.sent(np.asarray(rewards)))
+
+    def close_full_epoch(self) -> None:
+        """Pass the end of the run on, to whoever closes epochs."""
+        if isinstance(self._policy, ClosesEpochs):
+            self._policy.close_full_epoch()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Comparison:
+    """The known kernel against "auto": at one epsilon, on one function of each kind."""
+
+    epsilon: float
+    budget: Budget | None
+    rounds: int
+    kinds: Mapping[int, str]
+
+    @classmethod
+    def of(
+        cls, world: RandomFunctions, budgets: Mapping[float, Budget | None], longest: int
+    ) -> "_Comparison | None":
+        """At the policy's own epsilon where it is asked about, else at the middle one."""
+        if not world.kernel_known:
+            return None
+        own = world.problem.budget
+        epsilon = inf if own is None else own.epsilon
+        if epsilon not in budgets:
+            epsilon = [*budgets][len(budgets) // 2]
+        kinds = [world.kind_of(number) for number in range(world.functions)]
+        return cls(
+            epsilon=epsilon,
+            budget=budgets[epsilon],
+            rounds=min(longest, _LONGEST_COMPARISON),
+            kinds={kinds.index(kind): kind for kind in dict.fromkeys(kinds)},
+        )
+
+    @property
+    def all_rounds(self) -> int:
+        """Rounds to be played."""
+        return self.rounds * len(self.kinds)
+
+    def asks(self, epsilon: float, number: int) -> bool:
+        """Whether this function is compared at this epsilon."""
+        return epsilon == self.epsilon and number in self.kinds
+
+    def play(
+        self,
+        player: _Player,
+        number: int,
+        environment: TabularEnvironment,
+        known: SimulationResult,
+    ) -> KernelCost:
+        """Let "auto" play a function on which the known kernel had this result."""
+        auto = player.play(
+            number, environment, self.rounds, budget=self.budget, horizon=None, kernel="auto"
+        )
+        uniform = self.rounds * environment.uniform_regret()
+        return KernelCost(
+            kind=self.kinds[number],
+            epsilon=self.epsilon,
+            rounds=self.rounds,
+            functions=1,
+            known=float(known.regret[self.rounds - 1] / uniform),
+            auto=float(auto.regret[-1] / uniform),
+        )
+
+
+def _overall(costs: Sequence[KernelCost], world: RandomFunctions) -> KernelCost:
+    """The mean over all kinds that the verdict is over."""
+    counted = [each for each in costs if each.kind != KNOWN or not world.others]
+    return replace(
+        counted[0],
+        kind="all",
+        functions=len(counted),
+        known=_mean(each.known for each in counted),
+        auto=_mean(each.auto for each in counted),
     )
 
 

@@ -5,22 +5,20 @@ its process has not read.
 """
 
 from collections.abc import Callable
-from hashlib import sha256
+from typing import Any
 
 from capri.epoch.modes import Mode, Operation
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowRecord
 from capri.joint.keeper import Keeper
-from capri.joint.record import actions_blob
-from capri.store.blobs import unpacked
-from capri.store.transaction import Transaction
+from capri.joint.record import kept_actions
 
 
 class Changes:
     """What may be changed while a stored policy serves, and what was."""
 
     def __init__(self, keeper: Keeper, now: Callable[[], float]) -> None:
-        self._keeper, self._shelf, self._now = keeper, keeper.shelf, now
+        self._keeper, self._repository, self._now = keeper, keeper.repository, now
 
     def set_mode(self, mode: Mode) -> None:
         """From the next decision on."""
@@ -29,11 +27,10 @@ class Changes:
             for problem in self._keeper.problems(self._keeper.ground):
                 mode.check(problem.actions)
 
-            def change(transaction: Transaction) -> None:
-                _, generation = self._keeper.current(transaction)
-                self._shelf.note_operation(
-                    transaction, generation, "mode", mode.to_dict(), self._now()
-                )
+            def change(unit: Any) -> None:
+                _, generation = self._keeper.current(unit)
+                record = mode.to_dict()
+                self._repository.note_operation(unit, generation, "mode", record, self._now())
 
             self._keeper.write(change)
             self._keeper.refresh()  # and let the anchor know
@@ -46,38 +43,29 @@ class Changes:
         with self._keeper.lock:
             self._keeper.refresh()
             problem = renewed(self._keeper.problems(self._keeper.ground)[-1])
-            blob = actions_blob(problem)
+            codec = self._repository.codec
+            kept = kept_actions(problem, codec)
 
-            def change(transaction: Transaction) -> None:
-                _, generation = self._keeper.current(transaction)
+            def change(unit: Any) -> None:
+                _, generation = self._keeper.current(unit)
                 version = generation + 1
-                transaction.run("DELETE FROM catalogues WHERE epoch IS NULL")
-                transaction.insert("catalogues", [(version, None, blob)])
+                self._repository.offer(unit, version, kept)
                 record = {
                     "version": version,
                     "actions": problem.actions.count,
-                    "digest": sha256(blob).hexdigest(),
+                    "digest": codec.mark(kept).hex(),
                 }
-                self._shelf.note_operation(
-                    transaction, generation, "catalogue", record, self._now()
-                )
+                self._repository.note_operation(unit, generation, "catalogue", record, self._now())
 
             self._keeper.write(change)
             self._keeper.refresh()  # and let the anchor know
 
     def operations(self) -> tuple[Operation, ...]:
         """Every line of the history, in order."""
-        return tuple(
-            Operation(str(kind), float(made), unpacked(record)[0])
-            for kind, made, record in self._shelf.operations()
-        )
+        return self._repository.operations()
 
     def shadows(self) -> tuple[ShadowRecord, ...]:
         """One record for each released epoch with shadow visits."""
-        rows = self._shelf.database.read(
-            lambda transaction: transaction.rows(
-                "SELECT release FROM epochs WHERE release IS NOT NULL ORDER BY number"
-            )
-        )
-        found = (unpacked(release)[0].get("shadow") for (release,) in rows)
+        kept = self._repository.read(self._repository.releases)
+        found = (self._repository.codec.unpack(each)[0].get("shadow") for each in kept)
         return tuple(ShadowRecord(**each) for each in found if each is not None)

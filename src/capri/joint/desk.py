@@ -10,7 +10,8 @@ joined the epoch it writes to: nothing is ever written to an epoch that another 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,16 +23,14 @@ from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
-from capri.joint.settle import stored_part
 from capri.joint.slots import FullError, SlotBook, Slots
 from capri.privacy.randomness import Streams
 from capri.store.records import VOID, Played, owned
-from capri.store.shelf import Shelf
-from capri.store.transaction import Transaction
+from capri.store.repository import Remembered
 from capri.store.view import View
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Visits:
     """Some visits of one call, checked."""
 
@@ -47,7 +46,7 @@ class Visits:
         return len(self.rows)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class _Drawn:
     """Decisions that lack nothing but their numbers, and what is stored of them."""
 
@@ -55,7 +54,7 @@ class _Drawn:
     epoch: int
     played: Played
     kept: BoolArray
-    blobs: list[bytes]
+    prepared: Any
 
 
 class Desk:
@@ -63,7 +62,6 @@ class Desk:
 
     def __init__(
         self,
-        shelf: Shelf,
         keeper: Rounds,
         streams: Streams,
         ids: DecisionIds,
@@ -72,10 +70,11 @@ class Desk:
         retention: float,
         now: Callable[[], float],
     ) -> None:
-        self._shelf, self._keeper, self._streams = shelf, keeper, streams
-        self._problem, self._ids = keeper.problem, ids
+        self._repository, self._keeper, self._streams = keeper.repository, keeper, streams
+        self._rows, self._ids = keeper.repository.rows, ids
+        self._problem = keeper.problem
         self._retention, self._now = retention, now
-        self.slots = SlotBook(shelf, keeper, streams, horizon)
+        self.slots = SlotBook(keeper, streams, horizon)
         self._last: Slots | None = None  # what was played last, most likely the next one, too
 
     # -- deciding ---------------------------------------------------------------------------------
@@ -83,18 +82,17 @@ class Desk:
     def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
         """One transaction for all visits; which of them were kept."""
         for _ in range(TURNS):
-            view = self._keeper.view
-            before = self._streams.state()
-            slots = None
+            view, slots = self._keeper.view, None
             try:
-                if self.slots.leased and (wanted := self.wanted(visits)):
-                    slots = self.slots.take(view, wanted)
-                ahead = self._ahead(view, visits, slots)
-                decisions, kept, filled = self._shelf.database.write(
-                    lambda transaction, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
-                        transaction, view, visits, slots, ahead
+                with self._repository.drawing(self._streams):
+                    if self.slots.leased and (wanted := self.wanted(visits)):
+                        slots = self.slots.take(view, wanted)
+                    ahead = self._ahead(view, visits, slots)
+                    decisions, kept, filled = self._repository.write(
+                        lambda unit, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
+                            unit, view, visits, slots, ahead
+                        )
                     )
-                )
                 self.slots.give_back(slots, filled)
                 return decisions, kept
             except OvertakenError:
@@ -106,49 +104,37 @@ class Desk:
             except BaseException as problem:
                 if not isinstance(problem, StorageError):  # else they may have been filled
                     self.slots.give_back(slots)
-                if before is not None:
-                    self._streams.restore(before)
                 raise
             self.slots.give_back(slots)
-            if before is not None:
-                self._streams.restore(before)
         raise self._keeper.never_current()
 
     def wanted(self, visits: Visits) -> int:
         """How many visits need a slot: a key that is known has its decision."""
         if visits.keys is None:
             return len(visits)
-        keys, now = sorted(set(visits.keys)), self._now()
-        known = self._shelf.database.read(
-            lambda transaction: transaction.among(
-                "SELECT digest, expires FROM keys WHERE digest", keys
-            )
-        )
-        return len(keys) - len([expires for _, expires in known if expires > now])
+        keys = sorted(set(visits.keys))
+        return len(keys) - self._rows.count_known(keys, self._now())
 
     def _decide(
         self,
-        transaction: Transaction,
+        unit: Any,
         view: View,
         visits: Visits,
         leased: Slots | None,
         ahead: _Drawn | None,
     ) -> tuple[Decisions, BoolArray, int]:
         """Decisions, which visits were kept, and how many slots were filled."""
-        issued, generation = transaction.join_epochs(
-            [] if leased is None else [leased.epoch.number]
-        )
+        joined = [] if leased is None else [leased.epoch.number]
+        issued, generation = self._repository.join(unit, joined)
         if generation != view.generation:
             raise OvertakenError
-        known: dict[str, tuple[int, int, bytes]] = {}
+        known: dict[str, Remembered] = {}
         fresh = np.arange(len(visits))
         if visits.keys is not None:
-            known = self._shelf.known_keys(transaction, sorted(set(visits.keys)), self._now())
+            known = self._rows.known_keys(unit, sorted(set(visits.keys)), self._now())
             seen: set[str] = set(known)
             fresh = np.array(_first_of_each(visits.keys, seen), dtype=np.int64)
-        played, numbers, epoch, kept = self._play(
-            transaction, view, visits, fresh, issued, leased, ahead
-        )
+        played, numbers, epoch, kept = self._play(unit, view, visits, fresh, issued, leased, ahead)
         if visits.keys is None:
             assert played is not None
             return self._decisions(view, numbers, epoch, played), kept, len(played)
@@ -156,14 +142,16 @@ class Desk:
         if played is not None:
             owners = None if visits.users is None else _at(visits.users, fresh)
             blobs = owned(self._keyed(view, epoch, played).blobs(), owners)
-            self._write_keys(transaction, fresh_keys, numbers, epoch, blobs)
+            expires = self._now() + self._retention
+            if not self._rows.write_keys(unit, fresh_keys, numbers, epoch, blobs, expires):
+                raise OvertakenError  # another process was first: its decision is returned
             for key, number, blob in zip(fresh_keys, numbers.tolist(), blobs, strict=True):
-                known[key] = (number, epoch, blob)
+                known[key] = Remembered(number, epoch, blob)
         return self._remembered(view, [known[key] for key in visits.keys]), kept, len(numbers)
 
     def _play(
         self,
-        transaction: Transaction,
+        unit: Any,
         view: View,
         visits: Visits,
         fresh: IntArray,
@@ -172,9 +160,8 @@ class Desk:
         ahead: _Drawn | None,
     ) -> tuple[Played | None, IntArray, int, BoolArray]:
         """Store decisions for visits that have none yet; drawn now where that was not done."""
-        none = np.empty(0, dtype=np.int64)
         if len(fresh) == 0:
-            return None, none, 0, np.ones(len(visits), dtype=np.bool_)
+            return None, np.empty(0, dtype=np.int64), 0, np.ones(len(visits), dtype=np.bool_)
         if self.slots.leased and (leased is None or len(leased.numbers) < len(fresh)):
             raise OvertakenError  # a key has expired since it was looked up
         slots = leased or self.slots.at(view, issued, len(fresh))
@@ -183,13 +170,17 @@ class Desk:
         if drawn is None or (drawn.law, drawn.epoch) != (slots.law, slots.epoch.number):
             limit, within = self._problem.limit, None
             users = None if visits.users is None else _at(visits.users, fresh)
-            if limit is not None and users is not None and self._keeper.mode_of(view).contributes:
-                within = self._shelf.reserve(transaction, users, slots.epoch.number, limit)
+            if limit is not None and users is not None and view.mode.contributes:
+                within = self._rows.reserve(unit, users, slots.epoch.number, limit)
             drawn = self._draw(view, visits, fresh, slots, within)
-        numbers = np.array(slots.numbers[: len(drawn.played)], dtype=np.int64)
-        self._shelf.write_decisions(transaction, numbers, drawn.blobs)
+        count = len(drawn.played)
         if leased is None:
-            self.slots.count(transaction, view, slots, len(numbers))
+            numbers = np.arange(slots.numbers[0], slots.numbers[0] + count)
+        else:
+            numbers = np.array(slots.numbers[:count], dtype=np.int64)
+        self._rows.write_decisions(unit, numbers, drawn.prepared)
+        if leased is None:
+            self.slots.count(unit, view, slots, len(numbers))
         return drawn.played, numbers, slots.epoch.number, drawn.kept
 
     def _ahead(self, view: View, visits: Visits, leased: Slots | None) -> _Drawn | None:
@@ -197,11 +188,11 @@ class Desk:
 
         Whoever else writes waits for a transaction, so it had better be short. Where the slots turn
         out to be of another law, which is a public event, these are thrown away. Whose visit counts
-        and which keys are new is known inside only; simulations draw in one order.
+        and which keys are new is known inside only.
         """
         slots = leased or self._last
         inside = visits.keys is not None or visits.users is not None or visits.wanted is not None
-        if slots is None or inside or self._streams.simulated:
+        if slots is None or inside or self._keeper.synchronous:
             return None
         try:
             return self._draw(view, visits, np.arange(len(visits)), slots, None)
@@ -224,7 +215,7 @@ class Desk:
         rows = visits.rows if everybody else visits.rows[fresh]
         valid = visits.valid if everybody or visits.valid is None else visits.valid[fresh]
         users = None if visits.users is None else _at(visits.users, fresh)
-        mode = self._keeper.mode_of(view)
+        mode = view.mode
         problem = self._keeper.problem_of(view, slots.epoch.number)
         logged = visits.logged if everybody or visits.logged is None else visits.logged[fresh]
         uniform = self._streams.actions.random(len(rows))
@@ -239,13 +230,11 @@ class Desk:
             kept = actions == visits.wanted
             rows, place, actions = rows[kept], place[kept], actions[kept]
             propensity, status = propensity[kept], status[kept]
-        played = Played(status, place, actions, propensity, problem.actions.chosen(rows, actions))
-        if mode.active:
-            kept_rows = replace(played, numbers=stored_part(problem.actions, rows, played.numbers))
-        else:
-            kept_rows = _apart(played, served.weights)
-        blobs = owned(kept_rows.blobs(), users)
-        return _Drawn(slots.law, slots.epoch.number, played, kept, blobs)
+        pairs = problem.actions.chosen(rows, actions)
+        played = Played(status, place, actions, propensity, pairs)
+        stored = played if mode.active else _apart(played, served.weights)
+        prepared = self._rows.prepared(stored, users)
+        return _Drawn(slots.law, slots.epoch.number, played, kept, prepared)
 
     def _load(self, law: int) -> None:
         """Read a law; one that is gone belongs to a view that is over."""
@@ -265,24 +254,6 @@ class Desk:
 
     # -- keys -------------------------------------------------------------------------------------
 
-    def _write_keys(
-        self,
-        transaction: Transaction,
-        keys: Sequence[str],
-        numbers: IntArray,
-        epoch: int,
-        blobs: Sequence[bytes],
-    ) -> None:
-        """Rows of new keys; another process that is at the same key is waited for."""
-        sealed = self._shelf.seal.seal_many("keys", keys, "secret", blobs)
-        expires = self._now() + self._retention
-        rows = [
-            (key, number, epoch, expires, secret)
-            for key, number, secret in zip(keys, numbers.tolist(), sealed, strict=True)
-        ]
-        if transaction.insert_new("keys", sorted(rows)) < len(rows):
-            raise OvertakenError  # that process was first: its decision is returned
-
     def _keyed(self, view: View, epoch: int, played: Played) -> Played:
         """What is kept for a key: without the context."""
         dimension = self._keeper.problem_of(view, epoch).actions.dimension
@@ -290,7 +261,7 @@ class Desk:
         place = np.full(len(played), -1)
         return Played(played.status, place, played.action, played.propensity, rows)
 
-    def _remembered(self, view: View, found: Sequence[tuple[int, int, bytes]]) -> Decisions:
+    def _remembered(self, view: View, found: Sequence[Remembered]) -> Decisions:
         """Decisions as their keys have them: each with the actions of its own epoch."""
         numbers = np.array([number for number, _, _ in found], dtype=np.int64)
         epochs = np.array([epoch for _, epoch, _ in found], dtype=np.int64)
@@ -316,15 +287,17 @@ class Desk:
         )
 
     def _decisions(self, view: View, numbers: IntArray, epoch: int, played: Played) -> Decisions:
+        actions = self._keeper.problem_of(view, epoch).actions
+        features = played.numbers[:, played.numbers.shape[1] - actions.dimension :]
         return Decisions(
             numbers,
             epoch,
             played.action,
-            self._keyed(view, epoch, played).numbers,
+            features,
             played.propensity,
             played.status,
             self._ids,
-            self._keeper.problem_of(view, epoch).actions.names,
+            actions.names,
         )
 
 

@@ -5,15 +5,15 @@ process, and thrown away if somebody was faster.
 """
 
 from copy import copy
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
+from typing import Any
 
 from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import plan_state, segment_state
-from capri.store.blobs import packed
+from capri.store.codec import BytesCodec, Codec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,21 +32,22 @@ class Task:
     plan: tuple[int, int] | None = None
     renewed: Problem | None = None
     catalogue: int = 0
+    codec: Codec = field(default_factory=BytesCodec)
 
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """The course afterwards, and what is to be published of it, in bytes."""
+    """The course afterwards, and what is to be published of it, as it is kept."""
 
     course: Course
     played: int  # releases behind the newest law that is played
-    law: bytes
+    law: Any
     mark: bytes  # digest of the law
     chooser: Chooser | None = None
     segment: Segment | None = None
-    segment_blob: bytes = b""
+    kept_segment: Any = None
     plan: EpochPlan | None = None
-    plan_blob: bytes = b""
+    kept_plan: Any = None
 
 
 def drafted(course: Course, task: Task, played: int) -> Draft:
@@ -74,15 +75,16 @@ def drafted(course: Course, task: Task, played: int) -> Draft:
     head = {"course": values, "plan_seconds": course.plan_seconds, "played": played}
     if task.catalogue:
         head["catalogue"] = task.catalogue
-    law = packed(head, arrays)
+    codec = task.codec
+    law = codec.pack(head, arrays)
     return Draft(
         course,
         played,
         law,
-        sha256(law).digest(),
+        codec.mark(law),
         chooser,
         segment,
-        b"" if segment is None else packed(*segment_state(segment)),
+        None if segment is None else codec.pack(*segment_state(segment)),
         plan,
-        b"" if plan is None else packed(*plan_state(plan)),
+        None if plan is None else codec.pack(*plan_state(plan)),
     )

@@ -15,33 +15,25 @@ if the generation is still the one they began with.
 """
 
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from capri.epoch.course import Course
-from capri.epoch.plan import Release
+from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.joint.draft import Draft, Task
 from capri.joint.draws import Draws
 from capri.joint.moments import first_moment, moment_of
 from capri.joint.record import OvertakenError, PublicRecord
-from capri.joint.settle import SettledSum, epoch_parts, settled_sum
+from capri.joint.settle import SettledSum, settled_sum
 from capri.joint.workshop import Workshop
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.store.blobs import packed, unpacked
-from capri.store.shelf import Shelf
-from capri.store.transaction import Transaction
-from capri.store.view import (
-    CLOSED,
-    LEARNT,
-    OPEN,
-    RELEASED,
-    WAITING,
-    EpochRow,
-    read_counter,
-)
+from capri.store.repository import Repository
+from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, EpochRow, View
 
 # Seconds after which others release what the process that closed an epoch has not.
 _GRACE = 2.0
@@ -54,39 +46,41 @@ class Keeper(PublicRecord):
 
     def __init__(
         self,
-        shelf: Shelf,
+        repository: Repository[Any],
         problem: Problem,
         course: Course,
         streams: Streams,
         gate: Gate,
         now: Callable[[], float],
         publish: Callable[[Course, list[ReleaseEvent]], None],
+        ledger: Ledger | None,
+        horizon: int | None,
     ) -> None:
         """``publish`` is told what this process has learnt or read, after it is committed."""
-        super().__init__(shelf, problem, course, streams, now, publish)
+        super().__init__(repository, problem, course, streams, now, publish, horizon)
+        self._ledger = ledger
         self._gate = gate
         self.workshop = Workshop()
         self.unclean = False
         # Epochs that this process has closed, and their sums, with the time each was ready.
         self._closed: set[int] = set()
         self._sums: dict[int, tuple[SettledSum, float]] = {}
-        self._draws = Draws(shelf, streams)
+        self._draws = Draws(repository, streams)
 
     # -- steps ------------------------------------------------------------------------------------
 
     def end(self, epoch: EpochRow) -> None:
         """An epoch takes no more decisions; its rewards are awaited from here on."""
 
-        def end(transaction: Transaction) -> None:
-            issued, generation = self.current(transaction)
-            self._set_end(transaction, epoch, issued, at_once=True)
-            self.shelf.publish(transaction, generation, b"end %d at %d" % (epoch.number, issued))
+        def end(unit: Any) -> None:
+            issued, generation = self.current(unit)
+            self._set_end(unit, epoch, issued, at_once=True)
+            what = b"end %d at %d" % (epoch.number, issued)
+            self.repository.publish(unit, generation, what)
 
         self.write(end)
 
-    def _set_end(
-        self, transaction: Transaction, epoch: EpochRow, last: int, *, at_once: bool
-    ) -> None:
+    def _set_end(self, unit: Any, epoch: EpochRow, last: int, *, at_once: bool) -> None:
         """The last slot of an epoch, and until when its rewards count.
 
         A wait by time begins when the epoch was full; where its last slots are still to come, with
@@ -100,42 +94,35 @@ class Keeper(PublicRecord):
             if ended is None and epoch.began is not None and terms.epoch_time is not None:
                 ended = min(now, epoch.began + terms.epoch_time.total_seconds())
             closes_at = (now if ended is None else ended) + terms.wait.total_seconds()
-        self._move(transaction, epoch.number, OPEN, WAITING)
-        transaction.run(
-            "UPDATE epochs SET last = ?, closes = ?, closes_at = ? WHERE number = ?",
-            (last, closes, closes_at, epoch.number),
-        )
+        self._move(unit, epoch.number, OPEN, WAITING)
+        times = {"last": last, "closes": closes, "closes_at": closes_at}
+        self.repository.set_epoch(unit, epoch.number, **times)
 
-    def _move(self, transaction: Transaction, epoch: int, before: str, after: str) -> None:
+    def _move(self, unit: Any, epoch: int, before: str, after: str) -> None:
         """From one state to the next, and from no other: each step is taken once."""
-        moved = transaction.run(
-            "UPDATE epochs SET state = ? WHERE number = ? AND state = ?", (after, epoch, before)
-        )
-        if moved != 1:
+        if not self.repository.move(unit, epoch, before, after):
             raise OvertakenError
 
-    def begin(self, transaction: Transaction, epoch: EpochRow, generation: int) -> None:
+    def begin(self, unit: Any, view: View, epoch: EpochRow, generation: int) -> None:
         """Note when an epoch had its first decision: clocks run from here."""
         now, wait = self._now(), self.problem.rewards.wait
-        transaction.run("UPDATE epochs SET began = ? WHERE number = ?", (now, epoch.number))
+        self.repository.set_epoch(unit, epoch.number, began=now)
         if isinstance(wait, timedelta):
-            transaction.run(
-                "UPDATE epochs SET closes_at = ? WHERE state = ? AND closes_at IS NULL",
-                (now + wait.total_seconds(), WAITING),
-            )
-        self.shelf.publish(transaction, generation, b"begin %d" % epoch.number)
+            for waiting in view.waiting:
+                if waiting.closes_at is None:
+                    closes_at = now + wait.total_seconds()
+                    self.repository.set_epoch(unit, waiting.number, closes_at=closes_at)
+        self.repository.publish(unit, generation, b"begin %d" % epoch.number)
 
-    def fill(self, transaction: Transaction, epoch: EpochRow, generation: int) -> None:
+    def fill(self, unit: Any, epoch: EpochRow, generation: int) -> None:
         """Note when an epoch was full."""
-        transaction.run(
-            "UPDATE epochs SET filled = ? WHERE number = ?", (self._now(), epoch.number)
-        )
-        self.shelf.publish(transaction, generation, b"full %d" % epoch.number)
+        self.repository.set_epoch(unit, epoch.number, filled=self._now())
+        self.repository.publish(unit, generation, b"full %d" % epoch.number)
 
-    def note_due(self, transaction: Transaction, epoch: EpochRow, generation: int) -> None:
+    def note_due(self, unit: Any, epoch: EpochRow, generation: int) -> None:
         """Note when an epoch has waited long enough, by the slots that were handed out."""
-        transaction.run("UPDATE epochs SET due = ? WHERE number = ?", (self._now(), epoch.number))
-        self.shelf.publish(transaction, generation, b"due %d" % epoch.number)
+        self.repository.set_epoch(unit, epoch.number, due=self._now())
+        self.repository.publish(unit, generation, b"due %d" % epoch.number)
 
     def close(self, epoch: EpochRow) -> None:
         """Nothing of an epoch counts from here on: after all who are at it.
@@ -147,12 +134,12 @@ class Keeper(PublicRecord):
         if due is None or not 0 <= self._now() - due <= _GRACE:
             due = self._now()
 
-        def close(transaction: Transaction) -> None:
-            transaction.hold_epoch(epoch.number)
-            _, generation = self.current(transaction)
-            self._move(transaction, epoch.number, WAITING, CLOSED)
-            transaction.run("UPDATE epochs SET due = ? WHERE number = ?", (due, epoch.number))
-            self.shelf.publish(transaction, generation, b"close %d" % epoch.number)
+        def close(unit: Any) -> None:
+            self.repository.hold(unit, epoch.number)
+            _, generation = self.current(unit)
+            self._move(unit, epoch.number, WAITING, CLOSED)
+            self.repository.set_epoch(unit, epoch.number, due=due)
+            self.repository.publish(unit, generation, b"close %d" % epoch.number)
 
         self.write(close)
         self._closed.add(epoch.number)
@@ -200,8 +187,8 @@ class Keeper(PublicRecord):
             segments = tuple(self.segment(number, each.number) for each in epoch.stretches)
         assert epoch.last is not None
         starts = [each.first for each in epoch.stretches]
-        parts = epoch_parts(self.shelf, epoch.first, epoch.last)
-        total = settled_sum(plan, segments, starts, problem, parts)
+        parts = self.repository.rows.parts(epoch.first, epoch.last)
+        total = settled_sum(plan, segments, starts, problem, parts, reported=self._gate.private)
         with self.lock:
             if self._closed_epoch(number) is not None:  # else it was released meanwhile
                 self._sums[number] = total, self._now()
@@ -228,45 +215,44 @@ class Keeper(PublicRecord):
         if epoch is None:
             return
         assert epoch.last is not None
-        self.shelf.note()  # an older copy, or an anchor that is away, ends it here
+        self.repository.note()  # an older copy, or an anchor that is away, ends it here
         self.settle(number)
         first, last = epoch.first, epoch.last
         _, missed = moment_of(self._first_moment(epoch), self._ready(number))
-        blob = self._draws.of(number, lambda: self._drawn(number), self.current)
+        kept = self._draws.of(number, lambda: self._drawn(number), self.current)
+        mark = b"" if kept is None else self.repository.codec.mark(kept)
 
-        def release(transaction: Transaction) -> None:
-            transaction.hold_epoch(number)
-            found = transaction.row("SELECT state FROM epochs WHERE number = ?", (number,))
-            if found != (CLOSED,):
+        def release(unit: Any) -> None:
+            self.repository.hold(unit, number)
+            if self.repository.state_of(unit, number) != CLOSED:
                 return  # by another process
-            _, generation = self.shelf.lock_counter(transaction)
-            self._move(transaction, number, CLOSED, RELEASED)
-            transaction.run(
-                "UPDATE epochs SET released = ?, release = ?, missed = ? WHERE number = ?",
-                (generation + 1, blob, missed, number),
-            )
-            self.shelf.forget(transaction, number, first, last, self._now())
-            self.shelf.publish(transaction, generation, b"release %d " % number + (blob or b""))
+            _, generation = self.repository.lock(unit)
+            self._move(unit, number, CLOSED, RELEASED)
+            values = {"released": generation + 1, "release": kept, "missed": missed}
+            self.repository.set_epoch(unit, number, **values)
+            self.repository.rows.forget(unit, number, first, last, self._now())
+            self.repository.publish(unit, generation, b"release %d " % number + mark)
 
         self.write(release)
         self.drop_sums()
         self.unclean = True  # also if the anchor is away now
-        self.shelf.note()  # at once: from here on an older copy would release these data again
+        self.repository.note()  # at once: from here on an older copy would release these data again
 
-    def _drawn(self, number: int) -> bytes | None:
+    def _drawn(self, number: int) -> Any:
         """The sum of an epoch with its noise, accounted for; not if another process was faster."""
 
-        def account(transaction: Transaction) -> Ledger | None:
-            if read_counter(transaction)[1] != self.ground.generation:
+        def account(unit: Any) -> Ledger | None:
+            if self.repository.join(unit, ())[1] != self.ground.generation:
                 raise OvertakenError
-            return self._ledger(transaction)
+            return self._account(unit)
 
-        ledger = self.shelf.database.read(account)
-        return self._sums[number][0].released(self._gate.afresh(ledger))
+        ledger = self.repository.read(account)
+        published = self._sums[number][0].released(self._gate.afresh(ledger))
+        return None if published is None else self.repository.codec.pack(*published)
 
     def clean_log(self) -> None:
         """On opening: a process that died after a release may have left its log as it was."""
-        if self.shelf.database.single_writer:
+        if self.repository.single_writer:
             self.clean()
 
     def drop_keys(self) -> None:
@@ -274,24 +260,22 @@ class Keeper(PublicRecord):
 
         Deciding goes on between two slices.
         """
-        while self.shelf.has_expired_keys(self._now()):
-            self.shelf.database.write(
-                lambda transaction: self.shelf.drop_keys(transaction, self._now())
-            )
+        rows = self.repository.rows
+        while rows.has_expired_keys(self._now()):
+            self.repository.write(lambda unit: rows.drop_keys(unit, self._now()))
             self.unclean = True
 
     def clean(self) -> None:
         """Have deleted rows overwritten everywhere; tried again until nobody stands in the way."""
         self.unclean = True  # also where this fails
-        self.unclean = not self.shelf.database.forget()
+        self.unclean = not self.repository.overwrite()
 
-    def _ledger(self, transaction: Transaction) -> Ledger | None:
-        """The account as the store has it, inside the transaction that adds to it."""
-        budget = self.problem.budget
-        if budget is None:
+    def _account(self, unit: Any) -> Ledger | None:
+        """The account as the repository has it, apart: what comes of it counts once published."""
+        if self._ledger is None:
             return None
-        ledger = Ledger(budget, composition=self.problem.composition)
-        for event in self.read_events(transaction):
+        ledger = copy(self._ledger)
+        for event in self.events_of(self.repository.releases(unit))[len(ledger.events) :]:
             ledger.record(event)
         return ledger
 
@@ -300,15 +284,8 @@ class Keeper(PublicRecord):
         epoch = next((each for each in self.ground.epochs if each.number == number), None)
         if epoch is None or epoch.state != RELEASED:
             return
-        found = self.shelf.database.read(
-            lambda transaction: transaction.row(
-                "SELECT release FROM epochs WHERE number = ?", (number,)
-            )
-        )
-        assert found is not None
-
-        release = None
-        values, arrays = ({}, {}) if found[0] is None else unpacked(found[0])
+        found, release = self.repository.release_of(number), None
+        values, arrays = ({}, {}) if found is None else self.repository.codec.unpack(found)
         if "vector" in arrays:  # else none of its slots was used by who teaches
             event = values["event"]
             release = Release(
@@ -319,13 +296,13 @@ class Keeper(PublicRecord):
                 counts=tuple(values["counts"]),
             )
         newest = self.ground.newest
-        # In a simulation the turn comes after all releases that are due, as in memory.
-        turn = newest is not None and not self._streams.simulated and release is not None
+        # Where all is done at once the turn comes after all releases that are due, as in memory.
+        turn = newest is not None and not self.synchronous and release is not None
 
-        def publish(transaction: Transaction, draft: Draft, generation: int, issued: int) -> None:
-            self._move(transaction, number, RELEASED, LEARNT)
+        def publish(unit: Any, draft: Draft, generation: int, issued: int) -> None:
+            self._move(unit, number, RELEASED, LEARNT)
             if newest is not None:
-                self._write_turn(transaction, newest, draft, generation, issued)
+                self._write_turn(unit, newest, draft, generation, issued)
 
         task = Task(learn=number, release=release, turn=turn, catalogue=self._catalogue)
         self._advance(task, publish)
@@ -335,17 +312,22 @@ class Keeper(PublicRecord):
         newest = self.ground.newest
         assert newest is not None
 
-        def publish(transaction: Transaction, draft: Draft, generation: int, issued: int) -> None:
-            self._write_turn(transaction, newest, draft, generation, issued)
+        def publish(unit: Any, draft: Draft, generation: int, issued: int) -> None:
+            self._write_turn(unit, newest, draft, generation, issued)
 
         self._advance(Task(turn=True, catalogue=self._catalogue), publish)
 
     def _write_turn(
-        self, transaction: Transaction, epoch: EpochRow, draft: Draft, generation: int, issued: int
+        self, unit: Any, epoch: EpochRow, draft: Draft, generation: int, issued: int
     ) -> None:
         if draft.segment is not None:
             first = max(epoch.first, self.effect(epoch, issued))
-            self._insert_segment(transaction, epoch.number, draft, first, generation + 1)
+            self._add_segment(unit, epoch.number, draft, first, generation + 1)
+
+    def check_plan(self, plan: EpochPlan) -> None:
+        """Refuse what the budget would not cover, before any data are in."""
+        model, length = self.problem.model, plan.length
+        self._gate.check(plan.layout, epoch=plan.epoch, participants=length, model=model)
 
     def open_next(self, first: int, *, given_up: bool = False) -> bool:
         """Plan the next epoch, to begin at a slot; False at the horizon.
@@ -359,7 +341,7 @@ class Keeper(PublicRecord):
                 self.end(newest)  # the last one: its wait begins
             return False
 
-        def publish(transaction: Transaction, draft: Draft, generation: int, issued: int) -> None:
+        def publish(unit: Any, draft: Draft, generation: int, issued: int) -> None:
             start = first
             assert draft.plan is not None
             if newest is not None:
@@ -367,14 +349,12 @@ class Keeper(PublicRecord):
                 # given up: at a public slot that is still to come.
                 at_once = not given_up and first < newest.first + newest.length
                 start = issued if at_once else max(first, self.effect(newest, issued))
-                self._set_end(transaction, newest, start, at_once=at_once)
-            row = (number, start, draft.plan.length, OPEN, *[None] * 6, draft.plan_blob)
-            transaction.insert("epochs", [(*row, *[None] * 3)])
-            self._insert_segment(transaction, number, draft, start, generation + 1)
+                self._set_end(unit, newest, start, at_once=at_once)
+            length, plan = draft.plan.length, draft.kept_plan
+            self.repository.add_epoch(unit, number, start, length, plan)
+            self._add_segment(unit, number, draft, start, generation + 1)
             if coming is not None:
-                transaction.run(
-                    "UPDATE catalogues SET epoch = ? WHERE version = ?", (number, coming)
-                )
+                self.repository.begin_version(unit, coming, number)
 
         coming = self.ground.coming
         renewed = None if coming is None else self._versions[coming]
@@ -382,14 +362,12 @@ class Keeper(PublicRecord):
         self._advance(Task(plan=(number, first), renewed=renewed, catalogue=version), publish)
         return True
 
-    def _insert_segment(
-        self, transaction: Transaction, epoch: int, draft: Draft, first: int, law: int
-    ) -> None:
+    def _add_segment(self, unit: Any, epoch: int, draft: Draft, first: int, law: int) -> None:
         assert draft.segment is not None
-        row = (epoch, draft.segment.number, first, law, draft.segment_blob)
-        transaction.insert("segments", [row])
+        number, kept = draft.segment.number, draft.kept_segment
+        self.repository.add_segment(unit, epoch, number, first, law, kept)
 
-    def _advance(self, task: Task, write: Callable[[Transaction, Draft, int, int], None]) -> None:
+    def _advance(self, task: Task, write: Callable[[Any, Draft, int, int], None]) -> None:
         """Compute on a branch of the course, and publish it if nobody was faster.
 
         The course must be that of the ground: a step may have looked at the store since, and found
@@ -397,53 +375,37 @@ class Keeper(PublicRecord):
         """
         if self._law != self.ground.law:
             raise OvertakenError
-        before = self._streams.state()
-        try:
-            draft = self.workshop.make(self.branch(), task, self.played, self._streams)
+        with self.repository.drawing(self._streams):
+            task = replace(task, codec=self.repository.codec)
+            draft = self.workshop.make(self._course.branch(), task, self.played, self._streams)
+            if draft.plan is not None:
+                self.check_plan(draft.plan)
 
-            def publish(transaction: Transaction) -> int:
-                issued, generation = self.current(transaction)
-                transaction.insert("laws", [(generation + 1, draft.law)])
-                write(transaction, draft, generation, issued)
-                self._forget_laws(transaction)
-                self._write_streams(transaction)
-                self.shelf.publish(transaction, generation, draft.mark)
+            def publish(unit: Any) -> int:
+                issued, generation = self.current(unit)
+                self.repository.add_law(unit, generation + 1, draft.law)
+                write(unit, draft, generation, issued)
+                self.repository.drop_laws(unit)
+                self.repository.write_streams(unit, self._streams)
+                self.repository.publish(unit, generation, draft.mark)
                 return generation + 1
 
             law = self.write(publish, look=False)
-        except BaseException:
-            if before is not None:
-                self._streams.restore(before)
-            raise
         self._course, self._law, self.played = draft.course, law, draft.played
         self._catalogue = task.catalogue
-        if draft.chooser is not None:
-            self.keep_chooser(law, draft.chooser)
+        self._keep_draft(draft, law)
         self.refresh()
 
-    def _forget_laws(self, transaction: Transaction) -> None:
-        """Laws that no epoch under way plays, the newest aside."""
-        transaction.drop_public(
-            "DELETE FROM laws WHERE generation < (SELECT max(generation) FROM laws) "
-            "AND generation NOT IN (SELECT law FROM segments JOIN epochs "
-            "ON segments.epoch = epochs.number WHERE epochs.state IN ('open', 'waiting'))"
-        )
-
-    def _write_streams(self, transaction: Transaction) -> None:
-        state = self._streams.state()
-        if state is not None:
-            self.shelf.write_streams(transaction, packed(state))
-
-    def current(self, transaction: Transaction) -> tuple[int, int]:
+    def current(self, unit: Any) -> tuple[int, int]:
         """Slots handed out and generation, both locked; refused if the view is an older one."""
-        issued, generation = self.shelf.lock_counter(transaction)
+        issued, generation = self.repository.lock(unit)
         if generation != self.ground.generation:
             raise OvertakenError
         return issued, generation
 
-    def write(self, function: Callable[[Transaction], Any], *, look: bool = True) -> Any:
-        """Run a step in a transaction, and look at what it has come to."""
-        result = self.shelf.database.write(function)
+    def write(self, function: Callable[[Any], Any], *, look: bool = True) -> Any:
+        """Run a step as one unit of work, and look at what it has come to."""
+        result = self.repository.write(function)
         if look:
             self.survey()
         return result

@@ -1,54 +1,44 @@
 """The curator: decides, collects rewards, and lets one noisy vector per epoch out of the gate."""
 
 import os
-from collections.abc import Callable, Sequence
-from copy import copy
+import weakref
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from threading import RLock
+from os import PathLike
+from threading import RLock, Thread, current_thread
 from typing import Any, Self
 
-import numpy as np
-
-from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.blas import one_blas_thread
-from capri.cells import number_or_missing
-from capri.epoch.accumulate import OpenEpoch
-from capri.epoch.available import Sets
-from capri.epoch.course import Course
-from capri.epoch.decide import (
-    Chooser,
-    Decision,
-    Decisions,
-    RewardStatus,
-    decision_rewards,
-    warn_of_ignored,
-)
+from capri.epoch.course import Course, PublicFace
 from capri.epoch.history import History
-from capri.epoch.ids import NOBODY, SIMULATED, DecisionIds
+from capri.epoch.ids import DecisionIds
 from capri.epoch.limits import Limits
-from capri.epoch.modes import Logged, Mode, Operation, as_logged, serve
-from capri.epoch.problem import checked_problem
+from capri.epoch.plan import Epochs
+from capri.epoch.problem import Problem, checked_problem
 from capri.epoch.rewards import checked_terms
 from capri.epoch.scale import checked_scale
-from capri.epoch.shadow import ShadowRecord
-from capri.errors import BudgetError, ConfigurationError, HorizonError, ShapeError
-from capri.joint.backing import Backing
-from capri.joint.flights import Flights
-from capri.joint.keys import KeyBook
-from capri.joint.stored import checked_retention, participation_of
+from capri.errors import ConfigurationError
+from capri.joint.asking import Asking
+from capri.joint.configuration import Configuration
+from capri.joint.engine import Clock, Engine, RepositoryUsers, checked_retention, in_memory
+from capri.joint.saved import load_policy, save_policy
+from capri.joint.serving import Serving
+from capri.joint.stored import open_store, stored_settings
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
 from capri.learners.start import Prior, checked_prior
 from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate
+from capri.privacy.certificate import Certificate, Declaration, certify_policy
 from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
-from capri.privacy.users import Participation, UserId, UserLimit
-from capri.spaces import Contexts, as_visits, as_wanted
+from capri.privacy.users import UserLimit
+from capri.spaces import Contexts
+from capri.store.memory import MemoryRepository, rehearsed
+from capri.store.repository import Repository
 
 
-class Capri(Flights):
+class Capri(Asking, Serving, PublicFace):
     """A differentially private contextual kernel bandit.
 
     Parameters
@@ -170,7 +160,7 @@ class Capri(Flights):
                 "comes once"
             )
         scale = checked_scale(reward_bound, reward_range, reward_transform)
-        self._problem = checked_problem(
+        problem = checked_problem(
             kernel=kernel,
             actions=actions,
             contexts=contexts,
@@ -192,88 +182,81 @@ class Capri(Flights):
                 "clock must be a function without arguments that gives a datetime.datetime, got "
                 f"{type(clock).__name__}"
             )
-        self._clock = clock
-        self._horizon = checked_horizon(horizon)
-        self._preset = preset
-        self._blocks = options.get("blocks")
-        self._options = settled(self._problem, checked_options(preset, options))
-        self._streams = Streams(simulation_seed)
-        self._observed = checked_prior(prior, self._problem)
-        with one_blas_thread():
-            schedule, learner = build(
-                self._problem,
-                self._options,
-                self._horizon,
-                self._streams.public,
-                self._observed,
-            )
-        self._course = Course(schedule, learner, self._streams, timed=self._streams.simulated)
-        self._participation = None if limit is None else participation_of(limit, store)
-        self._begin_run()
-        self._keyed = self._problem.rewards.rule.keyed
-        self._timed = self._problem.rewards.timed
-        self._decided = 0
-        self._opened = 0
-        # The epoch that takes decisions, and those that wait for rewards, oldest first.
-        self._open: OpenEpoch | None = None
-        self._waiting: list[OpenEpoch] = []
-        self._chooser: Chooser | None = None
-        self._played = 0  # releases behind the law that the open epoch plays
-        self._mode, self._operations = Mode(), list[Operation]()
-        self._shadows: list[ShadowRecord] = []
-        # Servers call from many threads; a decision or a reward must be counted once.
+        self._clock = Clock(clock)
+        self._retention = checked_retention(key_retention, problem.rewards.wait)
+        self._configured = Configuration(
+            horizon=checked_horizon(horizon),
+            preset=preset,
+            options=settled(problem, checked_options(preset, options)),
+            blocks=options.get("blocks"),
+            observed=checked_prior(prior, problem),
+        )
+        # Servers call from many threads.
         self._lock = RLock()
-        self._process = os.getpid() if self.private or store is not None else None
-        self._retention = checked_retention(key_retention, self._problem.rewards.wait)
-        self._keys = KeyBook(self._retention)
-        self._backing: Backing | None = None
+        self._stored = store is not None
+        streams = Streams(simulation_seed)
+        course = self._begun(problem, streams)
         if store is not None:
-            self._attach(store, store_key, after, anchor, new_anchor)
+            described = self._configured.described(problem)
+            repository = open_store(
+                store,
+                described,
+                course,
+                streams,
+                store_key=store_key,
+                after=after,
+                anchor=anchor,
+                new_anchor=new_anchor,
+            )
+            self._assemble(problem, streams, course, repository)
+            # A policy that is dropped without close() gives its connections back all the same.
+            weakref.finalize(self, _shut, self._engine, os.getpid())
         elif store_key is not None or after is not None or anchor is not None or new_anchor:
             raise ConfigurationError("store_key, after and anchor are of use with a store only")
+        else:
+            self._assemble(problem, streams, course, in_memory(problem, streams, course))
 
-    def _begin_run(self) -> None:
-        """What belongs to one run alone: its account, its noise and its ids."""
+    def _begun(self, problem: Problem, streams: Streams) -> Course:
+        """What is known before the first user."""
+        configured = self._configured
+        with one_blas_thread():
+            schedule, learner = build(
+                problem, configured.options, configured.horizon, streams.public, configured.observed
+            )
+        return Course(schedule, learner, streams, timed=streams.simulated)
+
+    def _assemble(
+        self, problem: Problem, streams: Streams, course: Course, repository: Repository[Any]
+    ) -> None:
+        """Put the parts together that serve users, over a repository."""
+        self._streams, self._users = streams, None
+        self._contexts = problem.contexts
+        if problem.limit is not None:
+            self._users = RepositoryUsers(problem.limit, repository.rows)
         self._ledger: Ledger | None = None
-        if self._problem.budget is not None:
+        if problem.budget is not None:
+            observed = self._configured.observed
             self._ledger = Ledger(
-                self._problem.budget,
-                composition=self._problem.composition,
-                participation=self._participation,
-                prior=None if self._observed is None else self._observed.event,
+                problem.budget,
+                composition=problem.composition,
+                participation=self._users,
+                prior=None if observed is None else observed.event,
             )
-        self._gate = Gate(noise_source(self._streams.noise), self._ledger)
-        self._ids = SIMULATED if self._streams.simulated else DecisionIds()
-        self._history = History.new() if self.private else None
-
-    def go_live(self) -> Self:
-        """A private run that starts where this simulation stands, as often as one likes.
-
-        It takes over what the simulation learnt, its epochs and the plan of an epoch that nobody
-        has come to yet. Noise, draws, ids, keys, ledger and users are its own, and the simulation
-        stays as it is. What a simulation learnt is taken for public here: it must have served
-        made-up users, not recorded ones.
-        """
-        if self.private or self._problem.budget is None:
-            raise ConfigurationError(
-                "only a simulation with a budget can go live: give the policy both a budget and a "
-                "simulation_seed"
-            )
-        if self.pending:
-            raise ConfigurationError(
-                f"an epoch of this simulation is under way: fill it with {self.remaining} more "
-                "decisions and call close_epoch() before it goes live"
-            )
-        run, limit = copy(self), self._problem.limit
-        run._streams = Streams(None)
-        run._course = self._course.branch(run._streams)
-        run._participation = None if limit is None else Participation(limit)
-        run._begin_run()
-        run._keys = KeyBook(self._retention)
-        run._process = os.getpid()
-        if run._open is not None:
-            run._enter(run._open.plan, run._decided)
-        return run
+        self._gate = Gate(noise_source(streams.noise), self._ledger)
+        self._history = History.new() if self.private and not self._stored else None
+        self._process = os.getpid() if self.private or self._stored else None
+        self._engine = Engine(
+            repository,
+            problem=problem,
+            course=course,
+            streams=streams,
+            gate=self._gate,
+            ledger=self._ledger,
+            horizon=self._configured.horizon,
+            retention=self._retention,
+            clock=self._clock,
+        )
+        self._ids = self._engine.ids
 
     def observe(self, observer: Observer) -> None:
         """Show this function every vector that leaves the gate in this process from now on.
@@ -287,246 +270,173 @@ class Capri(Flights):
     def __repr__(self) -> str:
         return f"Capri({self.guarantee}; epoch {len(self._course.records) + 1})"
 
-    # -- deciding ---------------------------------------------------------------------------------
+    @property
+    def _problem(self) -> Problem:  # type: ignore[override]
+        return self.problem
 
-    def act(
-        self,
-        context: object,
+    @property
+    def _course(self) -> Course:  # type: ignore[override]
+        return self._engine.course
+
+    # -- what may be asked of it ------------------------------------------------------------------
+
+    @property
+    def epochs(self) -> Epochs:
+        """One record per closed epoch, shown as a table."""
+        self._engine.refresh()
+        return super().epochs
+
+    def _certify(self, **wanted: Any) -> Certificate:
+        wanted = {"private": not self._streams.simulated} | wanted
+        return certify_policy(
+            model=self.problem.model,
+            limit=self.problem.limit,
+            composition=self.problem.composition,
+            ledger=self._ledger,
+            **wanted,
+        )
+
+    def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What it was built from, as its file says it."""
+        return self._configured.described(self.problem)
+
+    def certificate(
+        self, *, declaration: Declaration | None = None, audit: Any = None
+    ) -> Certificate:
+        """The guarantee with its assumptions, mechanism and noise; of a store also its standing."""
+        self._engine.refresh()
+        return super().certificate(declaration=declaration, audit=audit)
+
+    def _standing(self) -> dict[str, Any] | None:
+        """How far the store has come, for the certificate."""
+        standing = self._engine.repository.certified()
+        return None if standing is None else standing | {"missed": self.progress.missed}
+
+    def go_live(self) -> Self:
+        """A private run that starts where this simulation stands, as often as one likes.
+
+        It takes over what the simulation learnt, its epochs and the plan of an epoch that nobody
+        has come to yet. Noise, draws, ids, keys, ledger and users are its own, and the simulation
+        stays as it is. What a simulation learnt is taken for public here: it must have served
+        made-up users, not recorded ones.
+        """
+        if self.private or self.budget is None:
+            raise ConfigurationError(
+                "only a simulation with a budget can go live: give the policy both a budget and a "
+                "simulation_seed"
+            )
+        if self.pending:
+            raise ConfigurationError(
+                f"an epoch of this simulation is under way: fill it with {self.remaining} more "
+                "decisions and call close_epoch() before it goes live"
+            )
+        repository = self._engine.repository
+        assert isinstance(repository, MemoryRepository)
+        run, streams = type(self).__new__(type(self)), Streams(None)
+        vars(run).update(vars(self))
+        run._lock = RLock()
+        heir = rehearsed(repository, DecisionIds())
+        run._assemble(self.problem, streams, self._course.branch(streams), heir)
+        run._engine.recall(self._engine)
+        return run
+
+    # -- files and stores -------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
         *,
-        user: UserId | None = None,
-        key: str | None = None,
-        available: object = None,
-        chosen: str | int | None = None,
-        chosen_propensity: float | None = None,
-    ) -> Decision:
-        """Decide for one context: a row of numbers or, with a schema, a record by name.
+        contexts: Contexts | None = None,
+        store_key: bytes | None = None,
+        key_retention: timedelta | None = None,
+        after: Certificate | None = None,
+        anchor: str | None = None,
+        new_anchor: bool = False,
+        clock: Callable[[], datetime] | None = None,
+    ) -> Self:
+        """The policy that lives in a store. A sampler and a clock are code: give them again."""
+        return cls(
+            **stored_settings(url, contexts),
+            store=url,
+            store_key=store_key,
+            key_retention=key_retention,
+            after=after,
+            anchor=anchor,
+            new_anchor=new_anchor,
+            clock=clock,
+        )
 
-        Any cells are served: a context that is no row of numbers up to 1e100 is played by
-        the default law, every action alike, and counts for nothing, as its ``status`` says. The
-        same ``key`` gets the same decision while it is kept, whatever the context is then and
-        whoever sends it: make keys that nobody can guess, as ``secrets.token_urlsafe()`` does.
+    def close(self) -> None:
+        """Release the connections to the store and stop planning; without a store, nothing."""
+        if self._stored and os.getpid() == self._process:
+            self._engine.close()
 
-        ``available``: the actions that this visit may get, by name or number, or one truth value
-        for each; None for all. It belongs to the user and is never refused for what is in it: a set
-        of which nothing can be offered is served as if there were none, and counts for nothing.
+    def __enter__(self) -> Self:
+        return self
 
-        ``chosen`` and ``chosen_propensity``: what another system did and how probable that was, of
-        use in mode "shadow" alone (:meth:`set_mode`).
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the policy to one file; a policy on a store refuses, since it is kept there.
+
+        A simulation is stored whole and continues bit for bit. A private run stores only what is
+        public: the un-noised sum of an open epoch and its pending decisions are dropped, and the
+        dropped decisions contribute nothing. Save when an epoch has just closed to lose nothing.
+        A private policy writes over the file it wrote or read last, and over no other policy's.
         """
-        contexts = self._problem.contexts
-        visit = as_visits(contexts.encoded(context, single=True), contexts.dimension, single=True)
-        users, keys = None if user is None else [user], None if key is None else [key]
-        logged = None
-        if chosen is not None or chosen_propensity is not None:
-            logged = as_logged([chosen], [chosen_propensity], 1)
-        sets = self._sets(available, 1, single=True)
-        return self._serve(*visit, users, keys, logged, sets)[0]
+        with self._lock:
+            self._engine.refresh()
+            described, streams = self._configuration(), self._streams
+            self._history = save_policy(path, described, streams, self._engine, self._history)
 
-    def act_many(
-        self,
-        contexts: object,
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
         *,
-        users: Sequence[UserId] | None = None,
-        keys: Sequence[str] | None = None,
-        available: object = None,
-        chosen: Sequence[str | int | None] | None = None,
-        chosen_propensities: Sequence[float | None] | None = None,
-    ) -> Decisions:
-        """Decide for at most :attr:`remaining` contexts, ``(n, d)``, whatever their values.
+        contexts: Contexts | None = None,
+        clock: Callable[[], datetime] | None = None,
+        key_retention: timedelta | None = None,
+        take_over: bool = False,
+    ) -> Self:
+        """Read a saved policy. A context sampler and a clock are code and must be given again.
 
-        ``available``: an array of truth values, ``(n, n_actions)``, or a list with a set for each.
+        The file of a private run is loaded once by a process, unless ``take_over`` says that the
+        first copy is gone: two that both go on would count users twice.
         """
-        public = self._problem.contexts
-        visits = as_visits(public.encoded(contexts), public.dimension)
-        logged = as_logged(chosen, chosen_propensities, len(visits[0]))
-        return self._serve(*visits, users, keys, logged, self._sets(available, len(visits[0])))
+        found = load_policy(path, contexts)
+        with found.checked():
+            policy = cls(**found.settings, clock=clock, key_retention=key_retention)
+            problem, streams = policy.problem, policy._streams
+            course, repository = found.restored(policy._course, policy._engine.repository, streams)
+            policy._assemble(problem, streams, course, repository)
+            policy._engine.check_plans()
+            if policy.private:
+                policy._history = found.history(take_over=take_over)
+        return policy
 
-    def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
-        """Decide, and keep only the decisions for these actions: the others were never made.
-
-        For replaying a log in simulation; says which were kept. A private policy refuses: who is
-        kept depends on what earlier users did, which no ledger here accounts for.
-        """
-        rows = self._rows(contexts)
-        wanted = as_wanted(action_index, len(rows), self._problem.actions.count)
+    def __getstate__(self) -> dict[str, Any]:
+        """Let simulations be copied and pickled; two copies of private data would both release."""
+        if self._stored:
+            raise TypeError("a policy on a store is neither pickled nor copied: use Capri.open")
         if self.private:
-            raise ConfigurationError(
-                "a private policy replays no log: who is kept would depend on other users' data. "
-                "Build it with simulation_seed"
+            raise TypeError(
+                "a private policy is neither pickled nor copied: use policy.save and Capri.load"
             )
-        if not self.mode.active:
-            raise ConfigurationError('a log is replayed in mode "active" only')
-        if self._backing is not None:
-            return self._serve_stored(rows, None, None, None, None, wanted)
-        with self._lock:
-            return self._decide(rows, None, None, None, wanted)
+        return super().__getstate__()
 
-    def _check_process(self) -> None:
-        """A private policy stays in its process: a forked copy would count users and data twice."""
-        if self._process not in (None, os.getpid()):
-            raise BudgetError(
-                "this policy belongs to the process that built it, and was forked: "
-                "build or load a policy in the child, for users of its own"
-            )
 
-    def _decide(
-        self,
-        rows: FloatArray,
-        valid: BoolArray | None,
-        users: Sequence[UserId] | None,
-        logged: Logged | None = None,
-        wanted: IntArray | None = None,
-        available: Sets | None = None,
-    ) -> tuple[Decisions, BoolArray]:
-        self._check_process()
-        self._check_room(len(rows))
-        self._check_users(users, len(rows))
-        if len(rows) == 0:
-            return self._no_decisions(), np.empty(0, dtype=np.bool_)
-        epoch = self._epoch_with_room()
-        sets = None if available is None else available.among(self._problem.actions)
-        if self._chooser is None:
-            learner = self._course.learner
-            self._chooser = Chooser(self._problem, learner.probabilities, learner.pool_law())
-        if self._timed:  # before anything is reserved: a clock is code of the caller
-            self._keep_time(epoch, len(rows))
-        mode, within = self._mode, None
-        if self._participation is not None and users is not None and mode.contributes:
-            within = self._participation.take(users, epoch.plan.epoch)
-        uniform = self._streams.actions.random(len(rows))
-        served = serve(
-            mode, self._problem, self._chooser, rows, valid, within, uniform, logged, sets
-        )
-        place, actions, propensity = served.place, served.action, served.propensity
-        status = served.status
-        kept = np.ones(len(rows), dtype=np.bool_) if wanted is None else actions == wanted
-        if wanted is not None:
-            rows, place, actions, propensity, status = (
-                rows[kept], place[kept], actions[kept], propensity[kept], status[kept]
-            )  # fmt: skip
-        pairs = self._problem.actions.chosen(rows, actions)
-        if mode.active:
-            numbers = epoch.issue(pairs, place, actions, status)
-        else:
-            numbers = epoch.issue_apart(pairs, actions, status, served.weights)
-        self._decided += len(rows)
-        features = pairs[:, pairs.shape[1] - self._problem.actions.dimension :]
-        names = self._problem.actions.names
-        return Decisions(
-            numbers, epoch.plan.epoch, actions, features, propensity, status, self._ids, names
-        ), kept
+def _shut(engine: Engine, process: int) -> None:
+    """Not in a forked child: the connections are its parent's.
 
-    def _check_users(self, users: Sequence[UserId] | None, count: int) -> None:
-        if count and (users is None) != (self._participation is None):
-            raise ConfigurationError(
-                "user ids are needed with contributions_per_user, and only then"
-            )
-        if isinstance(users, str | bytes):
-            raise ConfigurationError("users must be a sequence of ids, got a single string")
-        if users is not None and len(users) != count:
-            raise ShapeError(f"one user id per context is needed: {count}, got {len(users)}")
-        if users is not None and self._participation is not None:
-            self._participation.check(users)  # before a full epoch is closed by this visit
-
-    def _no_decisions(self) -> Decisions:
-        nobody, nothing = np.empty(0, dtype=np.int64), np.empty(0)
-        features = np.empty((0, self._problem.actions.dimension))
-        opened, names = max(1, self._opened), self._problem.actions.names
-        return Decisions(nobody, opened, nobody, features, nothing, nobody, self._ids, names)
-
-    def _check_room(self, count: int) -> None:
-        epoch = self._open
-        usual = epoch is not None and not self._waiting and not self._timed
-        if usual and epoch is not None and count <= epoch.plan.length - epoch.issued:
-            return
-        if count <= self.remaining:
-            return
-        if self.remaining == 0:
-            raise self._at_the_horizon()
-        raise HorizonError(
-            f"{count} decisions were asked for, {self.remaining} are left in this epoch: "
-            "ask for at most policy.remaining at once"
-        )
-
-    # -- rewards ----------------------------------------------------------------------------------
-
-    def update(
-        self, decision: Decision | str, reward: float | None, *, key: str | None = None
-    ) -> RewardStatus:
-        """Add the reward of one decision, given as such or by its id; says what became of it.
-
-        Rules other than "first" take several rewards and need a ``key`` with each: one with a key
-        that came before changes nothing, so a reward may be sent any number of times.
-        """
-        keys = None
-        if key is not None or self._keyed:
-            keys = self._checked_keys(None if key is None else [key], 1)
-        if isinstance(decision, Decision) and decision.ids is self._ids:  # the usual call
-            value = reward if type(reward) is float else number_or_missing(reward)
-            statuses = self._reward(np.array([decision.number]), np.array([value]), keys)
-        else:
-            statuses = self._reward(*self._numbered([decision], [reward]), keys)
-        return RewardStatus(statuses[0])
-
-    def update_many(
-        self,
-        decisions: Decisions | Sequence[Decision | str],
-        rewards: object,
-        *,
-        keys: Sequence[str] | None = None,
-    ) -> IntArray:
-        """Add many rewards and return :class:`RewardStatus` codes, one for each.
-
-        Every reward is judged by itself. One that is late, repeated, for nobody, or not a number
-        (which is a reward that is missing) changes nothing; simulations then raise a
-        :class:`RewardIgnoredWarning`, private runs stay silent.
-        """
-        numbers, values = self._numbered(decisions, rewards)
-        return self._reward(numbers, values, self._checked_keys(keys, len(numbers)))
-
-    def _numbered(
-        self, decisions: Decisions | Sequence[Decision | str], rewards: object
-    ) -> tuple[IntArray, FloatArray]:
-        """Numbers of decisions and their rewards.
-
-        An id that is nobody's may be made by a key that another process has rotated in.
-        """
-        found = decision_rewards(decisions, rewards, self._ids)
-        if self._backing is not None and (found[0] == NOBODY).any():
-            self._backing.look()
-            found = decision_rewards(decisions, rewards, self._ids)
-        return found
-
-    def _checked_keys(self, keys: Sequence[str] | None, count: int) -> Sequence[str] | None:
-        """The keys of some rewards; they are public in kind and number, never shown."""
-        rule = self._problem.rewards.rule
-        if keys is None:
-            if rule.keyed and count:
-                raise ConfigurationError(
-                    f"reward_rule={str(rule)!r} takes several rewards for a decision: give each a "
-                    "key, so that one that is sent twice counts once"
-                )
-            return None
-        if isinstance(keys, str | bytes) or len(keys) != count:
-            raise ShapeError(f"one key per reward is needed, {count} in all")
-        if not all(isinstance(key, str) for key in keys):
-            raise ConfigurationError("the key of a reward must be a text")
-        return keys if rule.keyed else None
-
-    def _reward(
-        self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None
-    ) -> IntArray:
-        self._check_process()
-        if self._backing is not None:
-            statuses = self._backing.reward(numbers, values, keys)
-            if self._streams.simulated:
-                warn_of_ignored(statuses, stacklevel=3)
-            return statuses
-        with self._lock:
-            if self._open is not None and not self._waiting and not self._timed:  # nearly always
-                statuses = self._open.reward(numbers, values, keys)
-            else:
-                statuses = self._reward_apart(numbers, values, keys)
-        if self._streams.simulated:
-            warn_of_ignored(statuses, stacklevel=3)  # the caller of update or update_many
-        return statuses
+    The last one to hold a policy may be its own planner, which can wait neither for itself nor for
+    a transaction that it is in: then another thread closes.
+    """
+    if os.getpid() != process:
+        return
+    if engine.runs_in(current_thread()):
+        Thread(target=engine.close, name="capri-closing", daemon=True).start()
+    else:
+        engine.close()

@@ -3,16 +3,11 @@
 Nothing here changes the store; the steps that do are in :mod:`capri.joint.keeper`.
 """
 
-from collections.abc import Callable
-from copy import copy
-from threading import RLock
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from capri.arrays import FloatArray
 from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
-from capri.epoch.hooks import Hooks
-from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.storage import (
@@ -21,35 +16,34 @@ from capri.epoch.storage import (
     plan_from_state,
     segment_from_state,
 )
-from capri.errors import StorageError
+from capri.errors import HorizonError, StorageError
+from capri.joint.draft import Draft
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.randomness import Streams
 from capri.spaces import FixedActions
-from capri.store.blobs import packed, unpacked
-from capri.store.shelf import Shelf
-from capri.store.transaction import Database, Row, Transaction
-from capri.store.view import EpochRow, View, read_counter, read_digest, read_view
+from capri.store.codec import Codec
+from capri.store.repository import OwnLock, Repository
+from capri.store.view import OPEN, EpochRow, View
 
 # A change of law or epoch takes effect at a multiple of this share of an epoch: when exactly the
 # computation behind it was ready is nobody's business.
 _SHARE = 64
-_ACTIVE = Mode()
-_CATALOGUES = "SELECT version, actions FROM catalogues WHERE version"
 
 # How often in a row a call or a step may be overtaken: others at work account for a few times, and
 # a store that never agrees with what was read of it must not be asked for ever.
 TURNS = 1000
 
 
-def actions_blob(problem: Problem) -> bytes:
-    """A version of the actions in bytes."""
-    assert isinstance(problem.actions, FixedActions)
-    return packed(actions_state(problem.actions), {"rows": problem.actions.rows})
+def kept_actions(problem: Problem, codec: Codec) -> Any:
+    """A version of the actions, as it is kept."""
+    if not isinstance(problem.actions, FixedActions):
+        return codec.pack({})  # contexts bring their own
+    return codec.pack(actions_state(problem.actions), {"rows": problem.actions.rows})
 
 
-def problem_with(problem: Problem, blob: bytes) -> Problem:
-    """The problem with another version of its actions: the inverse of :func:`actions_blob`."""
-    values, arrays = unpacked(blob)
+def problem_with(problem: Problem, kept: Any, codec: Codec) -> Problem:
+    """The problem with another version of its actions: the inverse of :func:`kept_actions`."""
+    values, arrays = codec.unpack(kept)
     return with_actions(problem, actions_from_state(values, arrays["rows"]))
 
 
@@ -60,11 +54,11 @@ class OvertakenError(Exception):
 class StepLock:
     """Of steps: one thread of a process takes them, and none of a forked child."""
 
-    def __init__(self, database: Database) -> None:
-        self._database, self._lock = database, RLock()
+    def __init__(self, repository: Repository[Any]) -> None:
+        self._repository, self._lock = repository, OwnLock()
 
     def __enter__(self) -> None:
-        self._database.check_process()
+        self._repository.check_process()
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -76,32 +70,41 @@ class PublicRecord:
 
     def __init__(
         self,
-        shelf: Shelf,
+        repository: Repository[Any],
         problem: Problem,
         course: Course,
         streams: Streams,
         now: Callable[[], float],
         publish: Callable[[Course, list[ReleaseEvent]], None],
+        horizon: int | None,
     ) -> None:
         """``publish`` is told what this process has learnt or read, after it is committed."""
-        self.shelf, self.problem = shelf, problem
+        self.repository, self.problem = repository, problem
         self._course, self._streams = course, streams
-        self._now, self._tell = now, publish
-        self._law = -1  # generation of the law that the course stands at
+        self._now, self._tell, self._horizon = now, publish, horizon
+        # Whether all that is due is done before the next decision.
+        self.synchronous = repository.synchronous or streams.simulated
+        self._law = repository.own_law  # generation of the law that the course stands at
+        self._accounted = 0  # releases whose events were told
         # Actions over time: the problem with each version of them, and that of the course.
-        self._mode: tuple[bytes | None, Mode] = (None, _ACTIVE)
         self._versions = {0: problem}
         self._catalogue = 0
         self.played = 0  # releases behind the law of the newest segment
         self._noted = -1
+        if self._law >= 0:  # the course is where the repository is
+            head, _ = repository.codec.unpack(repository.law(self._law))
+            self.played, self._catalogue = head["played"], head.get("catalogue", 0)
+            self._versions = {self._catalogue: problem}
+        self._problem_timed = problem.rewards.timed
         self._choosers: dict[int, Chooser] = {}
         self._plans: dict[int, EpochPlan] = {}
         self._segments: dict[tuple[int, int], Segment] = {}
-        self.lock = StepLock(shelf.database)
-        self._loading = RLock()
+        self.lock = StepLock(repository)
+        self._loading = OwnLock()
         # Who serves visits goes by the newest view; a step by the one that it began with.
         self.view = self.ground = View(-1, -1, ())
         self.issued = 0
+        self._played_by = self.view, 0, problem
         self.refresh()
 
     # -- reading ----------------------------------------------------------------------------------
@@ -126,44 +129,24 @@ class PublicRecord:
         return self._read()
 
     def _read(self) -> tuple[int, View]:
-        """Slots handed out and the view of now.
-
-        A store never goes back: one that is behind the view that was read before, or has another
-        history there, is a copy that was put in its place, and refused.
-        """
-        seen = self.view  # before reading: other threads may see more meanwhile
-
-        def read(transaction: Transaction) -> tuple[int, View, str | None, list[Row], Row | None]:
-            issued, view = read_counter(transaction)[0], read_view(transaction)
-            secret = transaction.row("SELECT secret FROM policy")
-            new = [version for version, _ in view.catalogues if version not in self._versions]
-            rows = transaction.among(_CATALOGUES, new) if new else []
-            return issued, view, read_digest(transaction, seen.generation), rows, secret
-
-        issued, view, digest, catalogues, secret = self.shelf.database.read(read)
-        self.shelf.check(seen, view.generation, digest)
-        if secret is not None:
-            self.shelf.take_secrets(secret[0])
+        """Slots handed out and the view of now."""
+        # The view before reading: other threads may see more meanwhile.
+        issued, view, actions = self.repository.look(self.view, self._versions)
         with self._loading:
-            for version, blob in catalogues:
-                self._versions[int(version)] = problem_with(self.problem, blob)
+            for version, kept in actions.items():
+                codec = self.repository.codec
+                self._versions[version] = problem_with(self.problem, kept, codec)
             if view.generation > self.view.generation:
                 self.view = view
         return issued, view
 
     def problem_of(self, view: View, epoch: int) -> Problem:
         """What an epoch plays, with its own version of the actions."""
-        return self._versions[view.catalogue(epoch)]
-
-    def mode_of(self, view: View) -> Mode:
-        """Who decides at the time of a view."""
-        if view.mode is None:
-            return _ACTIVE
-        blob, mode = self._mode
-        if view.mode != blob:
-            mode = Mode.from_dict(unpacked(view.mode)[0])
-            self._mode = view.mode, mode
-        return mode
+        known, number, problem = self._played_by
+        if known is not view or number != epoch:
+            problem = self._versions[view.catalogue(epoch)]
+            self._played_by = view, epoch, problem
+        return problem
 
     def problems(self, view: View) -> list[Problem]:
         """With every version of the actions that is played, or about to be."""
@@ -174,14 +157,7 @@ class PublicRecord:
     def refresh(self) -> None:
         """Read what others have published: epochs, laws, the ledger."""
         with self.lock:
-            seen = self.view
-            issued, generation, digest = self.shelf.database.read(
-                lambda transaction: (
-                    *read_counter(transaction),
-                    read_digest(transaction, seen.generation),
-                )
-            )
-            self.shelf.check(seen, generation, digest)
+            issued, generation = self.repository.counter(self.view)
             if generation == self._noted == self.ground.generation:
                 self.issued = issued
                 return
@@ -190,47 +166,43 @@ class PublicRecord:
                 view = self.survey()
                 if view.generation == self._noted:
                     return
-                found = ({}, {}) if view.law == self._law else self._law_blob(view.law)
-            self.shelf.note()
+                found = ({}, {}) if view.law == self._law else self._law_of(view.law)
+            self.repository.note()
             if view.law != self._law:
                 values, arrays = found
-                course, version = self.branch(), int(values.get("catalogue", 0))
+                course, version = self._course.branch(), int(values.get("catalogue", 0))
                 if version != self._catalogue:
                     course.learner = course.learner.on(self._versions[version])
                     self._catalogue = version
                 course.restore(values["course"], arrays, values["plan_seconds"])
                 self._course, self._law, self.played = course, view.law, values["played"]
-            self._tell(self._course, self._events())
+            self._tell(self._course, self._new_events())
             self._noted = view.generation
             self._drop_old(view)
 
     def never_current(self) -> StorageError:
         """What to say after :data:`TURNS`."""
         return StorageError(
-            f"{self.shelf.database!r} was never as it had just been read, {TURNS} times in a row: "
+            f"{self.repository!r} was never as it had just been read, {TURNS} times in a row: "
             "nothing was changed. Check that nobody replaces or restores it, and open it again"
         )
 
-    def _law_blob(self, law: int) -> tuple[dict[str, Any], dict[str, FloatArray]] | None:
+    def _law_of(self, law: int) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """A law, None if no epoch plays it any more."""
-        found = self.shelf.database.read(
-            lambda transaction: transaction.row(
-                "SELECT state FROM laws WHERE generation = ?", (law,)
-            )
-        )
-        return None if found is None else unpacked(found[0])
+        found = self.repository.law(law)
+        return None if found is None else self.repository.codec.unpack(found)
 
-    def _events(self) -> list[ReleaseEvent]:
-        return self.shelf.database.read(self.read_events)
+    def _new_events(self) -> list[ReleaseEvent]:
+        """Events of the ledger that were not told yet."""
+        releases = self.repository.read(self.repository.releases)
+        new, self._accounted = releases[self._accounted :], len(releases)
+        return self.events_of(new)
 
-    def read_events(self, transaction: Transaction) -> list[ReleaseEvent]:
-        """All events of the ledger, in the order of the releases."""
-        rows = transaction.rows(
-            "SELECT release FROM epochs WHERE release IS NOT NULL ORDER BY released"
-        )
+    def events_of(self, releases: Sequence[Any]) -> list[ReleaseEvent]:
+        """Events of some releases, in their order."""
         events: list[dict[str, Any] | None] = []
-        for row in rows:
-            values, _ = unpacked(row[0])
+        for kept in releases:
+            values, _ = self.repository.codec.unpack(kept)
             events += [values.get("shadow_event"), values["event"]]
         return [ReleaseEvent(**event) for event in events if event is not None]
 
@@ -240,10 +212,10 @@ class PublicRecord:
         if found is None:
             with self._loading:
                 if law not in self._choosers:
-                    blob = self._law_blob(law)
-                    if blob is None:
+                    found_law = self._law_of(law)
+                    if found_law is None:
                         raise OvertakenError
-                    values, arrays = blob
+                    values, arrays = found_law
                     # Learners replace what they know piece by piece: a copy goes its own way.
                     problem = self._versions[int(values.get("catalogue", 0))]
                     learner = self._course.learner.on(problem)
@@ -253,10 +225,13 @@ class PublicRecord:
                 found = self._choosers[law]
         return found
 
-    def keep_chooser(self, law: int, chooser: Chooser) -> None:
-        """A chooser that was made with its law: nobody has to wait for it."""
+    def _keep_draft(self, draft: Draft, law: int) -> None:
+        """What was made here need not be read again."""
         with self._loading:
-            self._choosers = {**self._choosers, law: chooser}
+            if draft.chooser is not None:
+                self._choosers = {**self._choosers, law: draft.chooser}
+            if draft.plan is not None:
+                self._plans[draft.plan.epoch] = draft.plan
 
     def chooser_if_loaded(self, law: int) -> Chooser | None:
         """The same without reading: None where that is still to be done."""
@@ -266,7 +241,7 @@ class PublicRecord:
         """The plan of an epoch."""
         found = self._plans.get(epoch)
         if found is None:
-            values, arrays = self.shelf.blob("SELECT plan FROM epochs WHERE number = ?", (epoch,))
+            values, arrays = self.repository.codec.unpack(self.repository.plan(epoch))
             found = self._plans[epoch] = plan_from_state(values, arrays, self.problem.kernel)
         return found
 
@@ -274,12 +249,16 @@ class PublicRecord:
         """A segment of an epoch."""
         found = self._segments.get((epoch, number))
         if found is None:
-            values, arrays = self.shelf.blob(
-                "SELECT segment FROM segments WHERE epoch = ? AND number = ?", (epoch, number)
-            )
+            kept = self.repository.segment(epoch, number)
+            values, arrays = self.repository.codec.unpack(kept)
             found = segment_from_state(values, arrays, self.problem.kernel, self.plan(epoch))
             self._segments[epoch, number] = found
         return found
+
+    def recall(self, other: "PublicRecord") -> None:
+        """What another process of thought has read already, and is public."""
+        self._choosers = dict(other._choosers)
+        self._plans, self._segments = dict(other._plans), dict(other._segments)
 
     def _drop_old(self, view: View) -> None:
         """Forget laws and plans of epochs that are over."""
@@ -288,14 +267,6 @@ class PublicRecord:
         self._choosers = {law: each for law, each in self._choosers.items() if law in laws}
         self._plans = {epoch: plan for epoch, plan in self._plans.items() if epoch >= oldest}
         self._segments = {key: each for key, each in self._segments.items() if key[0] >= oldest}
-
-    def branch(self) -> Course:
-        """The course from here on, apart: what comes of it counts once it is committed."""
-        course = copy(self._course)
-        course.learner = copy(self._course.learner)
-        course._records = list(self._course._records)
-        course.hooks = Hooks(aloud=False)  # nobody is told before it is committed
-        return course
 
     # -- conditions -------------------------------------------------------------------------------
 
@@ -310,10 +281,29 @@ class PublicRecord:
             return False
         return self._now() >= epoch.began + limit.total_seconds()
 
-    def limit(self, epoch: EpochRow, horizon: int | None) -> int:
+    def limit(self, epoch: EpochRow) -> int:
         """The slot at which an epoch takes no more decisions, whatever is planned."""
-        end = epoch.first + self.plan(epoch.number).capacity
-        return end if horizon is None else min(end, horizon)
+        length = epoch.length if self.synchronous else self.plan(epoch.number).capacity
+        end = epoch.first + length
+        return end if self._horizon is None else min(end, self._horizon)
+
+    def horizon_reached(self) -> HorizonError:
+        """What to say where no decision is left."""
+        return HorizonError(
+            f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
+            "new users or with a new budget, to go on"
+        )
+
+    def is_quiet(self, count: int) -> bool:
+        """Whether so many decisions come before the next public event, and nothing is due."""
+        epochs = self.ground.epochs
+        if len(epochs) != 1 or self._problem_timed or self.played != self._course.learnt:
+            return False
+        issued, generation = self.repository.counter(self.ground)
+        if generation != self._noted or generation != self.ground.generation:
+            return False
+        epoch, self.issued = epochs[0], issued
+        return epoch.state == OPEN and issued + count <= epoch.first + epoch.length
 
     def at_the_horizon(self) -> bool:
         """Whether no epoch takes the next slot, and none will."""
@@ -323,42 +313,25 @@ class PublicRecord:
 
     def following(self) -> int:
         """The number of the next epoch."""
-        found = self.shelf.database.read(
-            lambda transaction: transaction.row("SELECT max(number) FROM epochs")
-        )
-        return 1 if found is None or found[0] is None else int(found[0]) + 1
+        return self.repository.last_epoch() + 1
 
     def effect(self, epoch: EpochRow, issued: int) -> int:
         """The public slot at which a change takes effect: the next multiple that nobody holds."""
-        unit = 1 if self._streams.simulated else max(1, epoch.length // _SHARE)
+        unit = 1 if self.synchronous else max(1, epoch.length // _SHARE)
         return epoch.first + -(-(issued - epoch.first) // unit) * unit
-
-    def missed(self) -> int:
-        """Releases that were not ready at the moment that was fixed for them."""
-        found = self.shelf.database.read(
-            lambda transaction: transaction.row("SELECT count(*) FROM epochs WHERE missed > 0")
-        )
-        return 0 if found is None else int(found[0])
 
     def has_data(self) -> bool:
         """Whether an epoch that is not released yet has decisions."""
         first = min((epoch.first for epoch in self.look().epochs), default=None)
-        if first is None:
-            return False
-        found = self.shelf.database.read(
-            lambda transaction: transaction.row(
-                "SELECT number FROM decisions WHERE number >= ? LIMIT 1", (first,)
-            )
-        )
-        return found is not None
+        return first is not None and self.repository.rows.any_from(first)
 
-    def remaining(self, horizon: int | None) -> int:
+    def remaining(self) -> int:
         """Decisions before the next public event; 0 at the horizon."""
         with self.lock:
             view, issued = self.survey(), self.issued
             newest, wait = view.newest, self.problem.rewards.wait
             epoch = view.of(issued)
-            if self._streams.simulated:
+            if self.synchronous:
                 over = newest is not None and self.is_over(newest, issued)
                 due = [each.closes - issued for each in view.waiting if each.closes is not None]
                 if over and isinstance(wait, int):
@@ -378,4 +351,4 @@ class PublicRecord:
                 return until - issued
             if issued < epoch.first + epoch.length:
                 return epoch.first + epoch.length - issued
-            return self.limit(epoch, horizon) - issued
+            return self.limit(epoch) - issued

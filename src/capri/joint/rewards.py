@@ -6,22 +6,21 @@ a user was rewarded.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
+from math import isfinite
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.decide import ACCEPTED, DUPLICATE, INVALID, LATE, UNCOUNTED, UNKNOWN
+from capri.epoch.decide import ACCEPTED, DUPLICATE, INVALID, LATE, UNCOUNTED, UNKNOWN, first_valid
 from capri.epoch.rewards import MOST_REWARDS
 from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
-from capri.store.records import is_counted, read_reward, reward_blob
-from capri.store.shelf import Shelf
-from capri.store.transaction import Transaction
-from capri.store.view import View
+from capri.store.repository import Combined
+from capri.store.view import OPEN, EpochRow, View
 
-# Statuses, what is to be stored by the number of its decision, and what is stored there now.
-_Accepted = tuple[list[int], dict[int, bytes], dict[int, bytes]]
-_NOTHING: tuple[float, tuple[bytes, ...]] = (float("nan"), ())
+_NOTHING = Combined(float("nan"), ())
 # The last slot of an epoch whose end is open.
 _ENDLESS = 1 << 62
 
@@ -29,19 +28,20 @@ _ENDLESS = 1 << 62
 class Rewards:
     """Takes the rewards of one process."""
 
-    def __init__(self, shelf: Shelf, keeper: Rounds, now: Callable[[], float]) -> None:
-        self._shelf, self._keeper, self._now = shelf, keeper, now
-        self._rule = keeper.problem.rewards.rule
+    def __init__(self, keeper: Rounds, now: Callable[[], float]) -> None:
+        self._repository, self._keeper, self._now = keeper.repository, keeper, now
+        self._rows, self._terms = keeper.repository.rows, keeper.problem.rewards
+        self._rule = self._terms.rule
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
-        """Store the rewards that are awaited; a status for each."""
-        names = [b""] * len(numbers) if keys is None else self._shelf.reward_digests(keys)
+        """Keep the rewards that are awaited; a status for each."""
+        names = [] if keys is None else self._rows.reward_digests(keys)
         for _ in range(TURNS):
             view = self._keeper.view
             try:
-                return self._shelf.database.write(
-                    lambda transaction, view=view: self._reward(  # type: ignore[misc]
-                        transaction, view, numbers, values, names
+                return self._repository.write(
+                    lambda unit, view=view: self._reward(  # type: ignore[misc]
+                        unit, view, numbers, values, names
                     )
                 )
             except OvertakenError:
@@ -49,106 +49,83 @@ class Rewards:
         raise self._keeper.never_current()
 
     def _reward(
-        self,
-        transaction: Transaction,
-        view: View,
-        numbers: IntArray,
-        values: FloatArray,
-        names: list[bytes],
+        self, unit: Any, view: View, numbers: IntArray, values: FloatArray, names: list[bytes]
     ) -> IntArray:
         open_for = [
             (epoch, (numbers >= epoch.first) & (numbers < (epoch.last or _ENDLESS)))
             for epoch in view.epochs
             if epoch.accepts
         ]
-        issued, generation = transaction.join_epochs(
-            [epoch.number for epoch, own in open_for if own.any()]
-        )
+        joined = [epoch.number for epoch, own in open_for if own.any()]
+        issued, generation = self._repository.join(unit, joined)
         if generation != view.generation:
             raise OvertakenError
         known = (numbers >= 0) & (numbers < issued)
         now, awaited = self._now(), np.zeros(len(numbers), dtype=np.bool_)
         for epoch, own in open_for:
-            if not epoch.is_past(issued, now):
+            if not epoch.is_past(issued, now) and not self._is_late(epoch, now):
                 awaited |= own & known
         statuses = np.where(known, LATE, UNKNOWN)
         places = np.flatnonzero(awaited)
         if len(places):
-            chosen = [names[place] for place in places.tolist()]
-            statuses[places] = self._accept(transaction, numbers[places], values[places], chosen)
+            own_names = [names[place] for place in places.tolist()] if names else []
+            statuses[places] = self._accept(unit, numbers[places], values[places], own_names)
         return statuses
 
+    def _is_late(self, epoch: EpochRow, now: float) -> bool:
+        """Whether an epoch that nobody has ended yet is past its time, by the clock alone."""
+        wait, ended = self._terms.wait, epoch.filled
+        if epoch.state != OPEN or not isinstance(wait, timedelta):
+            return False
+        if ended is None and epoch.began is not None and self._terms.epoch_time is not None:
+            ended = epoch.began + self._terms.epoch_time.total_seconds()
+        return ended is not None and now >= ended + wait.total_seconds()
+
     def _accept(
-        self, transaction: Transaction, numbers: IntArray, values: FloatArray, names: list[bytes]
-    ) -> list[int]:
-        """Store rewards whose epochs take them; a status for each."""
-        decisions = self._shelf.read_decisions(transaction, numbers)
-        # A slot that nobody filled is unknown; of the others some count for nothing.
-        standing = {
-            number: ACCEPTED if is_counted(blob) else UNCOUNTED
-            for number, blob in decisions.items()
-        }
+        self, unit: Any, numbers: IntArray, values: FloatArray, names: list[bytes]
+    ) -> IntArray:
+        """Keep rewards whose epochs take them; a status for each.
+
+        A slot that nobody filled is unknown; of the others some count for nothing.
+        """
+        standing = self._rows.standing(unit, numbers)
         if self._rule.keyed:
-            accepted = self._combine(transaction, standing, numbers, values, names)
-        else:
-            accepted = self._take_first(transaction, standing, numbers, values)
-        statuses, blobs, before = accepted
-        if not self._shelf.write_rewards(transaction, blobs, before):
+            return self._combine(unit, standing, numbers, values, names)
+        standing[(standing == ACCEPTED) & self._rows.rewarded(unit, numbers)] = DUPLICATE
+        statuses = first_valid(standing, numbers, values)
+        taken = statuses == ACCEPTED
+        if taken.any() and not self._rows.write_first(unit, numbers[taken], values[taken]):
             raise OvertakenError  # another process was faster with a reward for the same decision
         return statuses
 
-    def _take_first(
-        self,
-        transaction: Transaction,
-        standing: dict[int, int],
-        numbers: IntArray,
-        values: FloatArray,
-    ) -> _Accepted:
-        """The first reward of a decision that is a number."""
-        rows = transaction.among("SELECT number FROM rewards WHERE number", list(standing))
-        standing.update((row[0], DUPLICATE) for row in rows if standing[row[0]] == ACCEPTED)
-        finite = np.isfinite(values).tolist()
-        content = values.tobytes()
-        blobs: dict[int, bytes] = {}
-        statuses = []
-        for place, number in enumerate(numbers.tolist()):
-            status = standing.get(number, UNKNOWN)
-            if status == ACCEPTED and not finite[place]:
-                status = INVALID
-            elif status == ACCEPTED:
-                standing[number] = DUPLICATE
-                blobs[number] = content[8 * place : 8 * place + 8]
-            statuses.append(status)
-        return statuses, blobs, {}
-
     def _combine(
         self,
-        transaction: Transaction,
-        standing: dict[int, int],
+        unit: Any,
+        standing: IntArray,
         numbers: IntArray,
         values: FloatArray,
         names: list[bytes],
-    ) -> _Accepted:
+    ) -> IntArray:
         """Each reward with what came before for its decision."""
-        before = self._shelf.read_rewards(transaction, list(standing))
-        totals = {number: read_reward(opened) for number, (_, opened) in before.items()}
-        finite = np.isfinite(values).tolist()
-        changed: set[int] = set()
-        statuses = []
-        rows = zip(numbers.tolist(), values.tolist(), names, finite, strict=True)
-        for number, value, name, is_number in rows:
-            status = standing.get(number, UNKNOWN)
-            if status == ACCEPTED:
-                total, digests = totals.get(number, _NOTHING)
-                if not is_number:
-                    status = INVALID
-                elif name in digests:
-                    status = DUPLICATE
-                elif len(digests) == MOST_REWARDS:
-                    status = UNCOUNTED
-                else:
-                    totals[number] = self._rule.combined(total, value), (*digests, name)
-                    changed.add(number)
-            statuses.append(status)
-        blobs = {number: reward_blob(*totals[number]) for number in changed}
-        return statuses, blobs, {number: before[number][0] for number in changed & before.keys()}
+        before = self._rows.combined(unit, numbers)
+        totals = dict(before)
+        statuses, changed = standing.copy(), set[int]()
+        rows = zip(numbers.tolist(), values.tolist(), names, strict=True)
+        for place, (number, value, name) in enumerate(rows):
+            if statuses[place] != ACCEPTED:
+                continue
+            found = totals.get(number, _NOTHING)
+            total, digests = found.total, found.digests
+            if not isfinite(value):
+                statuses[place] = INVALID
+            elif name in digests:
+                statuses[place] = DUPLICATE
+            elif len(digests) == MOST_REWARDS:
+                statuses[place] = UNCOUNTED
+            else:
+                totals[number] = Combined(self._rule.combined(total, value), (*digests, name))
+                changed.add(number)
+        new = {number: totals[number] for number in changed}
+        if new and not self._rows.write_combined(unit, new, before):
+            raise OvertakenError  # another process was faster with a reward for the same decision
+        return statuses

@@ -1,10 +1,10 @@
 """When each step of a stored policy is due: before a decision, in the background, or on demand."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from capri.errors import HorizonError
 from capri.joint.keeper import Keeper
-from capri.store.transaction import Transaction
 from capri.store.view import CLOSED, OPEN, RELEASED, WAITING, EpochRow
 
 # The next epoch is planned when this share of the one under way is still to come.
@@ -165,10 +165,10 @@ class Rounds(Keeper):
                 "number of decisions. Give early=True to end it now"
             )
 
-        def skip(transaction: Transaction) -> None:
-            issued, _ = self.current(transaction)
+        def skip(unit: Any) -> None:
+            issued, _ = self.current(unit)
             if issued < planned.first:  # others decide meanwhile: a slot is handed out once
-                transaction.run("UPDATE counter SET issued = ? WHERE id = 1", (planned.first,))
+                self.repository.set_issued(unit, planned.first)
 
         if left:  # slots that nobody used were not realised
             self.write(skip)

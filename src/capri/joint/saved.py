@@ -1,189 +1,114 @@
-"""How a curator's policy is written to a file, and read back."""
+"""A policy in a file: a snapshot of its repository, with the configuration it was built from."""
 
-from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from capri.epoch.accumulate import OpenEpoch
+from capri.epoch.course import Course
 from capri.epoch.history import History, make_room, note_load
-from capri.epoch.modes import Mode, Operation, newest_mode
-from capri.epoch.shadow import ShadowRecord
 from capri.epoch.storage import (
-    below,
     damage_as_storage_error,
-    ledger_from_state,
-    ledger_state,
-    named,
-    next_from_state,
-    next_state,
-    plan_from_state,
     problem_arguments,
     read_policy_file,
     write_policy_file,
 )
-from capri.joint.configured import Configured
+from capri.errors import StorageError
+from capri.joint.configuration import Described
+from capri.joint.engine import Engine
+from capri.joint.record import kept_actions
 from capri.learners.start import stored_prior
-from capri.privacy.users import Participation
-from capri.spaces import Contexts, FixedActions
+from capri.privacy.randomness import Streams
+from capri.spaces import Contexts
+from capri.store.memory import MemoryRepository
+from capri.store.repository import Repository
+
+# What a file without this was written by: a release before snapshots of repositories.
+_SNAPSHOT = "repository"
 
 
-class Saved(Configured):
-    """The part of :class:`capri.Capri` that outlives its process."""
+def save_policy(
+    path: str | PathLike[str],
+    described: Described,
+    streams: Streams,
+    engine: Engine,
+    history: History | None,
+) -> History | None:
+    """Write a policy to one file; the history it goes on with.
 
-    _participation: Participation | None
-    _history: History | None
-    _decided: int
-    _opened: int
-    _played: int
-    _open: OpenEpoch | None
-    _waiting: list[OpenEpoch]
-    _mode: Mode
-    _operations: list[Operation]
-    _shadows: list[ShadowRecord]
+    A simulation is written whole. Of a private run only what is public is written.
+    """
+    snapshot = engine.repository.snapshot(secret=streams.simulated)
+    stored = read_policy_file(path, None)[0] if Path(path).is_file() else None
+    make_room(path, stored, history)
+    values, arrays = described
+    values = {
+        **values,
+        "simulated": streams.simulated,
+        "streams": streams.state(),
+        _SNAPSHOT: snapshot[0],
+    }
+    history = None if history is None else history.next()
+    if history is not None:
+        values["history"] = history.to_dict()
+    # Digests of user ids can be guessed from: only the owner may read such a file.
+    confidential = bool(snapshot[0]["users"])
+    write_policy_file(path, values, arrays | snapshot[1], confidential=confidential)
+    return history
 
-    @abstractmethod
-    def __init__(self, **settings: Any) -> None:
-        """See :class:`capri.Capri`."""
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy to one file.
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """The content of a file."""
 
-        A simulation is stored whole and continues bit for bit. A private run stores only what is
-        public: the un-noised sum of an open epoch and its pending decisions are dropped, and the
-        dropped decisions contribute nothing. Save when an epoch has just closed to lose nothing.
-        A private policy writes over the file it wrote or read last, and over no other policy's.
-        """
-        with self._lock:
-            stored = read_policy_file(path, None)[0] if Path(path).is_file() else None
-            make_room(path, stored, self._history)
-            values, arrays = self._state()
-            history = None if self._history is None else self._history.next()
-            if history is not None:
-                values["history"] = history.to_dict()
-            # Digests of user ids can be guessed from: only the owner may read such a file.
-            write_policy_file(path, values, arrays, confidential=self._participation is not None)
-            self._history = history
+    path: str | PathLike[str]
+    values: dict[str, Any]
+    arrays: dict[str, Any]
+    settings: dict[str, Any]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Let simulations be copied and pickled; two copies of private data would both release."""
-        if self.private:
-            raise TypeError(
-                "a private policy is neither pickled nor copied: use policy.save and Capri.load"
-            )
-        return super().__getstate__()
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Whatever goes wrong while stored values are put together means a damaged file."""
+        with damage_as_storage_error(self.path):
+            yield
 
-    @classmethod
-    def load(
-        cls,
-        path: str | PathLike[str],
-        *,
-        contexts: Contexts | None = None,
-        clock: Callable[[], datetime] | None = None,
-        key_retention: timedelta | None = None,
-        take_over: bool = False,
-    ) -> Self:
-        """Read a saved policy. A context sampler and a clock are code and must be given again.
+    def restored(
+        self, course: Course, repository: Repository[Any], streams: Streams
+    ) -> tuple[Course, Repository[Any]]:
+        """What was learnt and what is kept, for a policy that was just built."""
+        assert isinstance(repository, MemoryRepository)
+        if streams.simulated:
+            streams.restore(self.values["streams"])
+        actions = kept_actions(course.learner.problem, repository.codec)
+        repository.restore(self.values[_SNAPSHOT], self.arrays, actions)
+        head, arrays = repository.codec.unpack(repository.law(repository.own_law))
+        course.restore(head["course"], arrays, head["plan_seconds"])
+        if not streams.simulated:  # of epochs under way the data so far are lost
+            course.learner.keep(repository.open_epoch)
+        return course, repository
 
-        The file of a private run is loaded once by a process, unless ``take_over`` says that the
-        first copy is gone: two that both go on would count users twice.
-        """
-        values, arrays = read_policy_file(path)
-        with damage_as_storage_error(path):
-            policy = cls(
-                **problem_arguments(values["problem"], arrays, contexts),
-                horizon=values["horizon"],
-                preset=values["preset"],
-                clock=clock,
-                key_retention=key_retention,
-                simulation_seed=0 if values["simulated"] else None,
-                prior=stored_prior(values, arrays),
-                **values["options"],
-            )
-            policy._restore(values, arrays)
-            if policy.private:
-                policy._history = note_load(path, History.of(values), take_over=take_over)
-        return policy
+    def history(self, *, take_over: bool) -> History:
+        """The line of history that a private policy goes on with."""
+        return note_load(self.path, History.of(self.values), take_over=take_over)
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        configuration, problem_arrays = self._configuration()
-        course_values, course_arrays = self._course.state()
-        values: dict[str, Any] = {
-            **configuration,
-            "simulated": self._streams.simulated,
-            "streams": self._streams.state(),
-            "decided": self._decided,
-            **course_values,
-            "ledger": None if self._ledger is None else ledger_state(self._ledger),
-            "participation": None if self._participation is None else self._participation.state(),
-            "open": None,
+
+def load_policy(path: str | PathLike[str], contexts: Contexts | None) -> Saved:
+    """Read a saved policy. A sampler of contexts is code and must be given again."""
+    values, arrays = read_policy_file(path)
+    if _SNAPSHOT not in values:
+        raise StorageError(
+            f"{path} was written by a release before 0.1.0, in format version "
+            f"{values.get('version')}: open it with the release that wrote it"
+        )
+    with damage_as_storage_error(path):
+        settings = {
+            **problem_arguments(values["problem"], arrays, contexts),
+            "horizon": values["horizon"],
+            "preset": values["preset"],
+            "simulation_seed": 0 if values["simulated"] else None,
+            "prior": stored_prior(values, arrays),
+            **values["options"],
         }
-        # What few policies have is left out of the files of the others.
-        if self._operations:
-            values["operations"] = [each.to_dict() for each in self._operations]
-        if self._shadows:
-            values["shadows"] = [each.to_dict() for each in self._shadows]
-        arrays: dict[str, Any] = course_arrays | problem_arrays
-        if self._open is not None:
-            values["open"], open_arrays = self._open.public_state()
-            values["open"]["plan_seconds"] = self._course.plan_seconds
-            arrays |= open_arrays
-            if self._streams.simulated:
-                arrays |= named("open", self._open.state())
-        # Whom a private run waits for is dropped with their data: nothing of them will be released.
-        waiting = []
-        for place, epoch in enumerate(self._waiting if self._streams.simulated else []):
-            public, waiting_arrays = epoch.public_state()
-            waiting.append(public)
-            if epoch.actions is not self._problem.actions and isinstance(
-                epoch.actions, FixedActions
-            ):  # they were replaced since
-                waiting_arrays["played_actions"] = epoch.actions.rows
-            arrays |= named(f"waiting.{place}", waiting_arrays | named("open", epoch.state()))
-        next_values, next_arrays = next_state(self._next)
-        values, arrays = values | next_values, arrays | next_arrays
-        if self._problem.rewards.overlapping:
-            values |= {"waiting": waiting, "opened": self._opened, "played": self._played}
-        return values, arrays
-
-    def _restore(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
-        if values["simulated"]:
-            self._streams.restore(values["streams"])
-        if self._participation is not None:
-            self._participation.restore(values["participation"])
-        if self._ledger is not None:
-            ledger_from_state(self._ledger, values["ledger"])
-        self._next = next_from_state(values, arrays, self._problem)
-        self._operations = [Operation.from_dict(each) for each in values.get("operations", ())]
-        self._mode = newest_mode(self._operations)
-        self._shadows = [ShadowRecord(**each) for each in values.get("shadows", ())]
-        self._decided = values["decided"]
-        stored = values["open"]
-        self._course.restore(values, arrays, 0.0 if stored is None else stored["plan_seconds"])
-        for place, each in enumerate(values.get("waiting", [])):
-            self._waiting.append(self._restored(each, below(f"waiting.{place}", arrays)))
-        if stored is not None:
-            self._open = self._restored(stored, arrays)
-            if not values["simulated"]:
-                self._open.forsake(stored["issued"])
-        if not values["simulated"]:
-            self._course.learner.keep(None if self._open is None else self._open.plan.epoch)
-        newest = self._open.plan.epoch if self._open is not None else len(self._course.records)
-        self._opened = values.get("opened", newest)
-        self._played = values.get("played", len(self._course.records))
-
-    def _restored(self, values: dict[str, Any], arrays: dict[str, Any]) -> OpenEpoch:
-        """An epoch that is not released yet; in a simulation with its data."""
-        plan = plan_from_state(values["plan"], arrays, self._problem.kernel)
-        problem = self._problem
-        if "played_actions" in arrays:  # they were replaced since
-            actions = FixedActions(arrays["played_actions"])
-            problem = replace(problem, actions=actions, limits=None, bounds=None)
-        epoch = OpenEpoch(plan, values["first_decision"], problem, self._gate)
-        epoch.restore_public(values, arrays)
-        if data := below("open", arrays):
-            epoch.restore(data)
-        return epoch
+    return Saved(path, values, arrays, settings)

@@ -3,7 +3,7 @@
 Sums are integers, so neither the order of the rows nor who wrote them changes the result.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,9 @@ from capri.epoch.shadow import ShadowSum
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
-from capri.spaces import Actions, FixedActions
-from capri.store.blobs import packed
-from capri.store.records import DEFAULT, SHADOW, VOID, Played, reward_values
-from capri.store.shelf import Shelf
-
-# Slots whose data are read at once: bounds the memory.
-_CHUNK = 1 << 15
-EpochData = tuple[IntArray, list[bytes], IntArray, list[bytes]]
+from capri.spaces import FixedActions
+from capri.store.records import DEFAULT, SHADOW, VOID
+from capri.store.repository import EpochPart
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +32,11 @@ class SettledSum:
     total: IntArray
     counts: tuple[int, ...]
     shadow: ShadowSum
+    # In the textbook local model: one report a visit, each to get noise of its own.
+    reports: tuple[IntArray, ...] | None = None
 
-    def released(self, gate: Gate) -> bytes | None:
-        """What the epoch publishes, in bytes; None where nobody came who is in a release."""
+    def released(self, gate: Gate) -> tuple[dict[str, Any], dict[str, FloatArray]] | None:
+        """What the epoch publishes; None where nobody came who is in a release."""
         values: dict[str, Any] = {"counts": list(self.counts), "event": None}
         arrays: dict[str, FloatArray] = {}
         if self.shadow.visits:
@@ -49,23 +46,22 @@ class SettledSum:
         if sum(self.counts):
             arrays["vector"], event = self.release(gate)
             values["event"] = None if event is None else event.to_dict()
-        return packed(values, arrays) if sum(self.counts) or self.shadow.visits else None
+        return (values, arrays) if sum(self.counts) or self.shadow.visits else None
 
     def release(self, gate: Gate) -> tuple[FloatArray, ReleaseEvent | None]:
         """Pass the gate."""
         plan, participants = self.plan, sum(self.counts)
+        total, alone = self.total, 0
+        if self.reports is not None:  # Alg. 1, lines 14 and 15
+            noisy = [gate.add_noise(units, plan.layout, 1) for units in self.reports]
+            total, alone = np.sum([np.zeros_like(total), *noisy], axis=0), len(noisy)
         return gate.release(
-            self.total, plan.layout, epoch=plan.epoch, participants=participants, model=self.model
-        )
-
-
-def epoch_parts(shelf: Shelf, first: int, last: int) -> Iterator[EpochData]:
-    """The data of some slots, part by part."""
-    for start in range(first, last, _CHUNK):
-        yield shelf.database.read(
-            lambda transaction, start=start: shelf.epoch_data(  # type: ignore[misc]
-                transaction, start, min(start + _CHUNK, last)
-            )
+            total,
+            plan.layout,
+            epoch=plan.epoch,
+            participants=participants,
+            model=self.model,
+            noised_alone=alone,
         )
 
 
@@ -74,28 +70,32 @@ def settled_sum(
     segments: Sequence[Segment],
     starts: Sequence[int],
     problem: Problem,
-    parts: Iterable[EpochData],
+    parts: Iterable[EpochPart],
+    *,
+    reported: bool = False,
 ) -> SettledSum:
     """Add up an epoch whose segments begin at these slots, part by part.
 
+    ``reported``: in the local model, keep the report of each visit, to get noise of its own.
     A visit that does not count contributes the zero vector and is a decision like any other.
     """
     total = np.zeros(plan.dimension, dtype=np.int64)
     counts = np.zeros(len(segments), dtype=np.int64)
     encoder = Encoder(plan, problem)
     shadow = ShadowSum(problem, plan.epoch, plan.capacity)
-    for numbers, decisions, rewarded, rewards in parts:
+    reported = reported and problem.model is PrivacyModel.LOCAL
+    reports: list[IntArray] = []
+    for numbers, played, rewarded, rewards in parts:
         if len(numbers) == 0:
             continue
         # Of segments that begin at the same slot only the last one has decisions.
         which = np.searchsorted(np.asarray(starts), numbers, side="right") - 1
-        played = Played.read(decisions)
         # By the mode, which is public. A visit that is void for another reason is counted.
         apart = (played.status == SHADOW) | (played.status >= VOID)
         teaching = ~apart & (played.status != DEFAULT)
         counts += np.bincount(which[teaching], minlength=len(segments))
         combined = np.full(len(numbers), np.nan)
-        combined[np.searchsorted(numbers, rewarded)] = reward_values(rewards)
+        combined[np.searchsorted(numbers, rewarded)] = rewards
         values = settled(combined, problem.rewards)
         shadow.visits += int(np.count_nonzero(apart))
         chosen = played.status == SHADOW
@@ -103,23 +103,29 @@ def settled_sum(
         for place, segment in enumerate(segments):
             mine = np.flatnonzero((which == place) & (played.status == 0))
             pairs = _pairs(problem, played.numbers[mine], played.action[mine])
-            total += encoder.total(
-                segment, pairs, played.place[mine], played.action[mine], values[mine]
-            )
-    return SettledSum(plan, problem.model, total, tuple(counts.tolist()), shadow)
+            places, actions, rewards_of = played.place[mine], played.action[mine], values[mine]
+            total += encoder.total(segment, pairs, places, actions, rewards_of)
+            for row in range(len(mine) if reported else 0):
+                one = slice(row, row + 1)
+                visit = pairs[one], places[one], actions[one], rewards_of[one]
+                reports.append(encoder.total(segment, *visit))
+    alone = tuple(reports) if reported else None
+    return SettledSum(plan, problem.model, total, tuple(counts.tolist()), shadow, alone)
 
 
-def stored_part(actions: Actions, contexts: FloatArray, pairs: FloatArray) -> FloatArray:
-    """What is stored of pairs: the context alone where the number of the action tells the rest.
+def stored_columns(problem: Problem) -> int:
+    """Numbers that are stored of a visit: its context, or its pair where contexts bring actions.
 
-    Names as indicators make a row of every action as long as there are actions: megabytes that are
-    written with every list, and overwritten when the epoch is released.
+    The number of the action tells the rest. Names as indicators make a row of every action as long
+    as there are actions: megabytes that are written with every list.
     """
-    return contexts if isinstance(actions, FixedActions) else pairs
+    dimension = problem.contexts.dimension
+    fixed = isinstance(problem.actions, FixedActions)
+    return dimension if fixed else problem.actions.pair_dimension(dimension)
 
 
 def _pairs(problem: Problem, numbers: FloatArray, action: IntArray) -> FloatArray:
-    """The pairs of some decisions; a store that is older holds all of each."""
+    """The pairs of some decisions."""
     if not isinstance(problem.actions, FixedActions) or len(action) == 0:
         return numbers
-    return problem.actions.chosen(numbers[:, : problem.contexts.dimension], action)
+    return problem.actions.chosen(numbers, action)

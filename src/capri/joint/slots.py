@@ -7,15 +7,13 @@ lease is worth nothing once its epoch is closed.
 
 import time
 from dataclasses import dataclass
-from threading import RLock
+from typing import Any, NamedTuple
 
 from capri.errors import HorizonError
 from capri.joint.record import OvertakenError
 from capri.joint.rounds import Rounds
 from capri.privacy.randomness import Streams
-from capri.store.blobs import packed
-from capri.store.shelf import Shelf
-from capri.store.transaction import Transaction
+from capri.store.repository import OwnLock
 from capri.store.view import EpochRow, View
 
 # Slots are leased for about this many seconds of use, and never more than a share of the epoch.
@@ -27,7 +25,7 @@ class FullError(Exception):
     """The epoch under way has no room, and the next one is not planned yet."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Slots:
     """Numbers of one segment that are ours to fill."""
 
@@ -37,19 +35,40 @@ class Slots:
     numbers: list[int]
 
 
+class _Room(NamedTuple):
+    """Slots of one segment that follow each other, by one view."""
+
+    view: View
+    first: int
+    end: int
+    epoch: EpochRow
+    segment: int
+    law: int
+
+
 class SlotBook:
     """Hands out the slots of one process."""
 
-    def __init__(self, shelf: Shelf, keeper: Rounds, streams: Streams, horizon: int | None) -> None:
-        self._shelf, self._keeper, self._streams = shelf, keeper, streams
+    def __init__(self, keeper: Rounds, streams: Streams, horizon: int | None) -> None:
+        self._repository, self._keeper, self._streams = keeper.repository, keeper, streams
         self._problem, self._horizon = keeper.problem, horizon
-        self.leased = not (shelf.database.single_writer or streams.simulated)
+        self.leased = not (keeper.repository.single_writer or keeper.synchronous)
         self._lease: Slots | None = None
-        self._leasing = RLock()
+        self._room: _Room | None = None
+        self._timed = keeper.problem.rewards.timed
+        self._leasing = OwnLock()
         self._used, self._since = 0, time.monotonic()
 
     def at(self, view: View, issued: int, count: int) -> Slots:
-        """The next free slots, all of one segment.
+        """The next free slots, all of one segment."""
+        room, end = self._room, issued + count
+        if room is None or room.view is not view or not room.first <= issued or end > room.end:
+            room = self._room = self._found(view, issued, count)
+            issued, end = room.first, room.first + count
+        return Slots(room.epoch, room.segment, room.law, list(range(issued, end)))
+
+    def _found(self, view: View, issued: int, count: int) -> _Room:
+        """Where the next free slots are.
 
         A call that does not fit before a public boundary ahead takes its slots behind it.
         """
@@ -61,31 +80,29 @@ class SlotBook:
             if epoch is None or not epoch.accepts:
                 raise FullError
             stretch, until = epoch.stretch(first), epoch.until(first)
-            if until is None and first + count > self._keeper.limit(epoch, self._horizon):
+            end = self._keeper.limit(epoch) if until is None else until
+            if until is None and first + count > end:
                 if issued >= epoch.first + epoch.length:
                     raise FullError
-                self.refuse(count, self._keeper.limit(epoch, self._horizon) - issued)
-            if until is None or first + count <= until:
-                numbers = list(range(first, first + count))
-                return Slots(epoch, stretch.number, stretch.law, numbers)
-            if self._streams.simulated:
-                self.refuse(count, until - issued)
-            first = until
+                self.refuse(count, end - issued)
+            if first + count <= end:
+                end = end if self._horizon is None else min(end, self._horizon)
+                return _Room(view, first, end, epoch, stretch.number, stretch.law)
+            if self._keeper.synchronous:
+                self.refuse(count, end - issued)
+            first = end
         raise FullError
 
     def refuse(self, count: int, left: int) -> None:
         """Say how many decisions are left."""
         if left <= 0:
-            raise HorizonError(
-                f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
-                "new users or with a new budget, to go on"
-            )
+            raise self._keeper.horizon_reached()
         raise HorizonError(
             f"{count} decisions were asked for, {left} are left in this epoch: "
             "ask for at most policy.remaining at once"
         )
 
-    def count(self, transaction: Transaction, view: View, slots: Slots, count: int) -> None:
+    def count(self, unit: Any, view: View, slots: Slots, count: int) -> None:
         """Move the counter behind slots that were filled or leased; let clocks run.
 
         An epoch whose wait ends with these slots is due now: all that becomes public of it counts
@@ -94,23 +111,20 @@ class SlotBook:
         if count == 0:
             return
         end = slots.numbers[0] + count
-        transaction.run("UPDATE counter SET issued = ? WHERE id = 1", (end,))
-        if self._streams.simulated:
-            state = self._streams.state()
-            assert state is not None
-            self._shelf.write_streams(transaction, packed(state))
+        self._repository.set_issued(unit, end)
+        self._repository.write_streams(unit, self._streams)
         generation = view.generation
-        if not self._streams.simulated:
+        if not self._keeper.synchronous:
             for epoch in view.waiting:
                 if epoch.due is None and epoch.closes is not None and epoch.closes < end:
-                    self._keeper.note_due(transaction, epoch, generation)
+                    self._keeper.note_due(unit, epoch, generation)
                     generation += 1
-        if self._problem.rewards.timed:
+        if self._timed:
             if slots.epoch.began is None:
-                self._keeper.begin(transaction, slots.epoch, generation)
+                self._keeper.begin(unit, view, slots.epoch, generation)
                 generation += 1
             if slots.numbers[0] < slots.epoch.first + slots.epoch.length <= end:
-                self._keeper.fill(transaction, slots.epoch, generation)
+                self._keeper.fill(unit, slots.epoch, generation)
 
     def take(self, view: View, count: int) -> Slots:
         """Slots to fill, from the lease or from a new one."""
@@ -120,9 +134,7 @@ class SlotBook:
                 self._lease = lease = None
             if lease is None or len(lease.numbers) < count:
                 missing = count - (0 if lease is None else len(lease.numbers))
-                more = self._shelf.database.write(
-                    lambda transaction: self._extend(transaction, view, missing)
-                )
+                more = self._repository.write(lambda unit: self._extend(unit, view, missing))
                 if (
                     lease is not None
                     and lease.epoch.number == more.epoch.number
@@ -143,9 +155,9 @@ class SlotBook:
         epoch = next((each for each in view.epochs if each.number == lease.epoch.number), None)
         return epoch is not None and epoch.accepts
 
-    def _extend(self, transaction: Transaction, view: View, count: int) -> Slots:
+    def _extend(self, unit: Any, view: View, count: int) -> Slots:
         """Lease slots, as many as are used up in a moment."""
-        issued, generation = self._shelf.lock_counter(transaction)
+        issued, generation = self._repository.lock(unit)
         if generation != view.generation:
             raise OvertakenError
         least = self.at(view, issued, count)
@@ -154,11 +166,11 @@ class SlotBook:
         self._used, self._since = 0, now
         size = min(int(rate * _LEASE_SECONDS), least.epoch.length // _LEASE_SHARE)
         until = least.epoch.until(least.numbers[0])
-        end = self._keeper.limit(least.epoch, self._horizon) if until is None else until
+        end = self._keeper.limit(least.epoch) if until is None else until
         first = least.numbers[0]
         numbers = list(range(first, max(first + count, min(first + size, end))))
         slots = Slots(least.epoch, least.segment, least.law, numbers)
-        self.count(transaction, view, slots, len(numbers))
+        self.count(unit, view, slots, len(numbers))
         return slots
 
     def give_back(self, slots: Slots | None, filled: int = 0) -> None:

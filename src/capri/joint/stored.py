@@ -1,311 +1,106 @@
-"""The part of a policy that knows of its store: opening, closing, and what lives there alone."""
+"""Opening the store of a policy: it is filled, or found to be the newest copy of this policy."""
 
-import os
-import time
-import weakref
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
-from os import PathLike
-from threading import Thread, current_thread
-from typing import Any, Self
+import warnings
+from dataclasses import asdict
+from typing import Any
 
-import numpy as np
-
-from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.available import Sets
 from capri.epoch.course import Course
-from capri.epoch.decide import Decisions
-from capri.epoch.ids import DecisionIds
-from capri.epoch.modes import Logged
-from capri.epoch.plan import Epochs
+from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import problem_arguments
-from capri.errors import BudgetError, ConfigurationError, StorageError
-from capri.joint.backing import DEFAULT_RETENTION, Backing, StoredParticipation
-from capri.joint.keys import KeyBook, checked_keys
-from capri.joint.saved import Saved
+from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
+from capri.files import digest_of
+from capri.joint.configuration import Described
+from capri.learners.presets import checked_options
 from capri.learners.start import stored_prior
-from capri.privacy.certificate import Certificate, Declaration
-from capri.privacy.ledger import Ledger
-from capri.privacy.users import Participation, UserId, UserLimit
+from capri.privacy.certificate import Certificate
+from capri.privacy.randomness import Streams
 from capri.spaces import Contexts
 from capri.store.address import open_database
+from capri.store.anchor import open_anchor
+from capri.store.codec import packed, unpacked
 from capri.store.lineage import Seen
-from capri.store.shelf import Shelf
+from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store
 
+_WITHOUT_ANCHOR = (
+    "this store has an anchor and was opened without it: an older copy would not be noticed, and "
+    "release data again. Give anchor="
+)
 
-def participation_of(limit: UserLimit, store: str | None) -> Participation:
-    """Who counts the users: this process, or the store."""
-    return Participation(limit) if store is None else StoredParticipation(limit)
+
+def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
+    """The arguments that the policy of a store was built with."""
+    database = open_database(url, create=False)
+    try:
+        found = SqlRepository(database, None).configuration()
+    finally:
+        database.close()
+    if found is None:
+        raise empty_store(repr(database))
+    values, arrays = found
+    return {
+        **problem_arguments(values["problem"], arrays, contexts),
+        "horizon": values["horizon"],
+        "preset": values["preset"],
+        "simulation_seed": 0 if values["simulated"] else None,
+        "prior": stored_prior(values, arrays),
+        **values["options"],
+    }
 
 
-def checked_retention(retention: object, wait: int | timedelta) -> float:
-    """Seconds for which the decision of a key is kept."""
-    if retention is None:
-        longest = wait if isinstance(wait, timedelta) else timedelta(0)
-        return (DEFAULT_RETENTION + longest).total_seconds()
-    if not isinstance(retention, timedelta) or retention <= timedelta(0):
-        raise ConfigurationError(
-            f"key_retention must be a positive datetime.timedelta or None, got {retention!r}"
+def open_store(
+    url: str,
+    described: Described,
+    course: Course,
+    streams: Streams,
+    *,
+    store_key: bytes | None,
+    after: Certificate | None,
+    anchor: str | None,
+    new_anchor: bool,
+) -> SqlRepository:
+    """The store at an address, for a policy of this configuration."""
+    seen = None if after is None else _seen(after)
+    held = open_anchor(anchor, url)
+    if new_anchor and held is None:
+        raise ConfigurationError("new_anchor says that the anchor is new: give the anchor, too")
+    repository = SqlRepository(open_database(url), store_key, held, new_anchor=new_anchor)
+    try:
+        _fill_or_check(repository, described, course, streams)
+        repository.open(seen)
+        if streams.simulated:
+            streams.restore(repository.streams())
+        if store_key is None and repository.database.exposure is not None:
+            warnings.warn(repository.database.exposure, PrivacyLeakWarning, stacklevel=4)
+        if held is None and repository.has_anchor():
+            warnings.warn(_WITHOUT_ANCHOR, PrivacyLeakWarning, stacklevel=4)
+    except BaseException:
+        repository.close()
+        raise
+    return repository
+
+
+def _fill_or_check(
+    repository: SqlRepository, described: Described, course: Course, streams: Streams
+) -> None:
+    """Fill an empty store, or check that it is this policy's."""
+    values, arrays = described
+    values = {**values, "simulated": streams.simulated}
+    stored = repository.configuration()
+    if stored is None:
+        course_values, course_arrays = course.state()
+        law = packed({"course": course_values, "plan_seconds": 0.0, "played": 0}, course_arrays)
+        state = streams.state()
+        repository.create((values, arrays), law, None if state is None else packed(state))
+        stored = repository.configuration()
+        assert stored is not None
+    differences = _differences(_completed(stored), unpacked(packed(values, arrays)))
+    if differences:
+        raise StorageError(
+            f"{repository.database!r} holds a policy of another configuration: "
+            f"{', '.join(differences)} differ. Build the policy as it was built, or open it "
+            "with Capri.open"
         )
-    return retention.total_seconds()
-
-
-class Stored(Saved):
-    """The part of :class:`capri.Capri` that outlives its process in a store."""
-
-    _backing: Backing | None
-    _keys: KeyBook
-    _retention: float
-    _ids: DecisionIds
-    _process: int | None
-    _clock: Callable[[], datetime] | None
-
-    @classmethod
-    def open(
-        cls,
-        url: str,
-        *,
-        contexts: Contexts | None = None,
-        store_key: bytes | None = None,
-        key_retention: timedelta | None = None,
-        after: Certificate | None = None,
-        anchor: str | None = None,
-        new_anchor: bool = False,
-        clock: Callable[[], datetime] | None = None,
-    ) -> Self:
-        """The policy that lives in a store. A sampler and a clock are code: give them again."""
-        database = open_database(url, create=False)
-        try:
-            found = Shelf(database, None).configuration()
-        finally:
-            database.close()
-        if found is None:
-            raise empty_store(repr(database))
-        values, arrays = found
-        return cls(
-            **problem_arguments(values["problem"], arrays, contexts),
-            horizon=values["horizon"],
-            preset=values["preset"],
-            simulation_seed=0 if values["simulated"] else None,
-            store=url,
-            store_key=store_key,
-            key_retention=key_retention,
-            after=after,
-            anchor=anchor,
-            new_anchor=new_anchor,
-            clock=clock,
-            prior=stored_prior(values, arrays),
-            **values["options"],
-        )
-
-    def _attach(
-        self,
-        url: str,
-        store_key: bytes | None,
-        after: Certificate | None,
-        anchor: str | None,
-        new_anchor: bool,
-    ) -> None:
-        """Open the store, and serve from it."""
-        adopt = weakref.WeakMethod(self._adopt)
-
-        def tell(course: Course) -> None:
-            policy = adopt()
-            if policy is not None:
-                policy(course)
-
-        self._backing = Backing(
-            url,
-            store_key=store_key,
-            retention=self._retention,
-            after=None if after is None else _seen(after),
-            anchor=anchor,
-            new_anchor=new_anchor,
-            configuration=self._configuration(),
-            problem=self._problem,
-            course=self._course,
-            streams=self._streams,
-            gate=self._gate,
-            ledger=self._ledger,
-            horizon=self._horizon,
-            now=_seconds(self._clock),
-            adopt=tell,
-        )
-        self._ids, self._history = self._backing.ids, None
-        if isinstance(self._participation, StoredParticipation):
-            self._participation.attach(self._backing.shelf)
-        # A policy that is dropped without close() gives its connections back all the same.
-        weakref.finalize(self, _shut, self._backing, os.getpid())
-
-    @abstractmethod
-    def _now(self) -> float:
-        """Seconds on the public clock."""
-
-    @abstractmethod
-    def _check_process(self) -> None:
-        """Refuse a forked copy."""
-
-    @abstractmethod
-    def _check_users(self, users: Sequence[UserId] | None, count: int) -> None:
-        """Refuse user ids of the wrong kind or number."""
-
-    @abstractmethod
-    def _decide(
-        self,
-        rows: FloatArray,
-        valid: BoolArray | None,
-        users: Sequence[UserId] | None,
-        logged: Logged | None = None,
-        wanted: IntArray | None = None,
-        available: Sets | None = None,
-    ) -> tuple[Decisions, BoolArray]:
-        """Decide for some visits."""
-
-    @abstractmethod
-    def _no_decisions(self) -> Decisions:
-        """Of a call without visits."""
-
-    def _adopt(self, course: Course) -> None:
-        """Go on with what was learnt by whoever was first; tell of what is new."""
-        with self._lock:
-            course.hooks, self._course = self._course.hooks, course
-            self._problem = course.learner.problem  # its actions may be new
-        if self._backing is None:
-            course.hooks.skip(len(course.records))  # of before this process came
-        course.hooks.tell(course.records)
-
-    def close(self) -> None:
-        """Release the connections to the store and stop planning; without a store, nothing."""
-        if self._backing is not None and os.getpid() == self._process:
-            self._backing.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # -- serving ----------------------------------------------------------------------------------
-
-    def _serve(
-        self,
-        rows: FloatArray,
-        valid: BoolArray | None,
-        users: Sequence[UserId] | None,
-        keys: Sequence[str] | None,
-        logged: Logged | None,
-        available: Sets | None = None,
-    ) -> Decisions:
-        """Decide for visits that may have keys, in memory or in the store."""
-        keys = checked_keys(keys, len(rows))
-        if self._backing is not None:
-            return self._serve_stored(rows, valid, users, keys, logged, available=available)[0]
-        with self._lock:
-            if keys is None or len(rows) == 0:
-                return self._decide(rows, valid, users, logged, available=available)[0]
-            self._check_users(users, len(rows))
-            return self._decide_keyed(rows, valid, users, keys, logged, available)
-
-    def _serve_stored(
-        self,
-        rows: FloatArray,
-        valid: BoolArray | None,
-        users: Sequence[UserId] | None,
-        keys: Sequence[str] | None,
-        logged: Logged | None,
-        wanted: IntArray | None = None,
-        available: Sets | None = None,
-    ) -> tuple[Decisions, BoolArray]:
-        assert self._backing is not None
-        self._check_process()
-        self._check_users(users, len(rows))
-        if len(rows) == 0:
-            return self._no_decisions(), np.empty(0, dtype=np.bool_)
-        digests = None
-        if users is not None and isinstance(self._participation, StoredParticipation):
-            digests = self._participation.digests(users)
-        return self._backing.decide(rows, valid, digests, keys, logged, wanted, available)
-
-    def _decide_keyed(
-        self,
-        rows: FloatArray,
-        valid: BoolArray | None,
-        users: Sequence[UserId] | None,
-        keys: Sequence[str],
-        logged: Logged | None,
-        available: Sets | None,
-    ) -> Decisions:
-        """Decide where a key is new; else its first decision stands and nothing is learnt."""
-        now = self._now()
-        digests = self._keys.digests(keys)
-        fresh = self._keys.fresh(digests, now)
-        if fresh:
-            made, _ = self._decide(
-                rows[fresh],
-                None if valid is None else valid[fresh],
-                None if users is None else [users[place] for place in fresh],
-                None if logged is None else logged[np.array(fresh)],
-                available=None if available is None else available[fresh],
-            )
-            self._keys.note([digests[place] for place in fresh], made, now)
-        return self._keys.recall(digests, self._recalled)
-
-    def _recalled(self, **columns: Any) -> Decisions:
-        return Decisions(ids=self._ids, names=self._problem.actions.names, **columns)
-
-    # -- what lives in the store ------------------------------------------------------------------
-
-    @property
-    def stored(self) -> bool:
-        """Whether every answer is kept in a store before it is given."""
-        return self._backing is not None
-
-    @property
-    def epochs(self) -> Epochs:
-        """One record per closed epoch, shown as a table."""
-        if self._backing is not None and not self._backing.closed:
-            self._backing.refresh()
-        return super().epochs
-
-    @property
-    def ledger(self) -> Ledger:
-        """What was spent, by whom, under which model; by all processes of the store."""
-        if self._backing is not None and not self._backing.closed:
-            self._backing.refresh()
-        return super().ledger
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the policy to one file; refused where it lives in a store. See :class:`Saved`."""
-        if self._backing is not None:
-            raise StorageError(
-                f"this policy lives in {self._backing.shelf.database!r}, and every answer is kept "
-                "there: open it with Capri.open, and copy the database to back it up"
-            )
-        super().save(path)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A policy on a store is opened, not copied."""
-        if self._backing is not None:
-            raise TypeError("a policy on a store is neither pickled nor copied: use Capri.open")
-        return super().__getstate__()
-
-    def certificate(
-        self, *, declaration: Declaration | None = None, audit: Any = None
-    ) -> Certificate:
-        """The guarantee with its assumptions, mechanism and noise; of a store also its standing."""
-        if self._backing is not None:
-            self._backing.refresh()
-        return super().certificate(declaration=declaration, audit=audit)
-
-    def _standing(self) -> dict[str, Any] | None:
-        """How far the store has come, for the certificate."""
-        if self._backing is None:
-            return None
-        seen, anchored = self._backing.seen, self._backing.anchored
-        standing = {"line": seen.line, "generation": seen.generation, "digest": seen.digest}
-        return standing | {"anchored": anchored, "missed": self._backing.progress().missed}
 
 
 def _seen(certificate: Certificate) -> Seen:
@@ -322,20 +117,38 @@ def _seen(certificate: Certificate) -> Seen:
     return Seen(found["line"], found["generation"], found["digest"])
 
 
-def _seconds(clock: Callable[[], datetime] | None) -> Callable[[], float]:
-    """The public clock in seconds, without a reference to the policy."""
-    return time.time if clock is None else lambda: clock().timestamp()
+def _completed(stored: Described) -> Described:
+    """With the defaults of options that are newer than the store."""
+    values, arrays = stored
+    defaults, _ = unpacked(packed(asdict(checked_options(values["preset"], {}))))
+    return {**values, "options": defaults | values["options"]}, arrays
 
 
-def _shut(backing: Backing, process: int) -> None:
-    """Not in a forked child: the connections are its parent's.
+def _differences(stored: Described, own: Described) -> list[str]:
+    """Names of what two configurations do not share."""
+    flat = [_flat(values) for values, _ in (stored, own)]
+    names = [
+        name
+        for name in sorted(set(flat[0]) | set(flat[1]))
+        if flat[0].get(name, ...) != flat[1].get(name, ...)
+    ]
+    digests = [
+        {name: digest_of({}, {name: array}) for name, array in arrays.items()}
+        for _, arrays in (stored, own)
+    ]
+    both = sorted(set(digests[0]) | set(digests[1]))
+    names += [name for name in both if digests[0].get(name) != digests[1].get(name)]
+    return names
 
-    The last one to hold a policy may be its own planner, which can wait neither for itself nor for
-    a transaction that it is in: then another thread closes.
-    """
-    if os.getpid() != process:
-        return
-    if backing.planned_by(current_thread()):
-        Thread(target=backing.close, name="capri-closing", daemon=True).start()
-    else:
-        backing.close()
+
+def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:
+    """Nested values under dotted names."""
+    flat: dict[str, Any] = {}
+    if "kernel" in values:  # of a problem: terms that nobody asked for are left out there
+        values = {"rewards": RewardTerms().to_dict()} | values
+    for key, value in values.items():
+        if isinstance(value, dict) and key in ("problem", "options", "rewards"):
+            flat |= _flat(value, f"{name}{key}.")
+        else:
+            flat[f"{name}{key}"] = value
+    return flat

@@ -22,11 +22,8 @@ from capri.kernels.algebra import (
     random_coefficients,
     scaled_coefficients,
 )
-from capri.kernels.auto import Auto
-from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
-from capri.kernels.categories import Categories, Columns, Constant
-from capri.kernels.linear import Linear
-from capri.kernels.of_schema import schema_kernel
+from capri.kernels.basic import Auto, Categories, Columns, Constant, Linear
+from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name, schema_kernel
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Kernels by description and by name: what a saved file and the shell speak."""
+"""Kernels by description, by name and by schema: what a saved file, the shell and a table speak."""
 
 import math
 from collections.abc import Mapping
@@ -8,10 +8,9 @@ from typing import Any
 from capri.checks import positive
 from capri.errors import ConfigurationError
 from capri.kernels.algebra import ContextAction, Kernel, Product, Sum
-from capri.kernels.auto import Auto
-from capri.kernels.categories import Categories, Columns, Constant
-from capri.kernels.linear import Linear
+from capri.kernels.basic import Auto, Categories, Columns, Constant, Linear
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
+from capri.schema import Numeric, Schema
 
 _BY_TYPE: dict[str, type[Kernel]] = {
     kind.__name__: kind
@@ -85,3 +84,30 @@ def kernel_by_name(name: str, lengthscale: Lengthscale = 1.0) -> Kernel:
         case "linear":
             return Linear(variance=positive("lengthscale", lengthscale) ** -2)
     raise ConfigurationError(f"kernel must be one of {', '.join(KERNEL_NAMES)}, got {name!r}")
+
+
+_SMOOTH = Matern(nu=2.5, lengthscale=0.5)
+
+
+def schema_kernel(schema: Schema, *, numeric: Kernel = _SMOOTH, similarity: float = 0.5) -> Kernel:
+    """``k = numeric(all numbers) * prod over categories (1 if equal, else similarity)``.
+
+    Truth values are categories here. Numbers lie in [0, 1], so a lengthscale is a share of the
+    declared range.
+
+    >>> from capri.schema import Boolean
+    >>> kernel = schema_kernel(Schema([Numeric("age", 0, 100), Boolean("member")]))
+    >>> import numpy as np
+    >>> kernel(np.array([[0.3, 1.0]]), np.array([[0.3, 0.0]]))
+    array([[0.5]])
+    """
+    if not isinstance(schema, Schema):
+        raise ConfigurationError(f"schema must be a capri.Schema, got {type(schema).__name__}")
+    numbers = [column.name for column in schema.columns if isinstance(column, Numeric)]
+    parts: list[Kernel] = []
+    if numbers:
+        places = tuple(place for name in numbers for place in schema.places(name))
+        parts.append(Columns(numeric, places))
+    others = [name for name in schema.names if name not in numbers]
+    parts += [Columns(Categories(similarity), schema.places(name)) for name in others]
+    return math.prod(parts[1:], start=parts[0])

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from capri.kernels.algebra import ContextAction, Kernel
-from capri.kernels.categories import Columns
-from capri.kernels.linear import Linear
+from capri.kernels.basic import Columns, Linear
 from capri.kernels.stationary import _Stationary
 
 

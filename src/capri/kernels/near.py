@@ -3,7 +3,7 @@
 Who decides for one context asks for ``k(c, pivots)`` with pivots that stay. What belongs to them is
 scaled once, and Matern terms of one order are evaluated together: a call of NumPy takes longer than
 the numbers of one row. Every number is computed by the same operations in the same order as the
-kernel's own, so that both agree to the last bit: a law must not depend on how many ask at once.
+kernel's own, so that both agree to the last bit: a decision never depends on how many ask at once.
 """
 
 from typing import TypeGuard
@@ -11,10 +11,9 @@ from typing import TypeGuard
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.kernels import matern
 from capri.kernels.algebra import Kernel, Sum
-from capri.kernels.linear import Linear
-from capri.kernels.stationary import BLOCK, Matern
+from capri.kernels.basic import Linear
+from capri.kernels.stationary import BLOCK, LARGE_ORDER, Matern, half_integer
 
 
 class Near:
@@ -56,7 +55,7 @@ class Near:
         squares *= squares
         distance = np.add.reduce(squares, axis=0)  # column after column, as the kernel does it
         np.sqrt(distance, out=distance)
-        matern.half_integer(distance, self._order)
+        half_integer(distance, self._order)
         for place in range(len(self._lengths)):
             found += distance[:, place]
         return found
@@ -77,6 +76,6 @@ def _is_plain(term: Kernel) -> TypeGuard[Matern]:
         isinstance(term, Matern)
         and isinstance(term.lengthscale, float)
         and term.variance == 1.0
-        and 0.5 <= term.nu < matern.LARGE_ORDER
+        and 0.5 <= term.nu < LARGE_ORDER
         and (term.nu - 0.5).is_integer()
     )

@@ -21,7 +21,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
 from capri.kernels.algebra import ContextAction, Kernel, Product, Sum
-from capri.kernels.categories import Columns
+from capri.kernels.basic import Columns
 from capri.kernels.stationary import _Stationary, blocks, distances
 
 LEAST, MOST = 1e-100, 1e60

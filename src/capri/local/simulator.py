@@ -190,7 +190,7 @@ class DeviceSimulator:
             return np.empty(0, dtype=np.int64)
         found = self._waiting.get(int(users[0]))
         if found is None or len(found[1]) != len(users) or values.shape != users.shape:
-            raise DataError("a fleet takes one reward for every user of a batch, once")
+            raise DataError("a simulator takes one reward for every user of a batch, once")
         device, contexts, actions = self._waiting.pop(int(users[0]))
         gate = Gate(SimulatedRandomness(self._seed, users), Ledger(self._budget, tolerance=0.0))
         reports = device.report(contexts, actions, values, gate)

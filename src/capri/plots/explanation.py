@@ -45,7 +45,7 @@ def explanation_figure(explanation: "Explanation") -> Figure:
     else:
         middle.set_axis_off()
         middle.annotate(
-            "One kernel was told:\nits smoothness is not weighed.", (0.5, 0.5), ha="center",
+            "The kernel is known:\nits smoothness is not weighed.", (0.5, 0.5), ha="center",
             xycoords="axes fraction", size=11, color=QUIET,
         )  # fmt: skip
     _draw_columns(right, explanation.largest_columns[:_COLUMNS], known=known)

@@ -25,8 +25,8 @@ from capri.privacy.promise import PrivacyModel
 from capri.privacy.sphere import Sphere, randomized
 from capri.privacy.vector import VectorLayout
 
-# Is shown what has left the gate.
-Observer = Callable[[Any], object]
+# Is shown what has left the gate, and the event that the ledger has of it: reports have none.
+Observer = Callable[[Any, ReleaseEvent | None], object]
 
 
 class Randomness(Protocol):
@@ -56,9 +56,9 @@ class Gate:
         """
         self._observers.append(observer)
 
-    def _left(self, public: Any) -> None:
+    def _left(self, public: Any, event: ReleaseEvent | None = None) -> None:
         for observer in self._observers:
-            observer(public)
+            observer(public, event)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Observers are code of this process: a copy is observed by nobody."""
@@ -126,7 +126,7 @@ class Gate:
             noises = participants - noised_alone if model is PrivacyModel.LOCAL else 1
             public = layout.numbers(noised(total, layout, self._source, noises))
             self._ledger.record(event)
-        self._left(public)
+        self._left(public, event)
         return public, event
 
     def add_noise(self, units: IntArray, layout: Layout, reports: int) -> IntArray:

@@ -8,8 +8,7 @@ from pathlib import Path
 from capri.epoch.rewards import AS_ESTIMATED
 from capri.errors import ConfigurationError
 from capri.schema import Boolean, Categorical, Numeric
-from capri.schema.columns import Column
-from capri.schema.inference import inferred
+from capri.schema.columns import Column, inferred
 from capri.service.tables import guessed_cells, number_of, read_csv
 
 # The wait where nobody says how late rewards come. In decisions, so that what it costs is known:

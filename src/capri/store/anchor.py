@@ -9,7 +9,7 @@ makes up for.
 
 An anchor that knows nothing of a store that has published something is the wrong one, an empty
 folder in the place of a share, or a lost one. It is refused, and never begun anew in silence
-(:meth:`capri.store.shelf.Shelf.note`). Reading makes neither file nor table.
+(:meth:`capri.store.sql.SqlRepository.note`). Reading makes neither file nor table.
 """
 
 import json

@@ -15,12 +15,12 @@ from capri.errors import CapriError, StorageError
 from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.store.anchor import unknown_line
-from capri.store.blobs import unpacked
+from capri.store.codec import unpacked
 from capri.store.lineage import check_newest, first_digest
 from capri.store.questions import LOGGED
 from capri.store.records import Played
 from capri.store.schema import VERSION, VERSION_TABLE
-from capri.store.shelf import Shelf
+from capri.store.sql import SqlRepository
 from capri.store.sqlite import SqliteDatabase
 from capri.store.transaction import Transaction
 from capri.store.view import LEARNT, OPEN, RELEASED
@@ -42,10 +42,10 @@ class Finding:
 
 
 class Doctor:
-    """Looks at one store, whose secrets were read (:meth:`capri.store.shelf.Shelf.look`)."""
+    """Looks at one store, whose secrets were read (:meth:`SqlRepository.read_secrets`)."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf, self._beside = shelf, shelf.beside()
+    def __init__(self, repository: SqlRepository) -> None:
+        self._repository, self._beside = repository, repository.beside()
 
     def findings(self) -> list[Finding]:
         """Everything that is looked at, in order."""
@@ -64,7 +64,7 @@ class Doctor:
     def _looked(self, name: str, look: Callable[[Transaction], str]) -> Finding:
         """A look that raises has found something bad; its own words are ours to show."""
         try:
-            said = self._shelf.database.read(look)
+            said = self._repository.database.read(look)
         except CapriError as problem:
             return Finding(name, BAD, str(problem))
         return Finding(name, GOOD, said)
@@ -86,7 +86,7 @@ class Doctor:
         numbers = [row[0] for row in rows]
         _hold(numbers == list(range(len(numbers))), "generations are missing")
         _hold(bool(numbers) and numbers[-1] == found[1], "the newest generation is missing")
-        _hold(rows[0][1] == first_digest(self._shelf.line), "it begins with another line")
+        _hold(rows[0][1] == first_digest(self._repository.line), "it begins with another line")
         _hold(len({row[1] for row in rows}) == len(rows), "a digest comes twice")
         return f"{found[1]} publications without a gap, {found[0]} slots handed out"
 
@@ -170,7 +170,7 @@ class Doctor:
 
     def _values(self, transaction: Transaction) -> str:
         rows = transaction.rows(f"SELECT number, secret FROM decisions LIMIT {_SAMPLE}")
-        numbers, seal = [row[0] for row in rows], self._shelf.seal
+        numbers, seal = [row[0] for row in rows], self._repository.rows.seal
         Played.read(seal.open_many("decisions", numbers, "secret", [row[1] for row in rows]))
         keys = transaction.rows(f"SELECT digest, secret FROM keys LIMIT {_SAMPLE}")
         names = [row[0] for row in keys]
@@ -179,23 +179,23 @@ class Doctor:
 
     def _newest(self, transaction: Transaction) -> str:
         """Against the small file beside it, which was read before."""
-        now, digests = self._shelf.standing(transaction)
-        check_newest(repr(self._shelf.database), now, digests.get, self._beside)
+        now, digests = self._repository.standing(transaction)
+        check_newest(repr(self._repository.database), now, digests.get, self._beside)
         return f"generation {now.generation}, and nothing newer was seen beside it"
 
     def _anchor(self) -> Finding:
-        anchor, shelf = self._shelf.anchor, self._shelf
+        anchor, repository = self._repository.anchor, self._repository
         if anchor is None:
             said = "none was given: a machine that has seen nothing cannot tell an older copy"
-            if shelf.has_anchor():
+            if repository.has_anchor():
                 said = "this store has one, and it was not given: nobody can tell an older copy"
             return Finding("anchor", WARNING, said)
         try:
-            seen = anchor.read(shelf.line)
-            now, digests = shelf.database.read(shelf.standing)
-            check_newest(repr(shelf.database), now, digests.get, seen)
+            seen = anchor.read(repository.line)
+            now, digests = repository.database.read(repository.standing)
+            check_newest(repr(repository.database), now, digests.get, seen)
             if seen is None and now.generation > 0:
-                raise unknown_line(anchor, repr(shelf.database))
+                raise unknown_line(anchor, repr(repository.database))
         except CapriError as problem:
             return Finding("anchor", BAD, str(problem))
         if seen is None:
@@ -203,7 +203,7 @@ class Doctor:
         return Finding("anchor", GOOD, f"{anchor.kind}, at generation {seen.generation}")
 
     def _settings(self) -> list[Finding]:
-        database = self._shelf.database
+        database = self._repository.database
         if isinstance(database, SqliteDatabase):
             return self._of_sqlite(database)
         return self._of_postgres()
@@ -248,10 +248,10 @@ class Doctor:
             replicas = transaction.row("SELECT count(*) FROM pg_stat_replication")
             return settings, logged, replicas
 
-        (fsync, pages, commit, standby), (values, written), (replicas,) = self._shelf.database.read(
-            asked
+        (fsync, pages, commit, standby), (values, written), (replicas,) = (
+            self._repository.database.read(asked)
         )
-        sealed = bool(self._shelf.seal.identifier)
+        sealed = bool(self._repository.rows.seal.identifier)
         return [
             _setting(
                 "durability",

@@ -13,34 +13,18 @@ database has forgotten it: whoever calls goes on with ``database.forget`` until 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from capri.store.records import blank, owner_of
-from capri.store.shelf import Shelf
+from capri.store.repository import Forgotten
 from capri.store.transaction import Transaction
 from capri.store.view import OPEN, WAITING
 
+if TYPE_CHECKING:
+    from capri.store.sql import SqlRepository
+
 _EPOCHS = "SELECT number, first, last, state FROM epochs WHERE state <> 'learnt' ORDER BY number"
 _ENDLESS = 1 << 62
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """What was deleted of a user.
-
-    ``too_late``: decisions of epochs that are closed and about to be released. ``unowned``:
-    decisions under way that were stored before stores knew whose they are.
-    """
-
-    decisions: int = 0
-    rewards: int = 0
-    keys: int = 0
-    too_late: int = 0
-    unowned: int = 0
-
-    @property
-    def anything(self) -> bool:
-        """Whether the store had anything of the user."""
-        return bool(self.decisions or self.rewards or self.keys or self.too_late)
 
 
 @dataclass(frozen=True)
@@ -52,25 +36,27 @@ class _Found:
     unowned: int
 
 
-def has_seen(shelf: Shelf, digests: Sequence[str]) -> bool:
+def has_seen(repository: "SqlRepository", digests: Sequence[str]) -> bool:
     """Whether one of some digests ever took part."""
     sql = "SELECT digest FROM users WHERE digest"
-    return bool(shelf.database.read(lambda transaction: transaction.among(sql, digests)))
+    return bool(repository.database.read(lambda transaction: transaction.among(sql, digests)))
 
 
-def forget_user(shelf: Shelf, digests: Collection[str]) -> Forgotten:
+def forget_user(repository: "SqlRepository", digests: Collection[str]) -> Forgotten:
     """Delete what is kept of the user with this digest, or with one of several.
 
     All values are opened to find those of the user, which holds up nobody; the transaction that
     deletes them is a short one.
     """
-    found = shelf.database.read(lambda transaction: _find(shelf, transaction, digests))
+    found = repository.database.read(lambda transaction: _find(repository, transaction, digests))
     if not found.decisions and not found.keys:
         return Forgotten(unowned=found.unowned)
-    return shelf.database.write(lambda transaction: _delete(shelf, transaction, found))
+    return repository.database.write(lambda transaction: _delete(repository, transaction, found))
 
 
-def _find(shelf: Shelf, transaction: Transaction, digests: Collection[str]) -> _Found:
+def _find(
+    repository: "SqlRepository", transaction: Transaction, digests: Collection[str]
+) -> _Found:
     decisions: dict[int, list[int]] = {}
     unowned = 0
     for epoch, first, last, _ in transaction.rows(_EPOCHS):
@@ -79,7 +65,9 @@ def _find(shelf: Shelf, transaction: Transaction, digests: Collection[str]) -> _
             "SELECT number, secret FROM decisions WHERE number >= ? AND number < ?", limits
         )
         made = [row[0] for row in rows]
-        values = shelf.seal.open_many("decisions", made, "secret", [row[1] for row in rows])
+        values = repository.rows.seal.open_many(
+            "decisions", made, "secret", [row[1] for row in rows]
+        )
         for number, value in zip(made, values, strict=True):
             owner = owner_of(value)
             unowned += owner is None and value[0] == 0
@@ -87,12 +75,12 @@ def _find(shelf: Shelf, transaction: Transaction, digests: Collection[str]) -> _
                 decisions.setdefault(epoch, []).append(number)
     kept = transaction.rows("SELECT digest, secret FROM keys")
     names = [row[0] for row in kept]
-    values = shelf.seal.open_many("keys", names, "secret", [row[1] for row in kept])
+    values = repository.rows.seal.open_many("keys", names, "secret", [row[1] for row in kept])
     keys = [name for name, each in zip(names, values, strict=True) if owner_of(each) in digests]
     return _Found(decisions, keys, unowned)
 
 
-def _delete(shelf: Shelf, transaction: Transaction, found: _Found) -> Forgotten:
+def _delete(repository: "SqlRepository", transaction: Transaction, found: _Found) -> Forgotten:
     """Blank decisions whose epochs still take rewards; rows of a closed epoch are added up."""
     transaction.join_epochs(sorted(found.decisions))
     states = {row[0]: row[3] for row in transaction.rows(_EPOCHS)}  # once all are joined
@@ -103,13 +91,13 @@ def _delete(shelf: Shelf, transaction: Transaction, found: _Found) -> Forgotten:
             continue
         rows = transaction.among("SELECT number, secret FROM decisions WHERE number", numbers)
         for number, secret in rows:
-            value = blank(shelf.seal.open("decisions", number, "secret", secret))
-            sealed = shelf.seal.seal("decisions", number, "secret", value)
+            value = blank(repository.rows.seal.open("decisions", number, "secret", secret))
+            sealed = repository.rows.seal.seal("decisions", number, "secret", value)
             transaction.run("UPDATE decisions SET secret = ? WHERE number = ?", (sealed, number))
             rewards += transaction.run("DELETE FROM rewards WHERE number = ?", (number,))
             decisions += 1
     for name in found.keys:
         keys += transaction.run("DELETE FROM keys WHERE digest = ?", (name,))
     for table in ("decisions", "rewards", "keys"):
-        shelf.scrub_small(transaction, table)
+        repository.rows.scrub_small(transaction, table)
     return Forgotten(decisions, rewards, keys, too_late, found.unowned)

@@ -26,7 +26,7 @@ DEFAULT, SHADOW, VOID = 3, 4, 16
 _OWNER = 17
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Played:
     """Some decisions as arrays: one row each."""
 
@@ -39,16 +39,17 @@ class Played:
     def __len__(self) -> int:
         return len(self.status)
 
-    def blobs(self) -> list[bytes]:
-        """The rows as bytes.
+    def blobs(self, columns: int | None = None) -> list[bytes]:
+        """The rows as bytes, with so many of their numbers.
 
         >>> one = Played(np.array([2]), np.array([-1]), np.array([3]), np.ones(1), np.eye(1))
         >>> int(Played.read(one.blobs()).action[0])
         3
         """
-        table = np.empty(len(self), dtype=_layout(self.numbers.shape[1]))
+        numbers = self.numbers[:, :columns]
+        table = np.empty(len(self), dtype=_layout(numbers.shape[1]))
         for name in _NAMES:
-            table[name] = getattr(self, name)
+            table[name] = numbers if name == "numbers" else getattr(self, name)
         content, width = table.tobytes(), table.itemsize
         return [content[start : start + width] for start in range(0, len(content), width)]
 

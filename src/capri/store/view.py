@@ -5,8 +5,10 @@ Slots are the numbers of decisions. Which epoch and which segment a slot belongs
 before the slot is handed out, and never changes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from capri.epoch.modes import Mode
+from capri.store.codec import unpacked
 from capri.store.transaction import COUNTER, Row, Transaction
 
 # The life of an epoch. Open: takes decisions, and nobody knows yet where it ends. Waiting: its last
@@ -31,13 +33,13 @@ class EpochRow:
     first: int
     length: int
     state: str
-    last: int | None
-    began: float | None
-    filled: float | None
-    closes: int | None
-    closes_at: float | None
-    due: float | None
-    released: int | None
+    last: int | None = None
+    began: float | None = None
+    filled: float | None = None
+    closes: int | None = None
+    closes_at: float | None = None
+    due: float | None = None
+    released: int | None = None
     stretches: tuple[Stretch, ...] = ()
 
     @property
@@ -79,7 +81,7 @@ class View:
     digest: str = ""  # of all that was published, up to this generation
     # Versions of the catalogue with the first epoch of each; None: of the next that is planned.
     catalogues: tuple[tuple[int, int | None], ...] = ()
-    mode: bytes | None = None  # as it was last set, packed; None while nobody has set any
+    mode: Mode = field(default_factory=Mode)  # as it was last set
 
     @property
     def newest(self) -> EpochRow | None:
@@ -149,7 +151,7 @@ def read_view(transaction: Transaction) -> View:
         epochs,
         read_digest(transaction, generation) or "",
         tuple((int(version), first) for version, first in transaction.rows(_CATALOGUES)),
-        None if mode is None else bytes(mode[0]),
+        Mode() if mode is None else Mode.from_dict(unpacked(mode[0])[0]),
     )
 
 

@@ -145,7 +145,7 @@ def test_capri_sees_accepted_rounds_only() -> None:
     lengths = [epoch.length for epoch in policy.epochs]
     assert lengths[0] == 40
     assert sum(lengths) <= result.accepted < sum(lengths) + policy.remaining + max(lengths) * 2
-    assert policy._decided == result.accepted
+    assert policy.progress.decided == result.accepted
 
 
 def test_a_replayed_capri_earns_what_a_live_one_does() -> None:

@@ -2,7 +2,7 @@
 
 import typer
 
-from capri.cli.shell import Shell
+from capri.cli.options import Shell
 from capri_lab.cli.arena import arena
 from capri_lab.cli.report import report
 from capri_lab.cli.run import run

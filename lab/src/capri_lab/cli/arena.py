@@ -64,8 +64,7 @@ def arena(
     by promise and epsilon: only rows of one group promise the same. All runs
     are seeded simulations and carry no privacy claim.
     """
-    from capri.cli.outcome import PRIVACY_CLAIM, check_json, put_json, versions
-    from capri.cli.progress import Meter
+    from capri.cli.outcome import PRIVACY_CLAIM, Meter, check_json, put_json, versions
     from capri.files import write_atomically
     from capri_lab.experiments.arena import ENTRY_NAMES, arena_study, play_arena, published_study
 

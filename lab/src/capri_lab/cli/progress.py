@@ -13,7 +13,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from capri.cli.progress import Shown
+from capri.cli.outcome import Shown
 from capri_lab.experiments.backends import Event, Finished, Going, Started
 from capri_lab.experiments.cells import Cell
 from capri_lab.experiments.runner import Clock, Outlook, Watcher

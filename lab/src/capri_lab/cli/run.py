@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from capri.cli.options import count, flag, option
-from capri.cli.shell import INTERRUPTED
+from capri.cli.options import INTERRUPTED, count, flag, option
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:

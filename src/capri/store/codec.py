@@ -1,10 +1,13 @@
-"""Public values as bytes: one JSON and one NPZ, without pickle and without a date.
+"""Public values as a repository keeps them: as bytes in a database, as they are in memory.
 
-Equal values make equal bytes, so that digests of them can be compared.
+Bytes are one JSON and one NPZ, without pickle and without a date. Equal values make equal bytes, so
+that digests of them can be compared.
 """
 
 import json
 import zipfile
+from abc import ABC, abstractmethod
+from hashlib import sha256
 from io import BytesIO
 from typing import Any
 
@@ -59,3 +62,52 @@ def unpacked(blob: bytes) -> tuple[Values, Arrays]:
     if not isinstance(values, dict):
         raise StorageError("a public value of the store is damaged: restore the newest copy")
     return values, arrays
+
+
+class Codec(ABC):
+    """How public values are kept. It crosses to another process, so it has no state."""
+
+    @abstractmethod
+    def pack(self, values: Values, arrays: Arrays | None = None) -> Any:
+        """What is kept of some values."""
+
+    @abstractmethod
+    def unpack(self, kept: Any) -> tuple[Values, Arrays]:
+        """The inverse of :meth:`pack`."""
+
+    @abstractmethod
+    def mark(self, kept: Any) -> bytes:
+        """What a history of publications notes of it."""
+
+
+class BytesCodec(Codec):
+    """For databases."""
+
+    def pack(self, values: Values, arrays: Arrays | None = None) -> Any:
+        """One piece of bytes."""
+        return packed(values, arrays)
+
+    def unpack(self, kept: Any) -> tuple[Values, Arrays]:
+        """The inverse of :meth:`pack`."""
+        return unpacked(kept)
+
+    def mark(self, kept: Any) -> bytes:
+        """Its digest."""
+        return sha256(kept).digest()
+
+
+class PlainCodec(Codec):
+    """For memory: values stay what they are, and nobody writes into them."""
+
+    def pack(self, values: Values, arrays: Arrays | None = None) -> Any:
+        """Both together."""
+        return values, arrays or {}
+
+    def unpack(self, kept: Any) -> tuple[Values, Arrays]:
+        """The inverse of :meth:`pack`."""
+        values, arrays = kept
+        return values, arrays
+
+    def mark(self, kept: Any) -> bytes:
+        """No copy can be put in the place of memory: there is no history to keep."""
+        return b""

@@ -1,0 +1,165 @@
+"""What anybody may ask of a curator's policy: its promise, its account, what it believes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from threading import RLock
+from typing import Any, Self
+
+from capri.epoch.digests import configuration_digest
+from capri.epoch.problem import Problem
+from capri.epoch.scale import rescaled
+from capri.errors import BudgetError, ConfigurationError
+from capri.forecast.result import Forecast
+from capri.forecast.run import forecast
+from capri.joint.configuration import Configuration, guarantee, promise
+from capri.joint.engine import Engine
+from capri.learners.explain import explain
+from capri.learners.explanation import Explanation
+from capri.learners.presets import Options
+from capri.learners.start import Prior
+from capri.learners.start.releases import releases_prior
+from capri.privacy.certificate import Certificate
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger
+from capri.privacy.promise import PrivacyModel, Promise
+from capri.privacy.randomness import Streams
+
+
+class Asking(ABC):
+    """The public side of :class:`capri.Capri`: nothing here knows of users."""
+
+    _engine: Engine
+    _configured: Configuration
+    _streams: Streams
+    _gate: Gate
+    _ledger: Ledger | None
+    _stored: bool
+    _lock: RLock
+
+    @property
+    def problem(self) -> Problem:
+        """Spaces, bounds and the promise; its actions may be new."""
+        return self._engine.course.learner.problem
+
+    @abstractmethod
+    def _certify(self, **wanted: Any) -> Certificate:
+        """The certificate of this policy."""
+
+    @abstractmethod
+    def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What it was built from, as its file says it."""
+
+    @property
+    def horizon(self) -> int | None:
+        """Decisions the policy was built for; None for any number."""
+        return self._configured.horizon
+
+    @property
+    def preset(self) -> str:
+        """The preset it was built from."""
+        return self._configured.preset
+
+    @property
+    def options(self) -> Options:
+        """The choices of its preset."""
+        return self._configured.options
+
+    @property
+    def stored(self) -> bool:
+        """Whether every answer is kept in a store before it is given."""
+        return self._stored
+
+    @property
+    def guarantee(self) -> str:
+        """In one line, what this policy promises to its users."""
+        return guarantee(self.problem, simulated=self._streams.simulated)
+
+    @property
+    def promise(self) -> Promise:
+        """What a user is promised, to be compared; nothing for a run without budget."""
+        return promise(self.problem)
+
+    @property
+    def model(self) -> PrivacyModel:
+        """Joint or local."""
+        return self.problem.model
+
+    @property
+    def private(self) -> bool:
+        """Whether users are really protected: a budget, and noise that nobody can reproduce."""
+        return self._gate.private
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was spent, by whom, under which model; by all processes of the store."""
+        if self._ledger is None:
+            raise BudgetError("this policy runs without privacy (budget=None): it has no ledger")
+        self._engine.refresh()
+        return self._ledger
+
+    def terms(self) -> dict[str, Any] | None:
+        """What a private run of this configuration certifies; None without a budget.
+
+        Without what was spent and released, and hence no claim about this run.
+        """
+        if self._ledger is None:
+            return None
+        return self._certify(private=True, accounted=False).terms()
+
+    def again(self, **changes: Any) -> Self:
+        """A fresh policy of the same configuration, with some arguments changed.
+
+        Nothing that this one has learnt goes with it.
+        """
+        if self._streams.simulated and "simulation_seed" not in changes:
+            raise ConfigurationError(
+                "a simulation is played again with a seed: give simulation_seed, or None for a "
+                "private run"
+            )
+        return type(self)(**rescaled(self._configured.settings(self.problem), changes))
+
+    def as_prior(self) -> Prior:
+        """What its releases say, for ``prior=`` of another policy: post-processing of them.
+
+        What this one was told beforehand does not go along: tell it to the other one yourself.
+        """
+        with self._lock:
+            budget = None if self._streams.simulated else self.problem.budget
+            digest = configuration_digest(*self._configuration())
+            return releases_prior(self._engine.course, budget, digest)
+
+    def explain(self) -> Explanation:
+        """What the releases made it believe: kernels, effects, columns that matter, noise.
+
+        From public things alone, so it costs nothing and changes nothing.
+        """
+        with self._lock:
+            return explain(self._engine.course.learner)
+
+    def forecast(
+        self,
+        *,
+        horizons: Sequence[int] = (1_000, 10_000, 100_000),
+        epsilons: Sequence[float] | None = None,
+        functions: int = 10,
+        noise: float = 0.1,
+        seed: int = 0,
+        kinds: Sequence[str] | None = None,
+        compare: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Forecast:
+        """What to expect of this configuration, from play against random functions.
+
+        Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
+        """
+        return forecast(
+            self,
+            horizons=horizons,
+            epsilons=epsilons,
+            functions=functions,
+            noise=noise,
+            seed=seed,
+            kinds=kinds,
+            compare=compare,
+            progress=progress,
+        )

@@ -1,0 +1,375 @@
+"""What an engine asks of the place where its state lives: arrays in memory, or a database.
+
+A unit of work is a function that is given a token of its unit. All of its changes are made
+together; it may be run again, so it touches nothing else. Public state (epochs, segments, laws,
+versions of the actions, operations) is in the :class:`Repository`, what users did is in its
+:class:`Rows`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import RLock
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from capri.arrays import BoolArray, FloatArray, IntArray
+from capri.epoch.ids import DecisionIds
+from capri.epoch.modes import Operation
+from capri.privacy.randomness import Streams
+from capri.privacy.users import UserLimit
+from capri.store.codec import Codec
+from capri.store.lineage import Seen
+from capri.store.records import REWARD_DIGEST, Played
+from capri.store.view import View
+
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was deleted of a user.
+
+    ``too_late``: decisions of epochs that are closed and about to be released. ``unowned``:
+    decisions under way that do not say whose they are.
+    """
+
+    decisions: int = 0
+    rewards: int = 0
+    keys: int = 0
+    too_late: int = 0
+    unowned: int = 0
+
+    @property
+    def anything(self) -> bool:
+        """Whether the store had anything of the user."""
+        return bool(self.decisions or self.rewards or self.keys or self.too_late)
+
+
+class OwnLock:
+    """A lock that no copy shares."""
+
+    def __init__(self) -> None:
+        lock = RLock()
+        self.acquire, self.release = lock.acquire, lock.release
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __reduce__(self) -> tuple[type["OwnLock"], tuple[()]]:
+        return OwnLock, ()
+
+
+class Remembered(NamedTuple):
+    """The decision of a key."""
+
+    number: int
+    epoch: int
+    kept: bytes
+
+
+class Combined(NamedTuple):
+    """What the rewards of a decision make together, under which keys; ``stored`` as it lies."""
+
+    total: float
+    digests: tuple[bytes, ...]
+    stored: Any = None
+
+
+class EpochPart(NamedTuple):
+    """Some slots of an epoch: decisions, and the rewards of those that have one."""
+
+    numbers: IntArray
+    played: Played
+    rewarded: IntArray
+    rewards: FloatArray
+
+
+class Rows(ABC, Generic[Unit]):
+    """What users did, until their epoch is released."""
+
+    salt: bytes
+    columns: int  # numbers that are kept of a visit, the first of its pair
+
+    def key_digests(self, keys: Sequence[str]) -> list[str]:
+        """What stands for the keys of decisions: nobody can guess it without the salt."""
+        return [self._digest(f"key:{key}", 16).hex() for key in keys]
+
+    def reward_digests(self, keys: Sequence[str]) -> list[bytes]:
+        """The same for the keys of rewards, which are told apart within one decision only."""
+        return [self._digest(f"reward:{key}", REWARD_DIGEST) for key in keys]
+
+    def _digest(self, text: str, size: int) -> bytes:
+        data = text.encode("utf-8", "surrogatepass")
+        return blake2b(data, key=self.salt, digest_size=size).digest()
+
+    @abstractmethod
+    def prepared(self, played: Played, owners: Sequence[str] | None) -> Any:
+        """Decisions as they are kept, made before their unit; ``owners`` are digests of users."""
+
+    @abstractmethod
+    def write_decisions(self, unit: Unit, numbers: IntArray, prepared: Any) -> None:
+        """New decisions."""
+
+    @abstractmethod
+    def standing(self, unit: Unit, numbers: IntArray) -> IntArray:
+        """What a first reward for each decision meets: accepted, uncounted, or unknown."""
+
+    @abstractmethod
+    def rewarded(self, unit: Unit, numbers: IntArray) -> BoolArray:
+        """Which decisions have a reward."""
+
+    @abstractmethod
+    def write_first(self, unit: Unit, numbers: IntArray, rewards: FloatArray) -> bool:
+        """Rewards of decisions that have none; False if another process was faster."""
+
+    @abstractmethod
+    def combined(self, unit: Unit, numbers: IntArray) -> dict[int, Combined]:
+        """What came for some decisions so far."""
+
+    @abstractmethod
+    def write_combined(
+        self, unit: Unit, totals: dict[int, Combined], before: dict[int, Combined]
+    ) -> bool:
+        """One value a decision, in place of the one before; False if that is not there any more."""
+
+    @abstractmethod
+    def parts(self, first: int, last: int) -> Iterable[EpochPart]:
+        """The data of an epoch's slots, part by part."""
+
+    @abstractmethod
+    def any_from(self, first: int) -> bool:
+        """Whether there is a decision from this slot on."""
+
+    @abstractmethod
+    def forget(self, unit: Unit, epoch: int, first: int, last: int, now: float) -> None:
+        """Delete what the users of an epoch did."""
+
+    @abstractmethod
+    def draw_of(self, unit: Unit, epoch: int) -> Any:
+        """What a closed epoch will publish, None while nothing was drawn."""
+
+    @abstractmethod
+    def write_draw(self, unit: Unit, epoch: int, kept: Any) -> None:
+        """Keep what was drawn."""
+
+    @abstractmethod
+    def count_known(self, digests: Sequence[str], now: float) -> int:
+        """How many of some different keys have a decision."""
+
+    @abstractmethod
+    def known_keys(self, unit: Unit, digests: Sequence[str], now: float) -> dict[str, Remembered]:
+        """Decisions of keys that are kept; expired ones are dropped."""
+
+    @abstractmethod
+    def write_keys(
+        self,
+        unit: Unit,
+        digests: Sequence[str],
+        numbers: IntArray,
+        epoch: int,
+        kept: Sequence[bytes],
+        expires: float,
+    ) -> bool:
+        """Decisions under new keys; False if another process was faster with one of them."""
+
+    @abstractmethod
+    def has_expired_keys(self, now: float) -> bool:
+        """Whether there are keys that were kept long enough."""
+
+    @abstractmethod
+    def drop_keys(self, unit: Unit, now: float) -> None:
+        """Delete keys that were kept long enough, no more than one unit has time for."""
+
+    @abstractmethod
+    def reserve(
+        self, unit: Unit, digests: Sequence[str], epoch: int, limit: UserLimit
+    ) -> BoolArray:
+        """Count a visit of each user in turn; which of them are within their limit."""
+
+    @abstractmethod
+    def visits_of(self, digest: str) -> dict[int, int]:
+        """Contributions of a user by epoch."""
+
+
+class Repository(ABC, Generic[Unit]):
+    """One policy's state."""
+
+    codec: Codec
+    rows: Rows[Unit]
+    ids: DecisionIds
+    # Whether all that is due is done before the next decision, by who asks for it.
+    synchronous: bool
+    # The law that a policy stands at when it is built; -1 where it has to be read first.
+    own_law: int
+    # Where writers never overlap, slots are exact and need no lease.
+    single_writer: bool
+
+    # -- units of work ----------------------------------------------------------------------------
+
+    @abstractmethod
+    def write(self, function: Callable[[Unit], Result]) -> Result:
+        """Run a function as one unit of work, done and kept on return."""
+
+    @abstractmethod
+    def read(self, function: Callable[[Unit], Result]) -> Result:
+        """Run a function that reads, all of it at one point in time."""
+
+    @abstractmethod
+    def check_process(self) -> None:
+        """Refuse a forked child, before a lock is taken."""
+
+    @abstractmethod
+    def join(self, unit: Unit, epochs: Sequence[int]) -> tuple[int, int]:
+        """Hold epochs as they are until the end of the unit, together with others.
+
+        Returns slots handed out and generation. Give epochs in order.
+        """
+
+    @abstractmethod
+    def hold(self, unit: Unit, epoch: int) -> None:
+        """Hold an epoch alone until the end of the unit, after all who joined it."""
+
+    @abstractmethod
+    def lock(self, unit: Unit) -> tuple[int, int]:
+        """Slots handed out and generation, which stay so until the end of the unit."""
+
+    @abstractmethod
+    def note(self) -> Seen | None:
+        """Remember how far this has come, after checking that no newer copy was seen.
+
+        None where there is nothing to compare.
+        """
+
+    @abstractmethod
+    def certified(self) -> dict[str, Any] | None:
+        """What a certificate says of how far this has come; None where there is nothing to say."""
+
+    @abstractmethod
+    def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Everything for a file, as JSON values and arrays; ``secret``: with what users did."""
+
+    @abstractmethod
+    def forget_user(self, digest: str) -> Forgotten:
+        """Delete what is kept of a user, as far as that can be."""
+
+    @abstractmethod
+    def overwrite(self) -> bool:
+        """Make deleted rows unreadable; False if others stood in the way: try again."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Before closing: nobody waits any more for a server that is away."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held; a closed repository refuses everything."""
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def counter(self, seen: View) -> tuple[int, int]:
+        """Slots handed out and generation; refuses a copy that is older than the view."""
+
+    @abstractmethod
+    def look(self, seen: View, known: Iterable[int]) -> tuple[int, View, dict[int, Any]]:
+        """Slots handed out, the view of now, and versions of the actions that are not known."""
+
+    @abstractmethod
+    def law(self, generation: int) -> Any:
+        """A law, None if no epoch plays it any more."""
+
+    @abstractmethod
+    def plan(self, epoch: int) -> Any:
+        """The plan of an epoch."""
+
+    @abstractmethod
+    def segment(self, epoch: int, number: int) -> Any:
+        """A segment of an epoch."""
+
+    @abstractmethod
+    def release_of(self, epoch: int) -> Any:
+        """What an epoch has published; None where that is nothing."""
+
+    @abstractmethod
+    def releases(self, unit: Unit) -> list[Any]:
+        """What epochs have published, in the order of their releases."""
+
+    @abstractmethod
+    def last_epoch(self) -> int:
+        """The number of the epoch that was planned last; 0 before the first."""
+
+    @abstractmethod
+    def missed(self) -> int:
+        """Releases that were not ready at the moment that was fixed for them."""
+
+    @abstractmethod
+    def operations(self) -> tuple[Operation, ...]:
+        """What operators did, in order."""
+
+    # -- publishing -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def publish(self, unit: Unit, generation: int, what: bytes) -> None:
+        """Raise the generation from the one that is locked, and chain what is published."""
+
+    @abstractmethod
+    def note_operation(
+        self, unit: Unit, generation: int, kind: str, record: dict[str, Any], made: float
+    ) -> None:
+        """One line in the history of operations, published with the generation that follows."""
+
+    @abstractmethod
+    def set_issued(self, unit: Unit, issued: int) -> None:
+        """So many slots are handed out."""
+
+    @abstractmethod
+    def state_of(self, unit: Unit, epoch: int) -> str | None:
+        """Where an epoch is in its life."""
+
+    @abstractmethod
+    def move(self, unit: Unit, epoch: int, before: str, after: str) -> bool:
+        """From one state to the next, and from no other; False if it is in another."""
+
+    @abstractmethod
+    def set_epoch(self, unit: Unit, epoch: int, **values: Any) -> None:
+        """Give an epoch some values by the names of their columns."""
+
+    @abstractmethod
+    def add_epoch(self, unit: Unit, number: int, first: int, length: int, plan: Any) -> None:
+        """A new epoch, open."""
+
+    @abstractmethod
+    def add_segment(
+        self, unit: Unit, epoch: int, number: int, first: int, law: int, segment: Any
+    ) -> None:
+        """From this slot on an epoch plays this law."""
+
+    @abstractmethod
+    def add_law(self, unit: Unit, generation: int, law: Any) -> None:
+        """What is known from a generation on."""
+
+    @abstractmethod
+    def drop_laws(self, unit: Unit) -> None:
+        """Laws that no epoch under way plays, the newest aside."""
+
+    @abstractmethod
+    def offer(self, unit: Unit, version: int, actions: Any) -> None:
+        """A version of the actions for the next epoch, in place of one that was never played."""
+
+    @abstractmethod
+    def begin_version(self, unit: Unit, version: int, epoch: int) -> None:
+        """The first epoch that plays a version of the actions."""
+
+    @abstractmethod
+    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
+        """While something is drawn: what fails leaves generators as they are kept."""
+
+    @abstractmethod
+    def write_streams(self, unit: Unit, streams: Streams) -> None:
+        """Where a simulation's generators stand, with what they drew."""
