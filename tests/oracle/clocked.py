@@ -306,8 +306,8 @@ class Pace:
         self.times = 0
         honest = keeper.settled_sum
 
-        def slow(*given: Any) -> Any:
-            found = honest(*given)
+        def slow(*given: Any, **how: Any) -> Any:
+            found = honest(*given, **how)
             self.times += 1
             if self._visits and self.planner is not None:
                 self._left = self._visits

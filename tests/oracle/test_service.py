@@ -88,7 +88,7 @@ class Scene:
             await self._turn(turn, context, rewards)
             assert self._policy._engine is not None
             for _ in range(3):  # due, ready, and at a moment of the grid public
-                await asyncio.to_thread(self._policy._engine._step)
+                await asyncio.to_thread(self._policy._engine.pace.step)
                 self._now[0] += 3.0
             for page in PAGES:
                 self._note(page, await self._shop.ask(f"/v1/{page}"))

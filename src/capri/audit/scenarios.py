@@ -143,22 +143,21 @@ class Scenario:
         reader = run.reader
         if self.stage.local:
             decision = run.act(visit, user)
-            return self._reported(run, reader, visit, decision, user), decision
+            return self._reported(run, reader, visit, decision), decision
         seen, own = run.epoch([visit], user=user, last=last)
         return self.piece(reader, seen, own[0]), own[0]
 
-    def _reported(
-        self,
-        run: Run,
-        reader: Reader,
-        visit: Visit,
-        decision: Decision | None,
-        user: str | None,
-    ) -> Piece:
-        """The target's report, which is the first of its epoch: nobody else has come yet."""
+    def _reported(self, run: Run, reader: Reader, visit: Visit, decision: Decision | None) -> Piece:
+        """The target's report, which is the first of its epoch: nobody else has come.
+
+        Reports get their noise when their epoch closes: the attacker has it closed at once.
+        """
         before = len(run.seen)
-        run.epoch([visit], decisions=[decision], user=user, last=False)
-        reports = run.seen[before : before + (decision is not None)]
+        if decision is not None:
+            for _ in range(2):
+                run.policy.update(decision.id, visit.reward)
+            run.policy.close_epoch(early=True)
+        reports = run.seen[before : before + 1]
         times = sqrt(len(reports))
         piece = self.piece(reader, reader.nothing, decision)
         seen = sum(reports, piece.seen) / (reader.plan.noise_scale * max(times, 1.0))
