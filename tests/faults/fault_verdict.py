@@ -155,7 +155,7 @@ class Verdict:
                 }
             )
         made = [visit.answer["epoch"] for visit in self._journal.visits.values()]
-        last, open_ones = max(LEAST_RELEASES, *made), [0]
+        last, open_ones = max([LEAST_RELEASES, *made]), [0]
         for count in range(MOST_DECISIONS):
             if count % 8 == 0:  # by SQL, which takes longer than a decision
                 epochs = epochs_of(self._setting.url)
