@@ -561,7 +561,8 @@ def noise_is_drawn_again_for_the_same_sum(patch: Patch) -> None:
     honest = SettledSum.released
 
     def released(self: SettledSum, gate: Gate) -> Any:
-        honest(self, gate.afresh(Ledger(capri.Budget(epsilon=4.0, delta=1e-5))))
+        again = Ledger(capri.Budget(epsilon=4.0, delta=1e-5))
+        honest(self, gate.afresh(again, gate._held))  # type: ignore[arg-type]
         return honest(self, gate)
 
     patch.setattr(SettledSum, "released", released)

@@ -29,7 +29,7 @@ from capri.joint.moments import first_moment, moment_of
 from capri.joint.record import OvertakenError, PublicRecord
 from capri.joint.settle import SettledSum, settled_sum
 from capri.joint.workshop import Workshop
-from capri.privacy.gate import Gate
+from capri.privacy.gate import Departure, Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
 from capri.store.repository import Repository
@@ -60,12 +60,14 @@ class Keeper(PublicRecord):
         super().__init__(repository, problem, course, streams, now, publish, horizon)
         self._ledger = ledger
         self._gate = gate
-        self.workshop = Workshop()
+        self.workshop = Workshop(alone=self.synchronous)
         self.unclean = False
         # Epochs that this process has closed, and their sums, with the time each was ready.
         self._closed: set[int] = set()
         self._sums: dict[int, tuple[SettledSum, float]] = {}
         self._draws = Draws(repository, streams)
+        # What this process has drawn and nobody has seen yet: shown when it is committed.
+        self._departed: dict[int, tuple[bytes, list[Departure]]] = {}
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -220,7 +222,7 @@ class Keeper(PublicRecord):
         first, last = epoch.first, epoch.last
         _, missed = moment_of(self._first_moment(epoch), self._ready(number))
         kept = self._draws.of(number, lambda: self._drawn(number), self.current)
-        mark = b"" if kept is None else self.repository.codec.mark(kept)
+        mark = self._mark(kept)
 
         def release(unit: Any) -> None:
             self.repository.hold(unit, number)
@@ -237,6 +239,12 @@ class Keeper(PublicRecord):
         self.drop_sums()
         self.unclean = True  # also if the anchor is away now
         self.repository.note()  # at once: from here on an older copy would release these data again
+        drawn, departures = self._departed.pop(number, (b"", []))
+        if drawn == mark:  # else another process has published its own
+            self._gate.tell(departures)
+
+    def _mark(self, kept: Any) -> bytes:
+        return b"" if kept is None else self.repository.codec.mark(kept)
 
     def _drawn(self, number: int) -> Any:
         """The sum of an epoch with its noise, accounted for; not if another process was faster."""
@@ -247,8 +255,11 @@ class Keeper(PublicRecord):
             return self._account(unit)
 
         ledger = self.repository.read(account)
-        published = self._sums[number][0].released(self._gate.afresh(ledger))
-        return None if published is None else self.repository.codec.pack(*published)
+        departures: list[Departure] = []
+        published = self._sums[number][0].released(self._gate.afresh(ledger, departures))
+        drawn = None if published is None else self.repository.codec.pack(*published)
+        self._departed[number] = self._mark(drawn), departures
+        return drawn
 
     def clean_log(self) -> None:
         """On opening: a process that died after a release may have left its log as it was."""

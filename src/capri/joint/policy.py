@@ -261,9 +261,9 @@ class Capri(Asking, Serving, PublicFace):
     def observe(self, observer: Observer) -> None:
         """Show this function every vector that leaves the gate in this process from now on.
 
-        It is given what the theorem calls public, once it is: for audits, and for whoever wants to
-        check a release by other means. What it raises ends the call that released, and leaves a
-        policy that must not be used any more. Not kept in files and copies.
+        It is given copies of what the theorem calls public, once the release is committed: for
+        audits, and for whoever wants to check a release by other means. What it raises ends the
+        call that released. Not kept in files and copies.
         """
         self._gate.observe(observer)
 
@@ -331,7 +331,8 @@ class Capri(Asking, Serving, PublicFace):
                 "decisions and call close_epoch() before it goes live"
             )
         repository = self._engine.repository
-        assert isinstance(repository, MemoryRepository)
+        if not isinstance(repository, MemoryRepository):
+            raise ConfigurationError("a simulation on a store cannot go live: build it without one")
         run, streams = type(self).__new__(type(self)), Streams(None)
         vars(run).update(vars(self))
         run._lock = RLock()

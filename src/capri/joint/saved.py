@@ -40,7 +40,8 @@ def save_policy(
 
     A simulation is written whole. Of a private run only what is public is written.
     """
-    snapshot = engine.repository.snapshot(secret=streams.simulated)
+    repository = engine.repository  # one unit of work: other threads go on deciding after it
+    snapshot = repository.read(lambda unit: repository.snapshot(secret=streams.simulated))
     stored = read_policy_file(path, None)[0] if Path(path).is_file() else None
     make_room(path, stored, history)
     values, arrays = described

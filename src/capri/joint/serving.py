@@ -311,6 +311,7 @@ class Serving(ABC):
 
         Those that wait for rewards go on waiting while another epoch takes decisions.
         """
+        self._check_process()
         self._engine.close_full_epoch()
 
     # -- operating --------------------------------------------------------------------------------

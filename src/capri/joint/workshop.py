@@ -44,11 +44,12 @@ _COMMAND = "__import__('capri.joint.workshop', fromlist=['main']).main()"
 class Workshop:
     """Makes drafts, here or there."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool = False) -> None:
+        """``alone``: whoever waits for the draft anyway makes it here."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self.apart = False  # whether drafts are worth a process
-        self._portable = True  # whether the other process can read the problem: it may hold code
+        self._portable = not alone  # whether the other process can read the problem, too
         self._answers = False  # whether it has said that it is there
         self._patience = inf  # seconds that the last draft took here
 
@@ -63,7 +64,8 @@ class Workshop:
         started = thread_time()
         draft = drafted(course, task, played)
         self._patience = thread_time() - started
-        if self._patience > LONG and not self.apart and not streams.simulated:
+        slow = self._patience > LONG and not streams.simulated
+        if slow and self._portable and not self.apart:
             self.apart = True
             self._started()
         return draft

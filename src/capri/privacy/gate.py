@@ -6,7 +6,8 @@ checks the width of the noise, adds it and records the event. Nothing else in th
 noise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from math import inf, nextafter
 from typing import Any, Protocol
 
@@ -27,6 +28,7 @@ from capri.privacy.vector import VectorLayout
 
 # Is shown what has left the gate, and the event that the ledger has of it: reports have none.
 Observer = Callable[[Any, ReleaseEvent | None], object]
+Departure = tuple[Any, ReleaseEvent | None]
 
 
 class Randomness(Protocol):
@@ -47,18 +49,27 @@ class Gate:
         self._source: Any = source
         self._ledger = ledger
         self._observers: list[Observer] = []
+        self._held: list[Departure] | None = None
 
     def observe(self, observer: Observer) -> None:
         """Show this function everything that leaves from here on, once it has left.
 
-        An observer is given what is public, after the ledger has recorded it, and cannot change it:
-        whatever the observer does is post-processing. What it raises ends the call that released.
+        An observer is given copies of what is public, after the ledger has recorded it: whatever
+        the observer does is post-processing. What it raises ends the call that released.
         """
         self._observers.append(observer)
 
     def _left(self, public: Any, event: ReleaseEvent | None = None) -> None:
-        for observer in self._observers:
-            observer(public, event)
+        if self._held is None:
+            self.tell([(public, event)])
+        else:
+            self._held.append((public, event))
+
+    def tell(self, departures: Iterable[Departure]) -> None:
+        """Show observers what has left and is committed."""
+        for public, event in departures:
+            for observer in self._observers:
+                observer(deepcopy(public), event)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Observers are code of this process: a copy is observed by nobody."""
@@ -115,6 +126,7 @@ class Gate:
         late as possible: an interrupt while noise is drawn has published nothing. Without a budget
         there is neither noise nor event.
         """
+        _refuse_reports(layout)
         event = self.check(
             layout, epoch=epoch, participants=participants, model=model, purpose=purpose
         )
@@ -131,6 +143,7 @@ class Gate:
 
     def add_noise(self, units: IntArray, layout: Layout, reports: int) -> IntArray:
         """Reports of the textbook local model with noise, before they are summed (line 14)."""
+        _refuse_reports(layout)
         public = noised(units, layout, self._source, reports)
         self._left(layout.numbers(public))
         return public
@@ -151,11 +164,20 @@ class Gate:
         self._left(public)
         return public
 
-    def afresh(self, ledger: Ledger | None) -> "Gate":
-        """The same source of noise and the same observers with another account."""
+    def afresh(self, ledger: Ledger | None, held: "list[Departure]") -> "Gate":
+        """The same source of noise with another account; what leaves is ``held``, not shown.
+
+        Nothing is public before it is committed: two draws of one sum would say more than one may.
+        """
         gate = Gate(self._source, ledger)
-        gate._observers = self._observers
+        gate._held = held
         return gate
+
+
+def _refuse_reports(layout: Layout) -> None:
+    """The sphere makes reports of single devices: it has no noise for a sum."""
+    if isinstance(layout, VectorLayout) and layout.sphere is not None:
+        raise BudgetError("a layout of device reports has no noise for a sum: it passes as reports")
 
 
 def noised(total: IntArray, layout: Layout, source: NoiseSource, noises: int = 1) -> IntArray:

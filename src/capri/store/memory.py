@@ -211,9 +211,9 @@ class MemoryRepository(Repository[None]):
 
     def look(self, seen: View, known: Iterable[int]) -> tuple[int, View, dict[int, Any]]:
         """Slots handed out, the view of now, and versions of the actions that are not known."""
-        public = self._public
-        if self._view is None or self._view.generation != public.generation:
-            self._view = View(
+        public, view = self._public, self._view  # another thread may begin anew meanwhile
+        if view is None or view.generation != public.generation:
+            self._view = view = View(
                 public.generation,
                 max(public.laws),
                 tuple(public.epochs.values()),
@@ -223,7 +223,7 @@ class MemoryRepository(Repository[None]):
             )
         versions = frozenset(known)
         new = {each: kept for each, (_, kept) in public.versions.items() if each not in versions}
-        return self._issued, self._view, new
+        return self._issued, view, new
 
     def law(self, generation: int) -> Any:
         """A law, None if no epoch plays it any more."""

@@ -49,6 +49,7 @@ class MemoryRows(Rows[None]):
         self._keys: dict[str, Key] = {}  # in the order of their time
         self._counts: dict[str, Counter[int]] = {}
         self._touched: dict[str, Counter[int] | None] = {}
+        self._new_keys: list[str] = []
 
     def __repr__(self) -> str:
         return "MemoryRows()"
@@ -187,6 +188,7 @@ class MemoryRows(Rows[None]):
     ) -> bool:
         """Decisions under new keys."""
         for digest, number, each in zip(digests, numbers.tolist(), kept, strict=True):
+            self._new_keys.append(digest)
             self._keys[digest] = (expires, Remembered(number, epoch, each))
         return True
 
@@ -224,11 +226,14 @@ class MemoryRows(Rows[None]):
     # -- units and files --------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A unit of work begins: what it changes of users can be undone."""
+        """A unit of work begins: what it changes of users and keys can be undone."""
         self._touched.clear()
+        self._new_keys.clear()
 
     def undo(self) -> None:
-        """Go back to the users' counts before the unit."""
+        """Go back to the users' counts and the keys before the unit: its slots are free again."""
+        for key in self._new_keys:
+            self._keys.pop(key, None)
         for digest, before in self._touched.items():
             if before is None:
                 self._counts.pop(digest, None)
@@ -258,7 +263,7 @@ class MemoryRows(Rows[None]):
         rows = max(0, issued - self._first)
         seen = [(number, key) for number, keys in sorted(self._seen.items()) for key in keys]
         return {
-            **{f"rows.{name}": column[:rows] for name, column in self._table.items()},
+            **{f"rows.{name}": column[:rows].copy() for name, column in self._table.items()},
             "rows.first": np.array(self._first),
             "rows.seen": np.array([number for number, _ in seen], dtype=np.int64),
             "rows.keys": np.frombuffer(b"".join(key for _, key in seen), dtype=np.uint8),
@@ -279,6 +284,6 @@ class MemoryRows(Rows[None]):
 
 
 def _table(rows: int, columns: int) -> dict[str, Any]:
-    table: dict[str, Any] = {name: np.empty(rows, dtype=kind) for name, kind in _COLUMNS.items()}
+    table: dict[str, Any] = {name: np.zeros(rows, dtype=kind) for name, kind in _COLUMNS.items()}
     table["status"][:] = _EMPTY
-    return table | {"numbers": np.empty((rows, columns))}
+    return table | {"numbers": np.zeros((rows, columns))}
