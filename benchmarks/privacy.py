@@ -99,7 +99,7 @@ def auditing() -> None:
             calibration="analytic",
         )
         started = perf_counter()
-        audit(attacked, trials=500, attacks=("release",))
+        audit(attacked, trials=500, attacks=("reward",))
         report(f"audit, {model}, one trial", (perf_counter() - started) / 1000)
 
 

@@ -60,7 +60,7 @@ def simulate(
     no_privacy: Annotated[
         bool, flag("--no-privacy", "Add no noise, as epsilon inf.", panel=POLICY_PANEL)
     ] = False,
-    features: Annotated[str | None, of_policy("Default: the preset's.", "low-rank|dense")] = None,
+    features: Annotated[str | None, of_policy("Of preset paper.", "low-rank|dense")] = None,
     tau: Annotated[float | None, of_policy("Ridge of preset paper.")] = None,
     rounds: Rounds = 10_000,
     seeds: Seeds = 1,

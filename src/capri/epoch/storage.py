@@ -31,7 +31,6 @@ from capri.features import (
 from capri.files import plain, write_atomically
 from capri.kernels import Kernel, from_dict
 from capri.privacy.budget import Budget
-from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.mechanism import Norm
 from capri.privacy.mixing import Shuffle
 from capri.privacy.products import ProductLayout
@@ -370,14 +369,3 @@ def below(name: str, arrays: Arrays) -> Arrays:
     """The arrays under a common name, without it: the inverse of :func:`named`."""
     start = f"{name}."
     return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}
-
-
-def ledger_state(ledger: Ledger) -> list[dict[str, Any]]:
-    """The events of a ledger as plain values."""
-    return [event.to_dict() for event in ledger.events]
-
-
-def ledger_from_state(ledger: Ledger, events: list[dict[str, Any]]) -> None:
-    """Record stored events again: a loaded ledger still refuses to overspend."""
-    for event in events:
-        ledger.record(ReleaseEvent(**event))

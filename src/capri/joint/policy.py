@@ -44,7 +44,8 @@ class Capri(Asking, Serving, PublicFace):
     Parameters
     ----------
     kernel:
-        Kernel on pairs (context, action), with ``k(w, w) <= 1``.
+        Kernel on pairs (context, action), with ``k(w, w) <= 1``; "auto", the default, weighs a
+        family of kernels by the releases.
     actions:
         Feature rows of the actions, ``(n_actions, d)``; names or a number, for actions that have
         nothing to do with each other; a table whose column ``name`` names them; or
@@ -383,8 +384,8 @@ class Capri(Asking, Serving, PublicFace):
         """Write the policy to one file; a policy on a store refuses, since it is kept there.
 
         A simulation is stored whole and continues bit for bit. A private run stores only what is
-        public: the un-noised sum of an open epoch and its pending decisions are dropped, and the
-        dropped decisions contribute nothing. Save when an epoch has just closed to lose nothing.
+        public: the rows of open epochs, decisions and rewards, are dropped and contribute nothing.
+        Save when an epoch has just closed to lose nothing.
         A private policy writes over the file it wrote or read last, and over no other policy's.
         """
         with self._lock:

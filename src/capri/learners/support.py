@@ -61,29 +61,6 @@ class Support:
     features: FloatArray
 
 
-def support_of(
-    problem: Problem,
-    basis: Span,
-    stage: Stage,
-    law: FloatArray,
-    generator: np.random.Generator,
-) -> Support:
-    """Collect the pairs of positive probability; of too many, those of some contexts."""
-    contexts, weights = stage.contexts, stage.weights
-    present = weights > 0
-    if not present.all():
-        contexts, weights, law = contexts[present], weights[present], law[present]
-    used = np.count_nonzero(law)
-    if used > SUPPORT_PAIRS:
-        fewer = max(1, int(len(contexts) * SUPPORT_PAIRS / used))
-        kept = generator.choice(len(contexts), size=fewer, p=weights)
-        contexts, law = contexts[kept], law[kept]
-        weights = np.full(fewer, 1.0 / fewer)
-    row, action = np.nonzero(law)
-    pairs, features = basis.played(problem.actions, contexts, row, action)
-    return Support(pairs, weights[row] * law[row, action], features)
-
-
 def predicted(predictor: Function, actions: Actions, contexts: FloatArray) -> FloatArray:
     """Values of all pairs of each context: ``(n, n_actions)``, some contexts at a time."""
     values = np.empty((len(contexts), actions.count))
