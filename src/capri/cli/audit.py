@@ -48,7 +48,7 @@ def audit(
     model: Annotated[
         str,
         of_policy(
-            "Whom users trust: a curator; nobody (local, preset paper); device: what devices upload.",
+            "Whom users trust: a curator; nobody (local, preset paper); device: its bytes.",
             f"joint|local|{DEVICE}",
         ),
     ] = "joint",
