@@ -11,7 +11,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_number_rows
 from capri.checks import whole
-from capri.choices import as_actions
+from capri.choices import as_actions, as_wanted
 from capri.environments import Environment
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
@@ -20,7 +20,7 @@ from capri.memory import PeakMemory
 from capri.notebook import html_table, in_short
 from capri.privacy.promise import PERFECT, Promise
 from capri.privacy.randomness import Streams
-from capri.spaces import as_contexts, as_wanted
+from capri.spaces import as_contexts
 from capri.streams import ENVIRONMENT
 
 if TYPE_CHECKING:
