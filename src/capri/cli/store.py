@@ -136,7 +136,7 @@ def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = N
     Ends with exit code 1 where something is wrong, an older copy among it.
     """
     from capri.errors import StorageError
-    from capri.notebook import text_table
+    from capri.files import text_table
     from capri.store.check import BAD, Check, Finding
 
     try:
