@@ -6,7 +6,7 @@ from typing import Any, final
 from capri.arrays import FloatArray
 from capri.epoch.notice import Notice
 from capri.features import Function, ProjectedFeatures
-from capri.notebook import html_table, text_table
+from capri.files import html_table, text_table
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.products import ProductLayout
 from capri.privacy.sphere import Sphere
