@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.svm import SVR
 
 import capri
-from capri.blas import one_blas_thread
+from capri.arrays import one_blas_thread
 from capri.local.simulator import DeviceSimulator
 from capri_lab.datasets import DATASET_NAMES, DataBandit, environment_by_name, suggested_kernel
 

@@ -79,7 +79,7 @@ import sys
 sys.path.insert(0, {here!r})
 from experiments import study
 from capri_lab.experiments import Pool, run_study
-from capri.memory import PeakMemory
+from capri.simulation import PeakMemory
 with PeakMemory() as memory:
     run_study(study("uniform", 100, {cells}, 5), {folder!r}, backend=Pool(2))
 print(memory.peak_bytes)

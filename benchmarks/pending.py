@@ -22,7 +22,7 @@ import numpy as np
 
 import capri
 from capri.kernels import Matern
-from capri.memory import PeakMemory
+from capri.simulation import PeakMemory
 
 GIGABYTE = 1e9
 WIDTHS = (4, 16, 64)

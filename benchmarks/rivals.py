@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg.blas import dger
 
 import capri
-from capri.blas import one_blas_thread
+from capri.arrays import one_blas_thread
 from capri.environments import random_rkhs
 from capri_lab.rivals import rival
 

@@ -28,7 +28,7 @@ from scipy.linalg.blas import dger
 import capri
 from capri import environments
 from capri.kernels import Matern
-from capri.memory import PeakMemory
+from capri.simulation import PeakMemory
 
 SEED = 2000
 TICKS = tuple(lead * 10.0**exponent for exponent in range(-3, 4) for lead in (1, 3))

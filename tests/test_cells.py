@@ -16,8 +16,8 @@ from builders import CONTEXTS, small_policy
 from capri import RewardIgnoredWarning, RewardStatus, VisitStatus
 from capri.cells import as_number_rows, as_numbers
 from capri.local.simulator import DeviceSimulator
-from capri.memory import PeakMemory
 from capri.schema import Boolean, Categorical, Numeric, Schema
+from capri.simulation import PeakMemory
 from capri_lab.datasets import BanditLog
 from memory import MEMORY
 from odd_cells import HELD, HUGE, Held, odd_cells

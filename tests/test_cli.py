@@ -17,11 +17,11 @@ import capri.forecast.run  # loaded before a test replaces what it imports
 from capri.audit.proof import AttackResult, AuditResult
 from capri.audit.scenarios import audit_policy as audit
 from capri.cli import app
-from capri.cli.contest import Run, finding, price_of_trust
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
 from capri.kernels.catalogue import KERNEL_NAMES
 from capri.local.simulator import DeviceSimulator
+from capri.players import Run, finding, price_of_trust
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
 from capri.simulation import UniformPlay

@@ -28,7 +28,7 @@ from capri.kernels import (
     kernel_by_name,
     schema_kernel,
 )
-from capri.kernels.near import Near
+from capri.kernels.evaluate import Near
 
 ORDERS = [0.5, 1.5, 2.5, 3.5, 0.05, 0.7, 1.0, 4.3, 12.0, 19.9, 20.0, 33.3, math.inf]
 

@@ -6,7 +6,7 @@ import pytest
 
 import capri
 from capri.epoch.plan import Epochs
-from capri.notebook import html_table
+from capri.files import html_table
 
 
 @pytest.fixture(scope="module")

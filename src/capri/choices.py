@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from capri.arrays import IntArray
+from capri.cells import cells_of, is_frame, is_table, names_of
 from capri.checks import is_whole, whole
-from capri.errors import ConfigurationError, ShapeError
+from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema import Schema
-from capri.schema.tables import cells_of, is_frame, is_table, names_of
 from capri.spaces import Actions, FixedActions, VaryingActions
 
 
@@ -90,3 +91,13 @@ def successor(old: Actions, given: object) -> FixedActions:
             f"{new.dimension}: give rows that mean the same, or names in the place of names"
         )
     return new
+
+
+def as_wanted(action_index: object, count: int, actions: int) -> IntArray:
+    """Numbers of logged actions, one per context. Errors never show one."""
+    wanted = np.asarray(action_index)
+    if wanted.dtype.kind not in "iu" or wanted.shape != (count,):
+        raise DataError(f"one whole number per context is needed as its action, {count} in all")
+    if ((wanted < 0) | (wanted >= actions)).any():
+        raise DataError(f"the number of an action must lie in 0 to {actions - 1}")
+    return wanted.astype(np.int64)

@@ -1,8 +1,11 @@
 """Play a policy against an environment and count the regret beside that of uniform play."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final, runtime_checkable
 
@@ -11,20 +14,22 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_number_rows
 from capri.checks import whole
-from capri.choices import as_actions
+from capri.choices import as_actions, as_wanted
 from capri.environments import Environment
 from capri.epoch.decide import Decisions
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError, HorizonError
-from capri.memory import PeakMemory
-from capri.notebook import html_table, in_short
+from capri.files import html_table, in_short
 from capri.privacy.promise import PERFECT, Promise
 from capri.privacy.randomness import Streams
-from capri.spaces import as_contexts, as_wanted
+from capri.spaces import as_contexts
 from capri.streams import ENVIRONMENT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_CLEAR = Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
 
 
 class Policy(Protocol):
@@ -326,3 +331,36 @@ class UniformPlay(Blind):
 
     def _chance(self) -> float:
         return 1.0 / self._actions.count
+
+
+class PeakMemory:
+    """Largest resident memory between entry and exit.
+
+    Linux can reset the high-water mark of a process; elsewhere the mark covers its whole life.
+
+    >>> with PeakMemory() as memory:
+    ...     _ = bytearray(10_000_000)
+    >>> memory.peak_bytes > 10_000_000
+    True
+    """
+
+    peak_bytes: int = 0
+
+    def __enter__(self) -> "PeakMemory":
+        with suppress(OSError):
+            _CLEAR.write_text("5")  # see proc(5): resets VmHWM
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.peak_bytes = _high_water_mark()
+
+
+def _high_water_mark() -> int:
+    with suppress(OSError):
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    import resource  # not on every platform, and not needed where /proc is
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

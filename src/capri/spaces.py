@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.cells import as_number_rows
+from capri.cells import is_table, visit_rows
 from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema import Schema
 from capri.schema.schema import checked_ranges, columns_of, even_shares, within
-from capri.schema.tables import is_table
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
 
@@ -81,25 +80,6 @@ def named_rows(values: object, name: str, schema: Schema | None) -> FloatArray:
     return as_rows(rows, name, schema.dimension)
 
 
-def visit_rows(values: object, dimension: int, *, single: bool = False) -> FloatArray:
-    """Contexts of users as ``(n, dimension)``, of any cells: only a shape is refused.
-
-    A context that is none among others, or of another width, is a row of NaN.
-    """
-    if single:
-        values = values.reshape(1, -1) if isinstance(values, np.ndarray) else [values]
-    rows = as_number_rows(values, dimension)
-    if single and rows.shape[1] != dimension:
-        raise DataError(f"a context must have {dimension} numbers, got {rows.shape[1]}")
-    if rows.ndim == 1 and dimension == 1:
-        rows = rows[:, None]
-    if rows.ndim != 2 or rows.shape[1] != dimension:
-        raise DataError(
-            f"contexts must have shape (n, {dimension}), got {rows.shape}: one row per decision"
-        )
-    return rows
-
-
 def as_visits(
     values: object, dimension: int, *, single: bool = False
 ) -> tuple[FloatArray, BoolArray | None]:
@@ -123,16 +103,6 @@ def as_contexts(values: object, dimension: int) -> FloatArray:
     if valid is not None:
         raise DataError(f"a context must be finite and within +-{LARGEST_CONTEXT:g}")
     return rows
-
-
-def as_wanted(action_index: object, count: int, actions: int) -> IntArray:
-    """Numbers of logged actions, one per context. Errors never show one."""
-    wanted = np.asarray(action_index)
-    if wanted.dtype.kind not in "iu" or wanted.shape != (count,):
-        raise DataError(f"one whole number per context is needed as its action, {count} in all")
-    if ((wanted < 0) | (wanted >= actions)).any():
-        raise DataError(f"the number of an action must lie in 0 to {actions - 1}")
-    return wanted.astype(np.int64)
 
 
 class Contexts(ABC):

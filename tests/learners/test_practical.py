@@ -16,7 +16,7 @@ from capri import ConfigurationError
 from capri.environments import TabularEnvironment, random_rkhs
 from capri.kernels import RBF, Linear, Matern
 from capri.learners.options import PracticalOptions
-from capri.memory import PeakMemory
+from capri.simulation import PeakMemory
 from epochs_inside import open_epoch
 
 CONTEXTS = np.linspace(0.0, 1.0, 8)[:, None]

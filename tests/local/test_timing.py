@@ -30,7 +30,7 @@ from capri.kernels import (
     Matern,
     RationalQuadratic,
 )
-from capri.kernels.steady import LEAST, MOST, steady
+from capri.kernels.evaluate import LEAST, MOST, steady
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.coordinates import SteadyBasis, SteadyFeatures, settled
 from capri.local.device import Device, _steady_rows

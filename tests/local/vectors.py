@@ -36,7 +36,7 @@ from devices import (
 import capri
 from capri.errors import BundleError
 from capri.kernels import from_dict
-from capri.kernels.steady import steady
+from capri.kernels.evaluate import steady
 from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.device import Device

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from capri.cli.options import PRESETS, Delta, Epsilon, Preset, Rounds, of_policy, option
 
 if TYPE_CHECKING:
-    from capri.cli.contest import Run
+    from capri.players import Run
 
 
 def demo(
@@ -29,10 +29,10 @@ def demo(
     """
     from dataclasses import replace
 
-    from capri.cli.contest import contestants, finding, play, price_of_trust
     from capri.cli.outcome import Bars, Output, console
     from capri.environments import random_rkhs
     from capri.kernels import Matern
+    from capri.players import contestants, finding, play, price_of_trust
     from capri.plots import contest_figure
     from capri.privacy.budget import Budget
 

@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from capri.arrays import BoolArray, FloatArray
-from capri.blas import one_blas_thread
+from capri.arrays import BoolArray, FloatArray, one_blas_thread
 from capri.choices import successor
 from capri.epoch.digests import configuration_digest, plan_digest
 from capri.epoch.hooks import Hooks, ReleaseFunction

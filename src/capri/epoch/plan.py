@@ -7,7 +7,7 @@ from capri.arrays import FloatArray
 from capri.epoch.notice import Notice
 from capri.errors import ConfigurationError
 from capri.features import Function, ProjectedFeatures
-from capri.notebook import html_table, text_table
+from capri.files import html_table, text_table
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.products import ProductLayout

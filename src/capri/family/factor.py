@@ -10,7 +10,7 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.features import row_by_row
 from capri.kernels import Kernel, from_dict
-from capri.kernels.near import Near
+from capri.kernels.evaluate import Near
 
 # Standard scores beyond are cut: one odd row must not stretch every distance.
 FARTHEST_SCORE = 4.0

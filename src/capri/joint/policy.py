@@ -8,7 +8,7 @@ from os import PathLike
 from threading import RLock, Thread, current_thread
 from typing import Any, Self
 
-from capri.blas import one_blas_thread
+from capri.arrays import one_blas_thread
 from capri.epoch.course import Course, PublicFace
 from capri.epoch.history import History
 from capri.epoch.ids import DecisionIds

@@ -11,7 +11,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import number_or_missing
-from capri.choices import successor
+from capri.choices import as_wanted, successor
 from capri.epoch.available import Sets, given_sets
 from capri.epoch.decide import (
     Decision,
@@ -30,7 +30,7 @@ from capri.joint.engine import Engine, RepositoryUsers
 from capri.joint.progress import Progress
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId
-from capri.spaces import Contexts, FixedActions, as_contexts, as_visits, as_wanted
+from capri.spaces import Contexts, FixedActions, as_contexts, as_visits
 from capri.store.repository import Forgotten
 
 

@@ -13,16 +13,20 @@ one made among thousands agree bit for bit; this is why no matrix product (BLAS)
 True
 """
 
-from capri.kernels.algebra import (
+from capri.kernels.basic import (
+    Auto,
+    Categories,
+    Columns,
+    Constant,
     ContextAction,
     Kernel,
+    Linear,
     Product,
     Sum,
     check_bounded,
     random_coefficients,
     scaled_coefficients,
 )
-from capri.kernels.basic import Auto, Categories, Columns, Constant, Linear
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name, schema_kernel
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic
 

@@ -12,7 +12,7 @@ in the way that suits its order ``nu``.
 
 import math
 import sys
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,12 +24,10 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.checks import positive
 from capri.errors import ConfigurationError, ShapeError
-from capri.kernels.algebra import Kernel
+from capri.kernels.basic import BLOCK, Kernel
 
 Lengthscale = float | Sequence[float] | FloatArray
 
-# Entries handled at once: a block and its temporaries stay in the processor's cache.
-BLOCK = 8192
 # Larger matrices are worth loading SciPy for, which takes longer than all of NumPy.
 _WORTH_LOADING = 1 << 18
 
@@ -87,7 +85,7 @@ def blocks(values: FloatArray) -> Iterator[FloatArray]:
         yield flat[start : start + BLOCK]
 
 
-class _Stationary(Kernel):
+class _Stationary(ABC):
     """``k(w, w') = variance * shape(|(w - w') / lengthscale|)`` with ``shape(0) = 1``."""
 
     lengthscale: Lengthscale
@@ -151,7 +149,7 @@ def _gaussian(squared: FloatArray) -> None:
 
 @final
 @dataclass(frozen=True)
-class RBF(_Stationary):
+class RBF(_Stationary, Kernel):
     """``k = variance * exp(-r^2 / 2)`` with ``r = |(w - w') / lengthscale|``.
 
     >>> float(RBF(lengthscale=0.5)(np.array([[0.0]]), np.array([[0.5]]))[0, 0]) == math.exp(-0.5)
@@ -167,7 +165,7 @@ class RBF(_Stationary):
 
 @final
 @dataclass(frozen=True)
-class Matern(_Stationary):
+class Matern(_Stationary, Kernel):
     """``k = variance * 2^(1-nu) / Gamma(nu) * z^nu K_nu(z)`` with ``z = sqrt(2 nu) r``.
 
     Half-integer ``nu`` (1/2, 3/2, 5/2, ...) is an exponential times a polynomial, ``nu = inf`` is
@@ -199,7 +197,7 @@ class Matern(_Stationary):
 
 @final
 @dataclass(frozen=True)
-class RationalQuadratic(_Stationary):
+class RationalQuadratic(_Stationary, Kernel):
     """``k = variance * (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(w - w') / lengthscale|``.
 
     >>> RationalQuadratic()(np.array([[0.0]]), np.array([[0.0], [2.0]])).round(12)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from capri.notebook import html_table, text_table
+from capri.files import html_table, text_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from capri.arrays import IntArray
-from capri.blas import one_blas_thread
+from capri.arrays import IntArray, one_blas_thread
 from capri.checks import whole
 from capri.epoch.course import Course
 from capri.epoch.digests import configuration_digest

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.cells import number_or_missing
+from capri.cells import number_or_missing, visit_rows
 from capri.epoch.available import as_sets
 from capri.epoch.decide import Decision, VisitStatus
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
@@ -30,7 +30,6 @@ from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import PrivacyModel
-from capri.spaces import visit_rows
 
 
 @dataclass(frozen=True, eq=False)

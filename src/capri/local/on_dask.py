@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from capri.blas import one_blas_thread
+from capri.arrays import one_blas_thread
 from capri.checks import need
 from capri.errors import ConfigurationError, StorageError
 from capri.local.summing import Run

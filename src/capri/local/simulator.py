@@ -6,7 +6,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.cells import as_numbers
+from capri.cells import as_numbers, visit_rows
 from capri.checks import whole
 from capri.epoch.available import as_sets
 from capri.epoch.decide import Decisions
@@ -28,7 +28,6 @@ from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import Promise
-from capri.spaces import visit_rows
 
 
 @final

@@ -3,13 +3,11 @@
 ``result.plot()`` imports pictures, so pictures import the classes of results for their types alone.
 """
 
-from capri.plots.explanation import explanation_figure
 from capri.plots.forecast import forecast_figure
-from capri.plots.run import Contest, contest_figure, run_figure
+from capri.plots.results import contest_figure, explanation_figure, run_figure
 from capri.plots.style import spread, to_bytes
 
 __all__ = [
-    "Contest",
     "contest_figure",
     "explanation_figure",
     "forecast_figure",

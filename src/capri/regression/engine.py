@@ -7,8 +7,7 @@ from math import sqrt
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
-from capri.blas import one_blas_thread
+from capri.arrays import FloatArray, IntArray, one_blas_thread
 from capri.errors import BudgetError
 from capri.features import Basis, LowRankFeatures
 from capri.privacy.budget import Budget

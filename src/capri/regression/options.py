@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array, check_random_state
 
-from capri.arrays import FloatArray
-from capri.blas import one_blas_thread
+from capri.arrays import FloatArray, one_blas_thread
 from capri.checks import is_number, one_of, positive, whole
 from capri.errors import ConfigurationError
 from capri.family import table_family

@@ -29,10 +29,9 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.cells import as_number_rows, as_numbers, is_list
+from capri.cells import as_number_rows, as_numbers, is_list, is_row, is_table, names_of
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema import Boolean, Categorical, Column, Numeric, Schema
-from capri.schema.tables import is_row, is_table, names_of
 
 _NUMERIC = "biuf"
 

@@ -25,11 +25,10 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.cells import as_numbers, is_missing, number_or_missing, plain
+from capri.cells import Cells, as_numbers, is_missing, number_or_missing, plain
 from capri.checks import is_number, is_whole
 from capri.errors import ConfigurationError
 
-Cells = Sequence[Any] | np.ndarray[Any, Any]
 Level = str | int
 
 OWN: Final = "own"
@@ -100,9 +99,10 @@ def _bad_missing(column: Column, allowed: str, given: object) -> ConfigurationEr
     )
 
 
-class _OnALine(Column):
+class _OnALine(ABC):
     """A column of one number in [0, 1], and perhaps an indicator of what is missing."""
 
+    name: str
     missing: Any
 
     @property
@@ -141,7 +141,7 @@ class _OnALine(Column):
 
 @final
 @dataclass(frozen=True)
-class Numeric(_OnALine):
+class Numeric(_OnALine, Column):
     """A number with a public range: ``low`` becomes 0 and ``high`` 1.
 
     What lies beyond is clipped. The kernel, its lengthscale and the basis are chosen for the range;
@@ -201,7 +201,7 @@ class Numeric(_OnALine):
 
 @final
 @dataclass(frozen=True)
-class Boolean(_OnALine):
+class Boolean(_OnALine, Column):
     """True or False, also written 1 or 0. Any other cell is a missing one.
 
     >>> Boolean("member", missing="own").encode([True, 0, None]).tolist()

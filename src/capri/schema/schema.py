@@ -12,11 +12,20 @@ from typing import Any, Final, Self, final
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.cells import as_number_rows, as_numbers, is_list
+from capri.cells import (
+    Cells,
+    as_number_rows,
+    as_numbers,
+    cells_of,
+    is_list,
+    is_row,
+    is_table,
+    names_of,
+    of_rows,
+)
 from capri.checks import is_number
 from capri.errors import ConfigurationError, DataError, ShapeError
-from capri.schema import tables
-from capri.schema.columns import KINDS, Boolean, Categorical, Cells, Column, Numeric, inferred
+from capri.schema.columns import KINDS, Boolean, Categorical, Column, Numeric, inferred
 
 FORMAT: Final = "capri-schema"
 VERSION: Final = 1
@@ -84,11 +93,11 @@ class Schema:
 
     def row(self, values: object) -> FloatArray:
         """One row by name as numbers, ``(dimension,)``; a level is compared with every other."""
-        if not tables.is_row(values):
+        if not is_row(values):
             raise DataError(
                 f"a row must be a mapping with {', '.join(self.names)}, got {type(values).__name__}"
             )
-        cells = tables.of_rows([values], self.names)
+        cells = of_rows([values], self.names)
         numbers: list[float] = []
         for column, (cell,) in zip(self.columns, cells, strict=True):
             numbers += column.encode_one(cell)
@@ -102,10 +111,10 @@ class Schema:
         all of a row that is none among others. A mapping that lacks what others have misses it.
         """
         if not is_list(table):
-            if tables.is_table(table):
-                return self._encoded(tables.cells_of(table, self.names))
+            if is_table(table):
+                return self._encoded(cells_of(table, self.names))
             return self._as_made(as_numbers(table))
-        named = np.array([tables.is_row(row) for row in table], dtype=np.bool_)
+        named = np.array([is_row(row) for row in table], dtype=np.bool_)
         unnamed = [None if own else row for own, row in zip(named, table, strict=True)]
         rows = as_number_rows(unnamed, self.dimension)
         if not named.any():
@@ -115,7 +124,7 @@ class Schema:
         mappings = [row for own, row in zip(named, table, strict=True) if own]
         # A column that nobody has is refused, unless rows of numbers are there that fit.
         most = len(mappings) - bool(np.isnan(rows).all())
-        rows[named] = self._encoded(tables.of_rows(mappings, self.names, most))
+        rows[named] = self._encoded(of_rows(mappings, self.names, most))
         return rows
 
     def _encoded(self, cells: list[Cells]) -> FloatArray:
@@ -134,11 +143,11 @@ class Schema:
 
     def encoded(self, values: object, *, single: bool = False) -> object:
         """A table by name, or a ``single`` row, as numbers; what has no names as it is."""
-        if single and tables.is_row(values):
+        if single and is_row(values):
             return self.row(values)
         if single and is_list(values):  # of numbers, whatever is in it
             return values
-        return self.rows(values) if tables.is_table(values) else values
+        return self.rows(values) if is_table(values) else values
 
     def describe(self, row: object) -> dict[str, object]:
         """What a row of numbers says, by name: the inverse of :meth:`row` up to rounding.
@@ -189,13 +198,13 @@ class Schema:
         (Categorical(name='plan', levels=('free', 'pro'), missing=None), \
 Numeric(name='age', low=20.0, high=70.0, missing='own'))
         """
-        if not tables.is_table(public_rows):
+        if not is_table(public_rows):
             raise ConfigurationError(
                 "a schema is inferred from a table with named columns: a data frame, mappings or "
                 f"an array with named fields, got {type(public_rows).__name__}"
             )
-        names = tables.names_of(public_rows)
-        cells = tables.cells_of(public_rows, names)
+        names = names_of(public_rows)
+        cells = cells_of(public_rows, names)
         return cls(tuple(inferred(name, each) for name, each in zip(names, cells, strict=True)))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from capri.checks import is_number
 from capri.epoch.rewards import AS_ESTIMATED, RewardRule
 from capri.errors import CapriError, ConfigurationError
+from capri.files import Given, Source, whole_from
 from capri.joint.policy import Capri
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.privacy.budget import Budget
@@ -22,8 +23,7 @@ from capri.service.aggregator import new_aggregator
 from capri.service.auth import ServiceLimits
 from capri.service.tables import read_actions, read_column, read_contexts, read_limits
 from capri.spaces import FixedActions
-from capri.store.anchor import POSTGRES, SQLITE
-from capri.toml import Given, Source, is_whole
+from capri.store.address import POSTGRES, SQLITE
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
@@ -205,7 +205,7 @@ def _budget(given: Given) -> Budget:
 def _count(given: Given, key: str) -> int | None:
     if not given.has(key):
         return None
-    return int(given.number(key, None, is_whole(1), "a whole number of 1 or more"))
+    return int(given.number(key, None, whole_from(1), "a whole number of 1 or more"))
 
 
 def _reward(given: Given) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _wait(inner: Given) -> int | timedelta:
     wait = inner.take("wait", 0)
     if isinstance(wait, str):
         return _duration(inner, "wait", wait)
-    if not is_number(wait) or not is_whole(0)(wait):
+    if not is_number(wait) or not whole_from(0)(wait):
         raise inner.error(
             f"wait must be a number of decisions, or a time such as '2 hours', got {wait!r}", "wait"
         )
@@ -308,7 +308,7 @@ def _service(given: Given) -> tuple[tuple[str, ...], ServiceLimits]:
         if inner.has(key):
             # So deep the values of a list of visits are: what is cut off lies within one.
             least = _SHALLOWEST if key == "deepest" else 1
-            check: Callable[[float], bool] = is_whole(least)
+            check: Callable[[float], bool] = whole_from(least)
             allowed = f"a whole number of {least} or more"
             if isinstance(default, float):
                 check, allowed = (lambda value: 0 < value < np.inf), "a positive number"

@@ -22,10 +22,10 @@ from capri.checks import is_number
 from capri.choices import as_actions
 from capri.epoch.limits import Limits
 from capri.errors import ConfigurationError
+from capri.files import Given
 from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column
 from capri.spaces import ContextPool, FixedActions
-from capri.toml import Given
 
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 _PUBLIC_ROWS = 200  # where no file of public rows is given

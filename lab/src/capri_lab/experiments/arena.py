@@ -8,10 +8,10 @@ from statistics import fmean, stdev
 from typing import Any
 
 from capri.errors import ConfigurationError
-from capri.memory import PeakMemory
+from capri.files import Given, Source
 from capri.players import CAPRI
 from capri.privacy.promise import NOTHING
-from capri.toml import Given, Source
+from capri.simulation import PeakMemory
 from capri_lab.experiments.cells import Cell
 from capri_lab.experiments.play import Record, play
 from capri_lab.experiments.players import Player, read_player

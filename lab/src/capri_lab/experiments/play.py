@@ -11,17 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from capri.arrays import FloatArray
-from capri.blas import one_blas_thread
+from capri.arrays import FloatArray, one_blas_thread
 from capri.environments import Environment, TabularEnvironment
 from capri.epoch.notice import unsaid
 from capri.errors import CapriError, ConfigurationError
 from capri.files import json_values
 from capri.joint.policy import Capri
 from capri.local.simulator import DeviceSimulator
-from capri.memory import PeakMemory
 from capri.privacy.budget import Budget
-from capri.simulation import Policy, SimulationResult, simulate
+from capri.simulation import PeakMemory, Policy, SimulationResult, simulate
 from capri.version import VERSION
 from capri_lab.datasets import DataBandit
 from capri_lab.experiments.cells import Cell

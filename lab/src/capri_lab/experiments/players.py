@@ -9,6 +9,7 @@ import numpy as np
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
 from capri.epoch.scale import checked_scale
 from capri.errors import ConfigurationError
+from capri.files import Given
 from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
@@ -17,7 +18,6 @@ from capri.local.simulator import DeviceSimulator
 from capri.players import CAPRI, make_capri
 from capri.privacy.budget import Budget
 from capri.simulation import Policy
-from capri.toml import Given
 from capri_lab.experiments.worlds import (
     SUGGESTED,
     UNTOLD,

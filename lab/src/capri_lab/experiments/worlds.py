@@ -23,6 +23,7 @@ from capri.environments import (
     random_rkhs,
 )
 from capri.errors import ConfigurationError
+from capri.files import Given
 from capri.kernels import (
     KERNEL_NAMES,
     RBF,
@@ -35,7 +36,6 @@ from capri.kernels import (
 )
 from capri.kernels import from_dict as kernel_from_dict
 from capri.spaces import Actions, VaryingActions
-from capri.toml import Given
 from capri_lab.datasets import (
     DATASET_NAMES,
     DataBandit,

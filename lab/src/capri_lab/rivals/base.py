@@ -24,7 +24,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_numbers
 from capri.checks import between, is_whole, positive, whole
-from capri.choices import as_actions
+from capri.choices import as_actions, as_wanted
 from capri.epoch.decide import (
     ACCEPTED,
     DUPLICATE,
@@ -41,7 +41,7 @@ from capri.errors import ConfigurationError, DataError, HorizonError
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.privacy.promise import NOTHING, Promise
-from capri.spaces import ContextPool, as_contexts, as_wanted
+from capri.spaces import ContextPool, as_contexts
 from capri_lab.streams import RIVAL
 
 

@@ -17,8 +17,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dsyrk
 
-from capri.arrays import FloatArray, IntArray
-from capri.blas import one_blas_thread
+from capri.arrays import FloatArray, IntArray, one_blas_thread
 from capri.features import greedy_basis
 from capri.kernels import Kernel
 

@@ -1,8 +1,9 @@
-"""The pictures of one run and of a contest: who lost how much, and what each came to know."""
+"""Pictures of results: a run, a contest, and what a policy has come to believe."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +14,13 @@ from capri.plots import style
 from capri.plots.style import COLOURS, REFERENCE
 
 if TYPE_CHECKING:
+    from capri.learners.explanation import ColumnEffect, Explanation
+    from capri.players import Run
     from capri.simulation import SimulationResult
 
 _REACHABLE = "#EAF3EA"
+_COLUMNS = 12
+_QUIET_BAR = "#C9CED6"
 _LOST = "mean reward lost to the best action"
 
 
@@ -73,28 +78,11 @@ def _draw_epochs(figure: Figure, axes: Axes, result: "SimulationResult") -> None
         style.label_right(figure, axes, labels)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contest:
-    """One run in a picture; ``errors`` holds the true error of each epoch's estimate.
-
-    Where the policy predicts its error, the root mean square over the pairs it played, which is
-    what it predicts; else the largest error over all pairs, which the paper's width bounds.
-    """
-
-    label: str
-    result: "SimulationResult"
-    errors: tuple[float, ...] = ()
-    reference: bool = False
-
-    @property
-    def predicted(self) -> tuple[float, ...]:
-        """The error the policy expected in each epoch; empty where it does not say."""
-        errors = [record.predicted_error for record in self.result.epochs]
-        return tuple(error for error in errors if error is not None)
+# -- a contest: who lost how much, and what each came to know -------------------------------------
 
 
 def contest_figure(
-    runs: Sequence[Contest], *, reward_range: float, headline: str, footnote: str
+    runs: "Sequence[Run]", *, reward_range: float, headline: str, footnote: str
 ) -> Figure:
     """Left: cumulative regret. Right: predicted and true error, or the paper's widths."""
     figure = style.new_figure(13, 5.8, headline, footnote)
@@ -112,7 +100,7 @@ def contest_figure(
 
 
 def _draw_regret(
-    figure: Figure, axes: Axes, runs: Sequence[Contest], colours: dict[str, str]
+    figure: Figure, axes: Axes, runs: "Sequence[Run]", colours: dict[str, str]
 ) -> None:
     style.prepare(
         axes,
@@ -152,7 +140,7 @@ class _Panel:
 
     title: str
     subtitle: str
-    line: Callable[[Contest], Sequence[float]]
+    line: Callable[["Run"], Sequence[float]]
     level: float
     name: str
     below: str
@@ -183,7 +171,7 @@ def _width_panel(reward_range: float) -> _Panel:
 
 
 def _draw_learning(
-    figure: Figure, axes: Axes, runs: Sequence[Contest], colours: dict[str, str], panel: _Panel
+    figure: Figure, axes: Axes, runs: "Sequence[Run]", colours: dict[str, str], panel: _Panel
 ) -> None:
     style.prepare(axes, panel.title, panel.subtitle)
     axes.set_yscale("log")
@@ -211,3 +199,88 @@ def _draw_learning(
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter("{x:g}")
     style.label_right(figure, axes, labels)
+
+
+# -- an explanation: shares of effects and shapes, columns that matter ----------------------------
+
+
+def explanation_figure(explanation: "Explanation") -> Figure:
+    """Left: shares of the effects. Middle: of the shapes. Right: how much each column matters."""
+    footnote = f"{' '.join(explanation.facts)} From public things alone."
+    figure = style.new_figure(16, 6.2, explanation.headline, fill(footnote, 220))
+    figure.subplots_adjust(left=0.085, right=0.98, wspace=0.62)
+    left, middle, right = figure.subplots(1, 3)
+    known = explanation.releases > 0
+    weighed = known and len(explanation.smoothness) > 0
+    effects = explanation.effects
+    bars = {"expected": ([each.expected for each in effects], _QUIET_BAR)}
+    if weighed:
+        bars["by evidence"] = ([each.share for each in effects], COLOURS[0])
+    estimates = [each.estimate for each in effects if each.estimate is not None]
+    if estimates:
+        bars["in the estimate"] = (estimates, COLOURS[1])
+    _draw_shares(left, [each.name for each in effects], bars)
+    style.prepare(left, "What f is made of", "share of its mean square\nby kind of effect")
+    shapes = explanation.smoothness
+    if shapes:
+        names = [f"{each.side}: {each.name}" for each in shapes]
+        bars = {"expected": ([each.expected for each in shapes], _QUIET_BAR)}
+        if weighed:
+            bars["by evidence"] = ([each.share for each in shapes], COLOURS[0])
+        _draw_shares(middle, [fill(name, 24) for name in names], bars)
+        style.prepare(
+            middle, "How smooth it is", "share of all effects of contexts\nand of actions"
+        )
+    else:
+        middle.set_axis_off()
+        middle.annotate(
+            "The kernel is known:\nits smoothness is not weighed.", (0.5, 0.5), ha="center",
+            xycoords="axes fraction", size=11, color=style.QUIET,
+        )  # fmt: skip
+    _draw_columns(right, explanation.largest_columns[:_COLUMNS], known=known)
+    more = len(explanation.columns) - _COLUMNS
+    style.prepare(
+        right,
+        "Which columns matter",
+        ("change of f when a column alone is exchanged" if known else "change that is expected")
+        + (f", the first {_COLUMNS} of {len(explanation.columns)}" if more > 0 else "")
+        + ("\nlines: one standard error" if known else "\n"),
+    )
+    return figure
+
+
+def _draw_shares(
+    axes: Axes, names: Sequence[str], bars: Mapping[str, tuple[Sequence[float], str]]
+) -> None:
+    height, places = 0.8 / len(bars), np.arange(len(names), dtype=np.float64)
+    for number, (label, (values, colour)) in enumerate(bars.items()):
+        axes.barh(places + number * height - 0.4, values, height, align="edge", color=colour,
+                  label=label)  # fmt: skip
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
+    longest = max(max(values) for values, _ in bars.values())
+    axes.set_xlim(0, min(1.0, 1.1 * longest))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.legend(loc="best", fontsize=9, framealpha=0.9, edgecolor="#CCCCCC")
+
+
+def _draw_columns(axes: Axes, columns: "Sequence[ColumnEffect]", *, known: bool) -> None:
+    places = np.arange(len(columns))
+    errors = [each.standard_error for each in columns]
+    if known:
+        colours = [COLOURS[0] if each.clear else _QUIET_BAR for each in columns]
+        effects = [each.effect for each in columns]
+        axes.barh(places, effects, 0.7, color=colours)
+        axes.errorbar(
+            effects, places, xerr=errors, linestyle="", color=REFERENCE, capsize=3, linewidth=1.2
+        )
+    else:
+        axes.barh(places, errors, 0.7, color=_QUIET_BAR)
+    names = [
+        each.name if each.lengthscale is None else f"{each.name}\nscale {each.lengthscale:.3g}"
+        for each in columns
+    ]
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
+    axes.set_xlim(left=0)
+    axes.set_xlabel("in units of the reward")
