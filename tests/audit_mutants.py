@@ -30,6 +30,7 @@ from capri.joint.settle import SettledSum
 from capri.learners import paper
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.privacy.mechanism import Norm
 from capri.privacy.noise import NoiseSource, SecureNoise
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout, vector_layout
@@ -575,8 +576,10 @@ def scaled(factor: float) -> Callable[..., Any]:
     """Noise of another width."""
     honest = SecureNoise.add
 
-    def add(self: SecureNoise, values: Any, scale: float, reports: int = 1) -> Any:
-        return honest(self, values, scale * factor, reports)
+    def add(
+        self: SecureNoise, values: Any, scale: float, reports: int = 1, norm: Any = Norm.L2
+    ) -> Any:
+        return honest(self, values, scale * factor, reports, norm)
 
     return add
 
@@ -596,7 +599,7 @@ def noise_over_root_two(patch: Patch) -> None:
 @below("reward", 100)
 def no_noise(patch: Patch) -> None:
     """The sum leaves as it is."""
-    patch.setattr(SecureNoise, "add", lambda self, values, scale, reports=1: values)
+    patch.setattr(SecureNoise, "add", lambda self, values, *law: values)
 
 
 class ReusedNoise(NoiseSource):
@@ -612,7 +615,7 @@ class ReusedNoise(NoiseSource):
         """What a generator does that is seeded anew for every release."""
         self._taken = 0
 
-    def add(self, values: Any, scale: float, reports: int = 1) -> Any:
+    def add(self, values: Any, scale: float, reports: int = 1, norm: Any = Norm.L2) -> Any:
         """The next of the numbers for each block of a release: one by one they are honest."""
         if reports == 0:
             return values
@@ -646,7 +649,9 @@ def numpy_generator_after_fork(patch: Patch) -> None:
     """A generator seeded from the operating system, before the fork: children repeat each other."""
     generator = np.random.default_rng()
 
-    def add(self: SecureNoise, values: Any, scale: float, reports: int = 1) -> Any:
+    def add(
+        self: SecureNoise, values: Any, scale: float, reports: int = 1, norm: Any = Norm.L2
+    ) -> Any:
         noise = generator.normal(0, scale * sqrt(reports), len(values))
         return values + np.rint(noise).astype(np.int64)
 

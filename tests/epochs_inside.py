@@ -9,7 +9,7 @@ from capri import Capri
 from capri.arrays import IntArray
 from capri.epoch.plan import EpochPlan, Segment
 from capri.joint.settle import SettledSum, settled_sum
-from capri.store.records import Played
+from capri.store.codec import Played
 from capri.store.repository import EpochPart
 from capri.store.view import EpochRow
 

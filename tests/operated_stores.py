@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import capri
 from capri import Capri, ContextPool
 from capri.cli import app
-from capri.store import lineage
+from capri.store import rollback
 
 SETTINGS: dict[str, Any] = {
     "kernel": capri.kernels.Matern(nu=2.5, lengthscale=0.5),
@@ -41,4 +41,4 @@ def play(policy: Capri, visits: int, name: str = "visit") -> list[capri.Decision
 
 def forget_what_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on another machine."""
-    monkeypatch.setattr(lineage, "_SEEN", {})
+    monkeypatch.setattr(rollback, "_SEEN", {})

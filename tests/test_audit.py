@@ -46,6 +46,7 @@ from capri.audit.proof import (
 from capri.audit.scenarios import SCENARIOS, Scenario, scenarios
 from capri.audit.scenarios import audit_policy as audit
 from capri.errors import BudgetError, ConfigurationError
+from capri.privacy.mechanism import Norm
 from capri.privacy.noise import SecureNoise
 from capri.privacy.products import ProductLayout
 from capri.privacy.randomness import Streams
@@ -83,7 +84,9 @@ class Oracle:
     def __init__(self, patch: Patch) -> None:
         self.handed: list[Any] = []
 
-        def add(_: SecureNoise, values: Any, scale: float, reports: int = 1) -> Any:
+        def add(
+            _: SecureNoise, values: Any, scale: float, reports: int = 1, norm: Any = Norm.L2
+        ) -> Any:
             self.handed.append(values / scale)
             noise = np.random.default_rng(len(self.handed)).normal(0, scale, len(values))
             return np.rint(noise).astype(np.int64)

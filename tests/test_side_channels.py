@@ -21,6 +21,7 @@ import capri
 from builders import CONTEXTS, play_epoch, small_policy, snapshot
 from capri.epoch.storage import read_policy_file
 from capri.errors import CapriError, ConfigurationError, HorizonError
+from capri.privacy.mechanism import Norm
 from capri.privacy.noise import SecureNoise
 from epochs_inside import open_epoch
 
@@ -358,9 +359,11 @@ def test_local_release_carries_the_noise_of_every_report(
     drawn: list[int] = []
     honest = SecureNoise.add
 
-    def counted(self: SecureNoise, values: Any, scale: float, reports: int = 1) -> Any:
+    def counted(
+        self: SecureNoise, values: Any, scale: float, reports: int = 1, norm: Any = Norm.L2
+    ) -> Any:
         drawn.append(reports)
-        return honest(self, values, scale, reports)
+        return honest(self, values, scale, reports, norm)
 
     monkeypatch.setattr(SecureNoise, "add", counted)
     policy = small_policy(simulation_seed=None, model="local")

@@ -17,11 +17,10 @@ from typing import Any
 
 import capri
 from capri.cli.store import opened
-from capri.store.address import look_into
-from capri.store.anchor import open_anchor
-from capri.store.doctor import BAD, Doctor
-from capri.store.forgetting import _find
-from capri.store.rotation import rotate_id_key, rotate_store_key
+from capri.store.address import open_database
+from capri.store.check import BAD, Check
+from capri.store.maintenance import _find, rotate_id_key, rotate_store_key
+from capri.store.rollback import open_anchor
 from capri.store.sql import SqlRepository
 from fault_control import Control
 from fault_points import PLACES, Points
@@ -122,10 +121,10 @@ def kill_operators(setting: Setting, folder: Path, places: Sequence[str] = PLACE
 
 def check_sound(setting: Setting, key: bytes | None) -> None:
     """Nothing that the doctor calls bad; a key that was rotated out opens the store no more."""
-    with closing(look_into(setting.url)) as database:
+    with closing(open_database(setting.url, read_only=True)) as database:
         shelf = SqlRepository(database, key, open_anchor(setting.anchor, setting.url))
         shelf.read_secrets()
-        found = Doctor(shelf).findings()
+        found = Check(shelf).findings()
     bad = [each for each in found if each.state == BAD and each.name not in _SETTINGS]
     assert not bad, bad
     if key is not None:

@@ -125,7 +125,7 @@ class Verdict:
         begun = rows_of(url, "SELECT count(*) FROM operations WHERE kind = 'anchor'")
         assert [int(count) for (count,) in begun] == [1], "the anchor was begun twice, or never"
         history = dict(rows_of(url, "SELECT generation, digest FROM history"))
-        ((line,),) = rows_of(url, "SELECT line FROM policy")
+        ((line,),) = rows_of(url, "SELECT store_id FROM policy")
         ((released,),) = rows_of(url, "SELECT max(released) FROM epochs")
         known = json.loads(self._setting.anchor.read_text())[line]
         assert history.get(known["generation"]) == known["digest"], (

@@ -143,9 +143,9 @@ def test_a_long_run_asks_for_every_point_and_event() -> None:
 def test_premise_points_have_the_names_of_transactions_that_exist() -> None:
     """A function that is renamed would never be met again, and nobody would notice."""
     from capri.joint import changes, desk, draws, keeper, rewards, rounds, slots
-    from capri.store import forgetting, postgres, rotation, sql, sqlite
+    from capri.store import maintenance, postgres, sql, sqlite
 
-    stores = (sql, sqlite, postgres, forgetting, rotation)
+    stores = (sql, sqlite, postgres, maintenance)
     modules = (desk, rewards, draws, keeper, rounds, slots, changes, *stores)
     known = {name for module in modules for name in vars(module)}
     for place in TRANSACTIONS:

@@ -130,10 +130,9 @@ def test_power_of_the_coverage_test_is_as_stated() -> None:
         {"budget": capri.Budget(epsilon=0.1, delta=1e-5)},
         {"budget": capri.Budget(epsilon=10.0, delta=1e-5)},
         {"budget": None},
-        {"model": "local", "horizon": 20_000},
         {"horizon": 30_000},
     ],
-    ids=["strong privacy", "weak privacy", "no privacy", "local", "long run"],
+    ids=["strong privacy", "weak privacy", "no privacy", "long run"],
 )
 def test_calibrated_widths_hold_elsewhere(kernel: str, changes: dict[str, Any]) -> None:
     """The same promise away from where the margin was measured: 80 functions, level 1e-4."""

@@ -23,7 +23,7 @@ from builders import CONTEXTS
 from capri.joint import keeper
 from capri.joint.planner import Planner
 from capri.privacy.randomness import Streams
-from capri.store import lineage
+from capri.store import rollback
 from capri.store.view import read_counter
 from oracle.policies import POLICIES
 from oracle.transcript import Transcript, account, certified, face, overheard
@@ -396,4 +396,4 @@ def watched(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("capri.joint.workshop.LONG", float("inf"))
     patch.setattr("capri.joint.planner._PERIOD", 3600.0)
     patch.setattr("capri.joint.pace.Planner", WatchedPlanner)
-    patch.setattr(lineage, "_SEEN", {})
+    patch.setattr(rollback, "_SEEN", {})

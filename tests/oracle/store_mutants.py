@@ -23,7 +23,7 @@ from capri.joint import keeper, settle
 from capri.joint.desk import Desk
 from capri.joint.engine import Engine
 from capri.joint.record import PublicRecord
-from capri.store import forgetting
+from capri.store import maintenance
 from capri.store.sql import SqlRepository
 from capri.store.sql_rows import SqlRows
 from capri.store.view import WAITING, EpochRow, View
@@ -233,7 +233,7 @@ def forgetting_gives_the_slot_back(patch: pytest.MonkeyPatch) -> None:
                 transaction.run("DELETE FROM decisions WHERE number = ?", (number,))
         return done
 
-    wrap(patch, forgetting, "_delete", leak)
+    wrap(patch, maintenance, "_delete", leak)
 
 
 @mutant("sum, users", "counter")
@@ -246,7 +246,7 @@ def forgetting_is_published(patch: pytest.MonkeyPatch) -> None:
         shelf.publish(transaction, generation, b"forgotten")
         return done
 
-    wrap(patch, forgetting, "_delete", leak)
+    wrap(patch, maintenance, "_delete", leak)
 
 
 # -- limits, sets, missing rewards, shadow --------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 import capri
 from builders import CONTEXTS
 from capri.joint.planner import Planner
-from capri.store import lineage
+from capri.store import rollback
 from oracle.blind import blind
 from oracle.policies import POLICIES
 from oracle.transcript import (
@@ -81,7 +81,7 @@ def unwatched(patch: pytest.MonkeyPatch) -> None:
     """
     patch.setattr("capri.joint.workshop.LONG", float("inf"))
     patch.setattr(Planner, "start", lambda planner: None)
-    patch.setattr(lineage, "_SEEN", {})
+    patch.setattr(rollback, "_SEEN", {})
 
 
 def public(world: World, name: str, url: str, *, restarts: bool = False) -> Transcript:

@@ -18,6 +18,7 @@ import capri_lab
 from builders import BUDGET, play_epoch, small_policy
 from capri.errors import ConfigurationError
 from capri.privacy.gate import Gate, noise_source
+from capri.privacy.mechanism import Norm
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.privacy.randomness import Streams
 
@@ -406,7 +407,9 @@ def test_gate_of_a_private_run_never_touches_a_generator(
 def test_watch_sees_a_generator_in_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check above fails for a policy whose noise is NumPy's."""
 
-    def numpy_noise(self: SecureNoise, values: Any, scale: float, reports: int = 1) -> Any:
+    def numpy_noise(
+        self: SecureNoise, values: Any, scale: float, reports: int = 1, norm: Any = Norm.L2
+    ) -> Any:
         return values + np.rint(np.random.default_rng().normal(0, scale, len(values))).astype(int)
 
     monkeypatch.setattr(SecureNoise, "add", numpy_noise)

@@ -103,8 +103,8 @@ def test_second_release_of_the_same_rows_is_caught(patch: Patch) -> None:
 
 @pytest.mark.parametrize("attack", ["difference", pytest.param("fork", marks=pytest.mark.slow)])
 def test_repeated_noise_is_caught(patch: Patch, attack: str) -> None:
-    def add(self: SecureNoise, values: np.ndarray, scale: float, reports: int = 1) -> np.ndarray:
-        return SimulatedNoise(np.random.default_rng(0)).add(values, scale, reports)
+    def add(self: SecureNoise, values: np.ndarray, *law: Any) -> np.ndarray:
+        return SimulatedNoise(np.random.default_rng(0)).add(values, *law)
 
     patch.setattr(SecureNoise, "add", add)
     assert not audited(100, attack).passed

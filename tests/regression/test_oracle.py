@@ -19,6 +19,7 @@ from sklearn.base import clone
 
 from capri import PrivateKernelClassifier, PrivateKernelQuantiles, PrivateKernelRidge
 from capri.privacy import gate
+from capri.privacy.mechanism import Norm
 from capri.privacy.noise import NoiseSource
 from capri.regression import estimator
 from capri.regression.sources import Block
@@ -36,7 +37,9 @@ class Deaf(NoiseSource):
     def __init__(self) -> None:
         self._generator = np.random.default_rng(7)
 
-    def add(self, values: np.ndarray, scale: float, reports: int = 1) -> np.ndarray:
+    def add(
+        self, values: np.ndarray, scale: float, reports: int = 1, norm: Norm = Norm.L2
+    ) -> np.ndarray:
         drawn = self._generator.normal(0.0, scale, np.shape(values))
         return np.asarray(np.rint(drawn).astype(np.int64))
 

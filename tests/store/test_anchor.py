@@ -194,7 +194,7 @@ def test_two_who_begin_at_once_are_not_taken_for_a_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One reads the anchor before the other has begun it, and the store after."""
-    from capri.store.anchor import FileAnchor
+    from capri.store.rollback import FileAnchor
 
     url, anchor = f"sqlite:///{tmp_path}/store.db", str(tmp_path / "anchor.json")
     read = FileAnchor.read

@@ -25,7 +25,7 @@ from capri import (
     StorageError,
     kernels,
 )
-from capri.store import lineage
+from capri.store import rollback
 from capri.store.address import open_database
 from stored_policies import SETTINGS, building, context, course, decided, policy
 from waiting import eventually
@@ -273,8 +273,8 @@ def test_an_older_copy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="older copy: it has generation"):
         policy(f"sqlite:///{path}", first_epoch=6)
     # Another process knows it by the file beside, or by a certificate.
-    known = dict(lineage._SEEN)
-    lineage._SEEN.clear()
+    known = dict(rollback._SEEN)
+    rollback._SEEN.clear()
     try:
         with pytest.raises(StorageError, match="older copy"):
             policy(f"sqlite:///{path}", first_epoch=6)
@@ -292,7 +292,7 @@ def test_an_older_copy_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="went another way"):
             policy(f"sqlite:///{path}", first_epoch=6, after=certificate)
     finally:
-        lineage._SEEN.update(known)
+        rollback._SEEN.update(known)
 
 
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from capri import Capri, StorageError
-from capri.store.address import look_into, open_database
-from capri.store.sqlite_look import SqliteLook
+from capri.store.address import open_database
 from capri.store.transaction import Transaction
 from operated_stores import SETTINGS, command, forget_what_was_seen, play
 
@@ -90,10 +89,10 @@ def test_the_doctor_leaves_a_server_as_it_was(postgres_url: str, tmp_path: Path)
 
 def test_what_is_looked_at_may_not_be_written(url: str) -> None:
     with pytest.raises(StorageError, match="there is no policy"):
-        look_into(url)
+        open_database(url, read_only=True)
     with Capri(**SETTINGS, store=url) as policy:
         play(policy, 2)
-    database = look_into(url)
+    database = open_database(url, read_only=True)
     for write in (lambda: database.write(lambda _: None), database.forget):
         with pytest.raises(StorageError, match="to be looked at"):
             write()
@@ -116,7 +115,7 @@ def test_a_log_that_a_killed_process_left_is_read(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script, url], check=True, env=os.environ)
     before = everything(tmp_path)
     assert before[f"{tmp_path}/store.db-wal"]
-    database = look_into(url)
+    database = open_database(url, read_only=True)
     assert database.read(lambda transaction: transaction.row(COUNT)) == (1,)
     database.close()
     assert everything(tmp_path) == before
@@ -126,8 +125,7 @@ def test_a_file_that_begins_to_change_is_read_anew(tmp_path: Path) -> None:
     """A process starts while a file without a log is read as one that does not change."""
     url = f"sqlite:///{tmp_path}/store.db"
     open_database(url).close()
-    database, times = look_into(url), []
-    assert isinstance(database, SqliteLook)
+    database, times = open_database(url, read_only=True), []
 
     def count(transaction: Transaction) -> object:
         times.append(transaction.row(COUNT))

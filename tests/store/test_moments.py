@@ -14,7 +14,7 @@ from capri.epoch.rewards import MOST_REWARDS
 from capri.joint.planner import Planner
 from capri.joint.settle import SettledSum
 from capri.store.address import open_database
-from capri.store.rotation import rotate_store_key
+from capri.store.maintenance import rotate_store_key
 from capri.store.sql import SqlRepository
 from capri.store.sql_rows import SqlRows
 from stored_policies import policy

@@ -7,8 +7,7 @@ import pytest
 
 from capri import Capri, StorageError
 from capri.store.address import open_database
-from capri.store.schema import VERSION, statements
-from capri.store.tables import TABLES
+from capri.store.schema import TABLES, VERSION, statements
 from capri.store.transaction import Transaction
 from stored_policies import policy
 

@@ -14,8 +14,8 @@ import pytest
 import capri
 from capri.errors import ConfigurationError, StorageError
 from capri.store.address import open_database
+from capri.store.schema import TABLES
 from capri.store.sqlite import SqliteDatabase
-from capri.store.tables import TABLES
 from capri.store.transaction import Database, Transaction
 from postgres_server import PostgresServer
 from stores import in_a_process

@@ -15,9 +15,9 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.checks import between, not_negative, one_of, positive, whole
 from capri.environments import TabularEnvironment, random_rkhs, tabulate
-from capri.environments.functions import HARTMANN4
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel, Matern, random_coefficients
+from capri.surfaces import HARTMANN4
 from capri_lab.streams import ARMS_WORLD, DRIFT_WORLD, DUBEY_WORLD, USCA_WORLD
 
 CHANGES = ("none", "flip", "new", "quarter-turn", "full-turn")

@@ -56,7 +56,7 @@ def opened(url: str, key_file: Path | None, anchor: str | None = None) -> "Itera
     """A store without its policy, closed at the end."""
     from capri.store.address import open_database
 
-    with _shelved(open_database(url, create=False), url, key_file, anchor) as repository:
+    with _of(open_database(url, create=False), url, key_file, anchor) as repository:
         repository.open()
         yield repository
 
@@ -66,18 +66,18 @@ def looked_at(
     url: str, key_file: Path | None, anchor: str | None = None
 ) -> "Iterator[SqlRepository]":
     """A store that is read and nothing else: it is neither migrated nor noted anywhere."""
-    from capri.store.address import look_into
+    from capri.store.address import open_database
 
-    with _shelved(look_into(url), url, key_file, anchor) as repository:
+    with _of(open_database(url, read_only=True), url, key_file, anchor) as repository:
         repository.read_secrets()
         yield repository
 
 
 @contextmanager
-def _shelved(
+def _of(
     database: "Database", url: str, key_file: Path | None, anchor: str | None
 ) -> "Iterator[SqlRepository]":
-    from capri.store.anchor import open_anchor
+    from capri.store.rollback import open_anchor
     from capri.store.sql import SqlRepository
     from capri.store.transaction import empty_store
 
@@ -107,15 +107,15 @@ def backup(
 
 def _copied(source: str, target: str) -> str:
     """Copy a store into an empty one; how far it had come, in words."""
-    from capri.store.address import look_into, open_database
-    from capri.store.copies import copy_store
+    from capri.store.address import open_database
+    from capri.store.maintenance import copy_store
 
     with (
-        closing(look_into(source)) as ours,
+        closing(open_database(source, read_only=True)) as ours,
         closing(open_database(target)) as theirs,
     ):
         seen = copy_store(ours, theirs)
-    return f"generation {seen.generation} of line {seen.line[:12]}"
+    return f"generation {seen.generation} of store {seen.store_id[:12]}"
 
 
 def restore(
@@ -137,11 +137,11 @@ def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = N
     """
     from capri.errors import StorageError
     from capri.files import text_table
-    from capri.store.doctor import BAD, Doctor, Finding
+    from capri.store.check import BAD, Check, Finding
 
     try:
         with looked_at(url, store_key_file, anchor) as repository:
-            findings = Doctor(repository).findings()
+            findings = Check(repository).findings()
     except StorageError as problem:
         findings = [Finding("store", BAD, str(problem))]
     typer.echo(
@@ -172,7 +172,7 @@ def forget(
     from dataclasses import asdict
 
     from capri.privacy.users import user_digest
-    from capri.store.forgetting import forget_user, has_seen
+    from capri.store.maintenance import forget_user, has_seen
 
     with opened(url, store_key_file) as repository:
         digests = [user_digest(each, repository.rows.salt) for each in _meant(user, number)]
@@ -236,7 +236,7 @@ def rotate_key(
     Processes that have it open with the old key are refused from then on:
     start them with the new one.
     """
-    from capri.store.rotation import rotate_store_key
+    from capri.store.maintenance import rotate_store_key
 
     new = read_key(new_key_file)
     assert new is not None
@@ -250,7 +250,7 @@ def rotate_key(
 @store.command("rotate-ids")
 def rotate_ids(url: Address, store_key_file: KeyFile = None, wait: Wait = 30.0) -> None:
     """Make ids of decisions by a new key; those of the last one stay known."""
-    from capri.store.rotation import rotate_id_key
+    from capri.store.maintenance import rotate_id_key
 
     with opened(url, store_key_file) as repository:
         rotate_id_key(repository)

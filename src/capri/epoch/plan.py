@@ -5,8 +5,10 @@ from typing import Any, final
 
 from capri.arrays import FloatArray
 from capri.epoch.notice import Notice
+from capri.errors import ConfigurationError
 from capri.features import Function, ProjectedFeatures
 from capri.files import html_table, text_table
+from capri.privacy.histogram import HistogramLayout
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.products import ProductLayout
 from capri.privacy.sphere import Sphere
@@ -38,7 +40,8 @@ class EpochPlan:
 
     A user with pair ``w`` and reward ``y`` sends the message that ``layout`` makes of ``psi(w)``,
     clipped to ``clip_norm``, and of the residual ``y - baseline(w)``, clipped to ``value_bound``:
-    exact products in the joint model, one vector in the paper, of unrelated arms and of reports.
+    exact products or one cell in the joint model, one vector in the paper, of unrelated arms and of
+    reports.
 
     Only the shape ``psi`` and the layout hold for the whole epoch. ``value_bound`` ``V`` and
     ``baseline`` are those of its opening segment; later ones measure residuals ``z`` by their own
@@ -52,7 +55,7 @@ class EpochPlan:
     sigma_max: float
     value_bound: float
     clip_norm: float
-    layout: VectorLayout | ProductLayout
+    layout: VectorLayout | ProductLayout | HistogramLayout
     baseline: Function | None = None
 
     @property
@@ -78,7 +81,11 @@ class EpochPlan:
     @property
     def vector(self) -> VectorLayout:
         """The layout of reports, which is always one of vectors."""
-        assert isinstance(self.layout, VectorLayout)
+        if not isinstance(self.layout, VectorLayout):
+            raise ConfigurationError(
+                "devices report vectors, made private by the sphere: this plan is for sums of a "
+                "curator"
+            )
         return self.layout
 
     @property

@@ -1,6 +1,7 @@
 """What is known before the first round, checked once."""
 
 from dataclasses import dataclass, field, replace
+from math import sqrt
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from capri.epoch.scale import RewardScale
 from capri.errors import ConfigurationError
 from capri.kernels import Auto, Kernel, check_bounded
 from capri.privacy.budget import Budget, warn_of_large_delta
-from capri.privacy.calibration import noise_multiplier
+from capri.privacy.calibration import laplace_scale, noise_multiplier
+from capri.privacy.mechanism import Norm
 from capri.privacy.mixing import Shuffle
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.sphere import Sphere, sphere
@@ -68,6 +70,28 @@ class Problem:
         return self.limit.composition(local=self.model is PrivacyModel.LOCAL)
 
     @property
+    def contributions(self) -> int:
+        """How often one user may contribute: the factor on Laplace noise (1 without user ids)."""
+        return 1 if self.limit is None else self.limit.total
+
+    @property
+    def norms(self) -> tuple[Norm, ...]:
+        """In which norms messages of this problem may be compared, and hence which noise they get.
+
+        A pure budget never gets Gaussian noise. With a delta, epochs of both kinds mix where a user
+        contributes once; else all are of the kind whose noise is less for so many contributions.
+        """
+        if self.model is not PrivacyModel.JOINT:
+            return (Norm.L2,)
+        if self.budget is None:
+            return (Norm.L2, Norm.L1)
+        if self.budget.delta == 0:
+            return (Norm.L1,)
+        if self.contributions == 1:
+            return (Norm.L2, Norm.L1)
+        return (min((Norm.L2, Norm.L1), key=lambda norm: self.noise_per_bound(2, norm=norm)),)
+
+    @property
     def pairs(self) -> int | None:
         """``|W|``, the number of pairs, or None when contexts cannot be counted."""
         contexts = self.contexts.size
@@ -82,14 +106,19 @@ class Problem:
         """The model in a word: "joint", "local", or "shuffle" where reports are mixed."""
         return str(self.model) if self.shuffle is None else "shuffle"
 
-    def noise_per_bound(self, dimension: int, length: int | None = None) -> float:
+    def noise_per_bound(
+        self, dimension: int, length: int | None = None, *, norm: Norm = Norm.L2
+    ) -> float:
         """Deviation of the noise on a coordinate, per unit of the bound on a contribution.
 
         On the sum (joint) or on each report (local). Needs a budget. ``length``: of the epoch, on
-        which it depends where reports are mixed; None for an epoch without end.
+        which it depends where reports are mixed; None for an epoch without end. ``norm``: L1 for
+        messages of one cell, whatever the ``dimension``.
         """
         if self.budget is None:
             raise ConfigurationError("without a budget there is no noise")
+        if norm is Norm.L1:
+            return sqrt(2) * laplace_scale(self.budget.epsilon, 2.0, self.contributions)
         if self.shuffle is not None:
             most = self.shuffle.most
             spent = most if length is None else self.shuffle.local_epsilon(self.budget, length)

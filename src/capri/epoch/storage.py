@@ -31,6 +31,7 @@ from capri.features import (
 from capri.files import plain, write_atomically
 from capri.kernels import Kernel, from_dict
 from capri.privacy.budget import Budget
+from capri.privacy.histogram import HistogramLayout
 from capri.privacy.mechanism import Norm
 from capri.privacy.mixing import Shuffle
 from capri.privacy.products import ProductLayout
@@ -43,6 +44,7 @@ from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 FORMAT = "capri-policy"
 VERSION = 2
 Arrays = dict[str, Any]
+AnyLayout = VectorLayout | ProductLayout | HistogramLayout
 
 
 def write_policy_file(
@@ -296,12 +298,14 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
     )
 
 
-def layout_state(layout: VectorLayout | ProductLayout) -> dict[str, Any]:
+def layout_state(layout: AnyLayout) -> dict[str, Any]:
     """A layout as plain values; of a projection the products that enter it."""
     values = {each.name: getattr(layout, each.name) for each in fields(layout)}
     if isinstance(layout, VectorLayout):
         sphere = layout.sphere
         return {"kind": "vector", **values, "sphere": None if sphere is None else asdict(sphere)}
+    if isinstance(layout, HistogramLayout):
+        return {"kind": "histogram", **values}
     if (projection := layout.projection) is not None:
         values["projection"] = {
             "coordinates": projection.coordinates.tolist(),
@@ -310,10 +314,12 @@ def layout_state(layout: VectorLayout | ProductLayout) -> dict[str, Any]:
     return {"kind": "products", **values}
 
 
-def layout_from_state(values: dict[str, Any]) -> VectorLayout | ProductLayout:
+def layout_from_state(values: dict[str, Any]) -> AnyLayout:
     """The inverse of :func:`layout_state`."""
     values = {**values, "norm": Norm(values["norm"])}
-    if values.pop("kind") == "vector":
+    if (kind := values.pop("kind")) == "histogram":
+        return HistogramLayout(**values)
+    if kind == "vector":
         sphere = values["sphere"]
         values["sphere"] = None if sphere is None else Sphere(**sphere)
         return VectorLayout(**values)

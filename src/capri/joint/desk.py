@@ -25,7 +25,7 @@ from capri.joint.record import TURNS, OvertakenError
 from capri.joint.rounds import Rounds
 from capri.joint.slots import FullError, SlotBook, Slots
 from capri.privacy.randomness import Streams
-from capri.store.records import VOID, Played, owned
+from capri.store.codec import VOID, Played, owned
 from capri.store.repository import Remembered
 from capri.store.view import View
 

@@ -240,6 +240,7 @@ class Capri(Asking, Serving, PublicFace):
             self._ledger = Ledger(
                 problem.budget,
                 composition=problem.composition,
+                contributions=problem.contributions,
                 participation=self._users,
                 prior=None if observed is None else observed.event,
             )

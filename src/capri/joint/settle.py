@@ -19,7 +19,7 @@ from capri.privacy.gate import Gate
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import FixedActions
-from capri.store.records import DEFAULT, SHADOW, VOID
+from capri.store.codec import DEFAULT, SHADOW, VOID
 from capri.store.repository import EpochPart
 
 

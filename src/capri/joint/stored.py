@@ -16,9 +16,8 @@ from capri.privacy.certificate import Certificate
 from capri.privacy.randomness import Streams
 from capri.spaces import Contexts
 from capri.store.address import open_database
-from capri.store.anchor import open_anchor
 from capri.store.codec import packed, unpacked
-from capri.store.lineage import Seen
+from capri.store.rollback import Checkpoint, open_anchor
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store
 
@@ -103,7 +102,7 @@ def _fill_or_check(
         )
 
 
-def _seen(certificate: Certificate) -> Seen:
+def _seen(certificate: Certificate) -> Checkpoint:
     """What a certificate says of its store."""
     if not isinstance(certificate, Certificate):
         raise ConfigurationError(
@@ -114,7 +113,7 @@ def _seen(certificate: Certificate) -> Seen:
         raise BudgetError(
             "this certificate is of a policy without a store: it cannot tell an older copy"
         )
-    return Seen(found["line"], found["generation"], found["digest"])
+    return Checkpoint(found["line"], found["generation"], found["digest"])
 
 
 def _completed(stored: Described) -> Described:

@@ -29,6 +29,7 @@ from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Design, coordinate_noise
 from capri.learners.response import Response, Silence
 from capri.learners.support import Gathered, Stage
+from capri.privacy.histogram import HistogramLayout
 from capri.privacy.products import ProductLayout
 
 # Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
@@ -306,6 +307,9 @@ def measured_moment(release: Release, design: Read) -> tuple[float, float]:
     answers = release.participants if design.answers is None else design.answers
     bound = plan.value_bound if design.moment_bound is None else design.moment_bound
     layout, moment = plan.layout, float(plan.layout.part(release.vector, "moment")[0])
+    if isinstance(layout, HistogramLayout):
+        mean, noise = layout.mean_square(release.vector, release.participants, answers)
+        return bound**2 * mean, bound**2 * max(noise, 1 / answers)
     square = bound**2 * (moment / (layout.scale("moment") * answers) + 1) / 2
     if isinstance(layout, ProductLayout):
         deviation = bound**2 * layout.deviation("moment") / (2 * answers)
@@ -327,6 +331,10 @@ def measured_excess(
     if "tail" not in layout.blocks:
         return None
     answers = release.participants if design.answers is None else design.answers
+    if isinstance(layout, HistogramLayout):
+        mean, noise = layout.mean_excess(release.vector, answers)
+        most = tail_bound(reward_bound, design.value_bound)
+        return most * mean, most * noise
     unit = layout.scale("tail") * answers
     mean = float(layout.part(release.vector, "tail")[0]) / unit
     noise = design.noise * design.main_share / unit

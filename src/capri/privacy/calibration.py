@@ -4,8 +4,9 @@ All searches end on the private side: the noise is never smaller, and the report
 never smaller, than the exact value.
 """
 
+from fractions import Fraction
 from functools import lru_cache
-from math import ceil, exp, expm1, isfinite, log, sqrt
+from math import ceil, exp, expm1, inf, isfinite, log, nextafter, sqrt
 
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
@@ -108,6 +109,31 @@ def paper_noise_scale(
             f"got {budget.delta}"
         )
     return sigma_max * 4 * reward_bound * log_horizon / budget.epsilon * sqrt(log(argument))
+
+
+def laplace_scale(epsilon: float, diameter: float, contributions: float = 1.0) -> float:
+    """Smallest scale of discrete Laplace noise with ``contributions diameter / scale <= epsilon``.
+
+    Compared in exact fractions. ``k`` contributions of a user, in one release or in several, are
+    ``k`` times as far apart.
+
+    >>> laplace_scale(1.0, 2.0), laplace_scale(0.1, 1.0) > 1 / 0.1
+    (2.0, False)
+    """
+    return _from_above(Fraction(contributions) * Fraction(diameter) / Fraction(epsilon))
+
+
+def laplace_epsilon(diameter: float, scale: float, contributions: float = 1.0) -> float:
+    """``contributions diameter / scale``: what discrete Laplace noise delivers, rounded up."""
+    if scale <= 0:
+        return inf
+    return _from_above(Fraction(contributions) * Fraction(diameter) / Fraction(scale))
+
+
+def _from_above(exact: Fraction) -> float:
+    """The smallest floating-point number that is not below."""
+    number = float(exact)
+    return number if Fraction(number) >= exact else nextafter(number, inf)
 
 
 # The discrete Gaussian at the gate has at least this standard deviation in grid units.

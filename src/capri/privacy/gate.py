@@ -16,7 +16,6 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import NOISE_UNITS
 from capri.privacy.directions import Words
 from capri.privacy.layout import Layout
 from capri.privacy.ledger import LEARNING, Ledger, ReleaseEvent
@@ -100,9 +99,10 @@ class Gate:
             **_cost(layout, self._ledger.budget),
         )
         self._ledger.check(event)
-        if event.epsilon is None and layout.narrowest < NOISE_UNITS * (1 - self._ledger.tolerance):
+        least = MECHANISMS[layout.norm].narrowest
+        if event.epsilon is None and layout.narrowest < least * (1 - self._ledger.tolerance):
             raise BudgetError(
-                f"the noise must be at least {NOISE_UNITS} grid units wide for its account to "
+                f"the noise must be at least {least} grid units wide for its account to "
                 f"hold, got {layout.narrowest:g}"
             )
         return event
@@ -186,10 +186,9 @@ def noised(total: IntArray, layout: Layout, source: NoiseSource, noises: int = 1
     ``sigma / share`` on a block is ``sigma`` on the block times its share, and in that norm two
     messages are at most the diameter apart (docs/privacy.md, "One message, one gate").
     """
-    draw = MECHANISMS[layout.norm].draw
     return np.concatenate(
         [
-            draw(source, total[block.part], layout.noise_scales[name], noises)
+            source.add(total[block.part], layout.noise_scales[name], noises, layout.norm)
             for name, block in layout.blocks.items()
         ]
     )

@@ -6,9 +6,10 @@ share. In the layout's norm, with every block multiplied by its share, any two m
 the *diameter* apart. The gate adds noise ``sigma / share`` to each block, which in that norm is
 noise ``sigma`` everywhere. docs/privacy.md has the theorem, and the proof for each map:
 
-    :mod:`capri.privacy.vector`     one vector, multiplied first and rounded last
-    :mod:`capri.privacy.products`   exact products of rounded numbers, for what costs nothing
-    :mod:`capri.privacy.moments`    all second moments of a row
+    :mod:`capri.privacy.vector`      one vector, multiplied first and rounded last
+    :mod:`capri.privacy.products`    exact products of rounded numbers, for what costs nothing
+    :mod:`capri.privacy.moments`     all second moments of a row
+    :mod:`capri.privacy.histogram`   a number in one cell of a public partition
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +25,6 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import NOISE_UNITS
 from capri.privacy.mechanism import MECHANISMS, Norm
 
 # The sum of an epoch stays below this, noise included; int64 overflows at 2^63.
@@ -56,9 +56,11 @@ class Block:
 class Layout(ABC):
     """Blocks, a norm, a diameter and a noise: all that the gate has to know of a message.
 
-    ``noise_units``: the scale ``sigma`` of the noise, in integers; 0 without privacy. For the
-    Gaussian it is the standard deviation. ``calibration``: how it was chosen. ``norm``: in which
-    messages are compared, and which mechanism hides them.
+    ``noise_units``: the scale ``sigma`` of the noise, in integers; 0 without privacy. The account
+    knows the scale and the diameter. Readers know the standard deviation of what is released, which
+    is the scale of a Gaussian and ``sqrt 2`` times that of Laplace noise (:meth:`deviation`).
+    ``calibration``: how the scale was chosen. ``norm``: in which messages are compared, and which
+    mechanism hides them.
     """
 
     noise_units: float = 0.0
@@ -108,12 +110,12 @@ class Layout(ABC):
         return min(self.noise_scales.values())
 
     def deviation(self, name: str) -> float:
-        """Scale of the noise on a released number of this block."""
-        return self.noise_scales[name] / self.blocks[name].worth
+        """Standard deviation of the noise on a released number of this block."""
+        return MECHANISMS[self.norm].spread * self.noise_scales[name] / self.blocks[name].worth
 
     @cached_property
     def deviations(self) -> FloatArray:
-        """Scale of the noise on each released number."""
+        """Standard deviation of the noise on each released number."""
         return np.repeat(
             [self.deviation(name) for name in self.blocks],
             [block.size for block in self.blocks.values()],
@@ -135,17 +137,18 @@ class Layout(ABC):
     def calibrated(
         self, budget: Budget, composition: float = 1.0, *, at_least: float = 0.0
     ) -> Self:
-        """With the noise that a budget needs: the mechanism's multiplier times the diameter.
+        """With the noise that a budget needs, for users whose contributions compose to a factor.
 
         ``at_least``: a scale that was asked for, such as the paper's. A scale below what the budget
         needs is raised to it: the classical formula under-delivers at large epsilon.
         """
-        multiplier = MECHANISMS[self.norm].multiplier(budget, self.coordinates, composition)
-        return replace(self, noise_units=max(multiplier * self.diameter, at_least))
+        mechanism = MECHANISMS[self.norm]
+        scale = mechanism.scale(self.diameter, budget, self.coordinates, composition)
+        return replace(self, noise_units=max(scale, at_least))
 
     def check_width(self, budget: Budget, advice: str = "lower epsilon") -> None:
         """Refuse noise that is too narrow for its account to hold, before the gate does."""
-        if self.narrowest < NOISE_UNITS:
+        if self.narrowest < MECHANISMS[self.norm].narrowest:
             raise ConfigurationError(
                 f"{budget} is out of reach of the integer noise here: {advice}"
             )

@@ -7,13 +7,15 @@ from typing import Any
 
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
+from capri.privacy.calibration import delivered_by_integers, laplace_epsilon
 from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import Participation, UserId
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
 _TOLERANCE = 1e-9
-_MECHANISMS = (*(each.name for each in MECHANISMS.values()), "sphere")
+_NOISES = {each.name: norm for norm, each in MECHANISMS.items()}
+_MECHANISMS = (*_NOISES, "sphere")
 # What a release is for. An epoch has at most one for each purpose. Only these two are known to be
 # over disjoint visits: under any other name the same visits could be released again.
 LEARNING, SHADOW = PURPOSES = "learning", "shadow"
@@ -23,9 +25,9 @@ LEARNING, SHADOW = PURPOSES = "learning", "shadow"
 class ReleaseEvent:
     """One use of the gate, whatever passed it.
 
-    ``mechanism`` "gaussian": discrete Gaussian noise on integers, once on a sum or on each report.
-    ``sensitivity`` is the diameter of the layout in its ``norm``, and ``noise_scale`` that of the
-    noise, in the same unit; ``mu`` is their ratio, and ``rank`` the number of coordinates.
+    ``mechanism`` "gaussian" or "laplace": discrete noise on integers, once on a sum or on each
+    report. ``sensitivity`` is the diameter of the layout in its ``norm``, and ``noise_scale`` that
+    of the noise, in the same unit; ``mu`` is their ratio, and ``rank`` the number of coordinates.
     "sphere": a report of pure ``epsilon``.
     ``participants`` is the number of decisions, reports or rows, which is public. ``purpose``: what
     the release is for, "learning" or, in the joint model, "shadow". Every visit is in the release
@@ -61,21 +63,32 @@ class ReleaseEvent:
         if sphere != (self.mechanism == "sphere"):
             raise BudgetError("an event states its epsilon if and only if it is a sphere's")
         object.__setattr__(self, "norm", Norm(self.norm))
+        if _NOISES.get(self.mechanism, self.norm) is not self.norm:
+            raise BudgetError(f"noise of mechanism {self.mechanism!r} hides nothing in {self.norm}")
         if self.epsilon is not None and not (isfinite(self.epsilon) and self.epsilon > 0):
             raise BudgetError(f"the epsilon of an event must be positive, got {self.epsilon}")
 
     @property
     def mu(self) -> float:
-        """``sensitivity / noise_scale``: Gaussian-DP parameter of one contribution."""
+        """``sensitivity / noise_scale``: Gaussian-DP parameter or epsilon of one contribution."""
         return self.sensitivity / self.noise_scale if self.noise_scale > 0 else inf
+
+    def pure(self, contributions: int) -> float | None:
+        """Epsilon of so many contributions at delta 0, rounded up; None of Gaussian noise."""
+        if self.epsilon is not None:
+            return contributions * self.epsilon
+        if self.norm is Norm.L1:
+            return laplace_epsilon(self.sensitivity, self.noise_scale, contributions)
+        return None
 
     def to_dp_event(self) -> Any:
         """The event as dp-accounting knows it, for an independent account."""
-        from dp_accounting import GaussianDpEvent
+        from dp_accounting import GaussianDpEvent, LaplaceDpEvent
 
-        if self.mechanism != "gaussian":
+        if self.mechanism not in _NOISES:
             raise BudgetError(f"dp-accounting has no event for a {self.mechanism} report")
-        return GaussianDpEvent(noise_multiplier=1 / self.mu)
+        kind = LaplaceDpEvent if self.norm is Norm.L1 else GaussianDpEvent
+        return kind(noise_multiplier=1 / self.mu)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; what only other mechanisms have is left out."""
@@ -146,14 +159,19 @@ class Ledger:
         budget: Budget,
         *,
         composition: float = 1.0,
+        contributions: int = 1,
         participation: Participation | None = None,
         tolerance: float = _TOLERANCE,
         prior: PriorEvent | None = None,
     ) -> None:
-        """``tolerance``: 0 for a device, which did not make the calibration itself."""
+        """``composition``: the factor on Gaussian noise of ``contributions`` of one user.
+
+        ``tolerance``: 0 for a device, which did not make the calibration itself.
+        """
         self._tolerance = tolerance
         self._budget = budget
         self._composition = composition
+        self._contributions = contributions
         # A user whose contributions compose to a factor c takes part in at most c^2 releases.
         self._releases = ceil(composition**2)
         self._participation = participation
@@ -189,11 +207,7 @@ class Ledger:
             raise BudgetError(
                 f"no account is known for a release by {event.mechanism!r}: nothing was released"
             )
-        if any(event.mechanism != past.mechanism for past in self._events):
-            raise BudgetError(
-                f"releases by {self._events[0].mechanism} and by {event.mechanism} need accounts "
-                "of their own: nothing was released"
-            )
+        self._check_kinds(event)
         released = ((past.epoch, past.purpose) for past in self._events)
         if (event.epoch, event.purpose) in released:
             raise BudgetError(
@@ -208,31 +222,51 @@ class Ledger:
                 f"{self._budget.epsilon:g}: nothing was released"
             )
 
+    def _check_kinds(self, event: ReleaseEvent) -> None:
+        """Gaussian and Laplace noise mix where nobody is in two releases; reports never do.
+
+        Noise for ``k`` contributions is ``sqrt k`` or ``k`` times as wide, and some of each kind
+        cost more than ``k`` of one.
+        """
+        kinds = {past.mechanism for past in self._events} | {event.mechanism}
+        once = self._contributions == 1 and self._composition == 1.0
+        if len(kinds) > 1 and not (once and kinds <= set(_NOISES)):
+            raise BudgetError(
+                f"releases by {' and by '.join(sorted(kinds))} need accounts of their own: nothing "
+                "was released"
+            )
+
     def _cost(self, event: ReleaseEvent) -> Spending:
         """What a user can lose by this event and others like it, up to the limit of their own."""
-        if event.epsilon is not None:
-            return Spending(epsilon=event.epsilon * self._releases, delta=0.0, mu=None)
-        mu, coordinates = event.mu * self._composition, event.rank * self._releases
-        return self._spending(mu, coordinates, event.norm)
+        if (pure := event.pure(self._contributions)) is not None:
+            return Spending(epsilon=pure, delta=0.0, mu=None)
+        return self._gaussian(event.mu * self._composition, event.rank * self._releases)
 
     def record(self, event: ReleaseEvent) -> None:
         """Add an event before its release, or stop the release: the budget is what it is."""
         self.check(event)
         self._events += (event,)
 
-    def _spending(self, mu: float, coordinates: int, norm: Norm = Norm.L2) -> Spending:
-        epsilon = MECHANISMS[norm].epsilon(mu, self._budget, coordinates)
+    def _gaussian(self, mu: float, coordinates: int) -> Spending:
+        epsilon = delivered_by_integers(mu, self._budget, coordinates)
         return Spending(epsilon=epsilon, delta=self._budget.delta, mu=mu)
 
     @property
     def spent(self) -> Spending:
         """What any single user can have lost at most by all releases so far."""
-        if any(event.epsilon is not None for event in self._events):
-            return max((self._cost(event) for event in self._events), key=lambda cost: cost.epsilon)
-        return self._spending(
-            max((event.mu * self._composition for event in self._events), default=0.0),
-            max((event.rank * self._releases for event in self._events), default=1),
+        gaussian = [event for event in self._events if event.pure(1) is None]
+        pure = [self._cost(event) for event in self._events if event.pure(1) is not None]
+        dearest = self._gaussian(
+            max((event.mu * self._composition for event in gaussian), default=0.0),
+            max((event.rank * self._releases for event in gaussian), default=1),
         )
+        if not pure:
+            return dearest
+        most = max(pure, key=lambda cost: cost.epsilon)
+        if not gaussian:
+            return most
+        # Kinds mix where each user is in one release: whichever is dearer, at the larger delta.
+        return Spending(epsilon=max(most.epsilon, dearest.epsilon), delta=dearest.delta, mu=None)
 
     def spent_in(self, epoch: int) -> Spending:
         """What one contribution to this epoch has cost its user; 0 before its release."""
@@ -256,21 +290,31 @@ class Ledger:
 
         An epoch with releases for two purposes has disjoint visits in them: however ``c`` visits
         of a user are split, ``m^2 mu_1^2 + s^2 mu_2^2 <= c^2 max(mu)^2``, so the dearer counts.
+        Epsilons of pure releases add up, and to that of the Gaussian ones.
         """
         squared, coordinates, pure = 0.0, 0, 0.0
-        dearest: dict[int, ReleaseEvent] = {}
-        for event in self._events:
-            known = dearest.get(event.epoch, event)
-            worse = event if event.mu > known.mu else known
-            dearest[event.epoch] = replace(worse, rank=max(event.rank, known.rank))
-        for event in dearest.values():
-            count = contributions.get(event.epoch, 0)
-            if event.epsilon is not None:
-                pure += count * event.epsilon
+        for events in self._by_epoch().values():
+            count = contributions.get(events[0].epoch, 0)
+            event = max(events, key=self._once)
+            if (epsilon := event.pure(count)) is not None:
+                pure += epsilon
                 continue
             # Same-epoch reports of the local model carry separate noise and compose instead.
             squared += event.mu**2 * (count**2 if event.model == "joint" else count)
-            coordinates += event.rank * count
-        if pure:
+            coordinates += count * max(each.rank for each in events)
+        if squared == 0 and pure > 0:
             return Spending(epsilon=pure, delta=0.0, mu=None)
-        return self._spending(sqrt(squared), coordinates)
+        gaussian = self._gaussian(sqrt(squared), coordinates)
+        return replace(gaussian, epsilon=gaussian.epsilon + pure, mu=None) if pure else gaussian
+
+    def _by_epoch(self) -> dict[int, list[ReleaseEvent]]:
+        found: dict[int, list[ReleaseEvent]] = {}
+        for event in self._events:
+            found.setdefault(event.epoch, []).append(event)
+        return found
+
+    def _once(self, event: ReleaseEvent) -> tuple[float, float]:
+        """What one contribution costs, to be compared; of equal epsilons the larger mu."""
+        pure = event.pure(1)
+        once = self._gaussian(event.mu, event.rank).epsilon if pure is None else pure
+        return once, event.mu

@@ -381,8 +381,8 @@ class ProductLayout(Layout):
         whole("length", length)
         multiplier = 0.0
         if budget is not None:
-            per_diameter = MECHANISMS[self.norm].multiplier(budget, self.coordinates, composition)
-            multiplier = 2 * per_diameter
+            scale = MECHANISMS[self.norm].scale
+            multiplier = 2 * scale(1.0, budget, self.coordinates, composition)
         most = max(
             length * (block.largest // self.level**2)
             + 64 * sqrt(length) * multiplier / sqrt(block.share_squared)

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from capri.errors import InDoubtError
-from capri.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from capri.store.transaction import Transaction
 
 Result = TypeVar("Result")
 
@@ -43,13 +45,13 @@ def beginning(begin: Callable[[], bool]) -> Iterator[None]:
 class Job:
     """One function to be run in a transaction, and what came of it."""
 
-    def __init__(self, function: Callable[[Transaction], Any]) -> None:
+    def __init__(self, function: Callable[["Transaction"], Any]) -> None:
         self.function, self._begin = function, _begin.get()
         self.result: Any = None
         self.problem: BaseException | None = None
         self.done = False
 
-    def run(self, transaction: Transaction) -> None:
+    def run(self, transaction: "Transaction") -> None:
         """Note the result; a failure is noted and raised."""
         self.problem = None
         try:
@@ -72,7 +74,7 @@ class GroupCommit:
         self._waiting: list[Job] = []
         self._queue, self._leading = Lock(), Lock()
 
-    def run(self, function: Callable[[Transaction], Result]) -> Result:
+    def run(self, function: Callable[["Transaction"], Result]) -> Result:
         """Have a function committed, by this thread or by another."""
         job = Job(function)
         with self._queue:
@@ -112,7 +114,7 @@ class GroupCommit:
                 job.done = True
 
 
-def run_jobs(jobs: list[Job], transaction: Transaction) -> None:
+def run_jobs(jobs: list[Job], transaction: "Transaction") -> None:
     """All jobs in one transaction: one that fails undoes itself alone.
 
     A failure between the jobs is one of the database, and fails them all.

@@ -11,7 +11,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.decide import ACCEPTED, UNCOUNTED, UNKNOWN
 from capri.epoch.modes import SHADOW
 from capri.privacy.users import UserLimit
-from capri.store.records import REWARD_DIGEST, Played
+from capri.store.codec import REWARD_DIGEST, Played
 from capri.store.repository import (
     Combined,
     EpochPart,

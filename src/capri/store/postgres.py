@@ -1,9 +1,5 @@
 """A store in Postgres: any number of processes and machines, row locks instead of one writer.
 
-Transactions are READ COMMITTED: every statement sees what was committed before it began. So a
-transaction first joins the epoch it writes to (a shared advisory lock) and then reads its state;
-who closes the epoch holds it alone, hence after all who joined and before all who come later.
-
 A COMMIT whose answer was lost is in doubt. Every transaction therefore notes its turn in a row that
 no other process writes. The row is read back until it is known whether the transaction happened;
 only a function that has not happened is run again. (The server's own answer, ``pg_xact_status``, is
@@ -11,24 +7,30 @@ not enough: after a crash the number of a lost transaction is given to another o
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
-from threading import Lock
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors
 
 from capri.errors import AwayError, InDoubtError, StorageError
-from capri.store.group import GroupCommit, Job, run_jobs
-from capri.store.line import STATEMENT, Line, open_line, turned_away
-from capri.store.questions import LOGGED, NEXT, OLDEST
-from capri.store.schema import VERSION_TABLE, create_schema
-from capri.store.tables import TABLES
-from capri.store.transaction import COUNTER, Database, Row, Transaction, empty_store
+from capri.store.group import Job, run_jobs
+from capri.store.postgres_connection import (
+    AGAIN,
+    LOGGED,
+    NEXT,
+    OLDEST,
+    STATEMENT,
+    PostgresConnection,
+    PostgresTransaction,
+    open_connection,
+    turned_away,
+)
+from capri.store.schema import TABLES, VERSION_TABLE, check_version, create_schema
+from capri.store.transaction import Database, Transaction, empty_store
 
 Result = TypeVar("Result")
 
@@ -37,13 +39,8 @@ PATIENCE = 30.0
 _NAP = 0.05
 _ATTEMPTS = 8
 _UNREACHED = "cannot be reached: nothing was changed. Check the address and the server"
-# First number of our advisory locks: other programs in the same database take others.
-_LOCKS = 0x0CA9
-_POLICY_LOCK = 0
 # Tables that rows are deleted from.
 _EMPTIED = ("decisions", "rewards", "draws", "keys", "policy")
-# Whoever meets these tries again: the database has undone everything.
-_AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 
 
 # One trip. A transaction that has changed nothing has no number, and nothing to be in doubt about.
@@ -58,126 +55,26 @@ _END_OLD_SESSIONS = (
 )
 
 
-@cache
-def _marks(sql: str) -> str:
-    """Values are sent in binary: bytes would double as text."""
-    return sql.replace("?", "%b")
-
-
-class PostgresTransaction(Transaction):
-    """Statements on one connection, between BEGIN and COMMIT."""
-
-    def __init__(self, connection: Line, *, begun: bool = True) -> None:
-        """Not ``begun``: BEGIN travels with the first statement, or just before it."""
-        self._cursor = connection.cursor(binary=True)
-        self._plain = connection.cursor()
-        self.begun = begun
-
-    def _begin(self) -> None:
-        if not self.begun:
-            self._plain.execute("BEGIN")
-            self.begun = True
-
-    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """All rows that a statement gives."""
-        self._begin()
-        return self._cursor.execute(_marks(sql), values).fetchall()
-
-    def run(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """How many rows a statement changed."""
-        self._begin()
-        return self._cursor.execute(_marks(sql), values or None).rowcount
-
-    def insert(self, table: str, rows: Sequence[Row]) -> None:
-        """New rows, sent as one array a column."""
-        self._insert(table, rows, "")
-
-    def insert_new(self, table: str, rows: Sequence[Row]) -> int:
-        """New rows, except those that are there. Sort them, or two processes meet crosswise."""
-        return self._insert(table, rows, TABLES[table].on_conflict())
-
-    def _insert(self, table: str, rows: Sequence[Row], conflict: str) -> int:
-        if not rows:
-            return 0
-        if len(rows) == 1:
-            return self.run(TABLES[table].insert(table) + conflict, rows[0])
-        columns = TABLES[table].columns
-        arrays = ", ".join(f"?::{kind}[]" for kind in columns.values())
-        return self.run(
-            f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}){conflict}",
-            [list(column) for column in zip(*rows, strict=True)],
-        )
-
-    def among(self, sql: str, values: Iterable[int] | Iterable[str]) -> list[Row]:
-        """The values travel as one array."""
-        listed = list(values)
-        if not listed:
-            return []
-        kind = "bigint" if isinstance(listed[0], int) else "text"
-        return self.rows(f"{sql} = ANY(?::{kind}[])", (listed,))
-
-    def join_epochs(self, epochs: Sequence[int]) -> tuple[int, int]:
-        """Shared, so that deciding never waits for deciding.
-
-        One message with several statements: each sees what was committed before it began, so the
-        counter is that of after the locks were taken.
-        """
-        joined = [
-            f"SELECT pg_advisory_xact_lock_shared({_LOCKS}, {int(epoch)})" for epoch in epochs
-        ]
-        first = [] if self.begun else ["BEGIN"]
-        self.begun = True
-        cursor = self._plain.execute("; ".join([*first, *joined, COUNTER]))
-        while cursor.nextset():
-            pass
-        issued, generation = cursor.fetchall()[0]
-        return int(issued), int(generation)
-
-    def hold_epoch(self, epoch: int) -> None:
-        """Alone: waits for who joined, and nobody joins until the end."""
-        self.rows(f"SELECT pg_advisory_xact_lock({_LOCKS}, {int(epoch)})")
-
-    def hold_policy(self) -> None:
-        """Alone with counter and publications. Epochs are numbered from 1, this lock is 0."""
-        self.rows(f"SELECT pg_advisory_xact_lock({_LOCKS}, {_POLICY_LOCK})")
-
-    def scrub(self, table: str) -> None:
-        """Dead rows are for the vacuum, see :meth:`PostgresDatabase.forget`."""
-
-    def nested(self, function: Callable[[Transaction], Result]) -> Result:
-        """A savepoint."""
-        self.run("SAVEPOINT member")
-        try:
-            result = function(self)
-        except BaseException as problem:
-            if not (isinstance(problem, Exception) and self.lost(problem)):
-                self.run("ROLLBACK TO SAVEPOINT member")
-            raise
-        self.run("RELEASE SAVEPOINT member")
-        return result
-
-    def lost(self, problem: Exception) -> bool:
-        """A connection that is gone, or a failure after which all of it is tried again."""
-        return self._cursor.connection.broken or isinstance(problem, _AGAIN)
-
-
 class PostgresDatabase(Database):
     """One database on a server, with a connection to write and one to read."""
 
     single_writer = False
 
-    def __init__(self, url: str, *, create: bool = True, patience: float = PATIENCE) -> None:
-        """``patience``: seconds to wait for a lock, and for a server that restarts."""
-        self._create = create
-        self._url, self._patience = url, patience
-        self._closed = False
-        super().__init__()
-        self._writer: Line | None = None
-        self._reader: Line | None = None
-        self._reading = Lock()
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
+        """``patience``: also seconds to wait for a server that restarts."""
+        self._create, self._url = create and not read_only, url
+        super().__init__(read_only=read_only, patience=patience)
+        self._writer: PostgresConnection | None = None
+        self._reader: PostgresConnection | None = None
         self._forgotten: int | None = None  # rows deleted before this transaction are to go
-        self._group = GroupCommit(self._commit)
-        self._name, self._turn = f"capri-{secrets.token_hex(8)}", 0
+        self._signed, self._turn = f"capri-{secrets.token_hex(8)}", 0
         with self._problems():
             try:
                 self._begin()
@@ -185,11 +82,8 @@ class PostgresDatabase(Database):
                 self.close()
                 raise
 
-    def __repr__(self) -> str:
-        return f"PostgresDatabase({self._shown!r})"
-
     @property
-    def _shown(self) -> str:
+    def name(self) -> str:
         """The address without user and password: it may end in a log."""
         parts = urlsplit(self._url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
@@ -197,35 +91,43 @@ class PostgresDatabase(Database):
     # -- opening ----------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Make the tables where there are none, and sign in."""
-        self._writer = self._connect(self._name)
+        """Make the tables where there are none, and sign in; nobody does who only looks."""
+        if self.read_only:
+            check_version(self.read(self._version), self.name)
+            return
+        self._writer = self._connect(self._signed)
         self.write(self._create_schema)
         self.write(self._sign_in)
 
-    def _connect(self, name: str = "capri") -> Line:
-        line = open_line(self._url, name, self._patience)
-        self._keep_out_of_the_log(line)
-        return line
+    def _connect(self, name: str = "capri") -> PostgresConnection:
+        opened = open_connection(self._url, name, self._patience)
+        if self.read_only:
+            opened.execute("SET default_transaction_read_only = on")
+            opened.execute("SET statement_timeout = 0")  # a backup reads whole tables
+        self._keep_out_of_the_log(opened)
+        return opened
 
-    def _keep_out_of_the_log(self, line: Line) -> None:
+    def _keep_out_of_the_log(self, opened: PostgresConnection) -> None:
         """Have statements logged without their parameters, which are all our values.
 
         Only who may set it may do that for a session; others can merely be told what is logged.
         """
-        (logged, written) = line.execute(LOGGED).fetchone() or (False, False)
+        (logged, written) = opened.execute(LOGGED).fetchone() or (False, False)
         if not logged:
             return
         try:
-            line.execute("SET log_parameter_max_length = 0")
+            opened.execute("SET log_parameter_max_length = 0")
         except errors.InsufficientPrivilege:
             if written:
                 self.exposure = (
-                    f"{self._shown} writes contexts and rewards to the server's log: have "
+                    f"{self.name} writes contexts and rewards to the server's log: have "
                     "log_parameter_max_length set to 0 for this role or database, or give a "
                     "store_key"
                 )
 
-    def _connected(self, connection: Line | None, name: str = "capri") -> Line:
+    def _connected(
+        self, connection: PostgresConnection | None, name: str = "capri"
+    ) -> PostgresConnection:
         """The connection, or a new one after it was lost: a server may restart."""
         if connection is not None and not connection.broken and not connection.closed:
             return connection
@@ -240,7 +142,7 @@ class PostgresDatabase(Database):
 
     def _create_schema(self, transaction: Transaction) -> None:
         transaction.hold_policy()  # of several who find it empty, one fills it
-        create_schema(transaction, "postgres", self._version(transaction), self._shown)
+        create_schema(transaction, "postgres", self._version(transaction), self.name)
 
     def _version(self, transaction: Transaction) -> int:
         """Of the schema, 0 where there is none yet; tables of others are refused."""
@@ -250,49 +152,44 @@ class PostgresDatabase(Database):
         tables = {name for (name,) in found}
         if VERSION_TABLE not in tables and tables & set(TABLES):
             raise StorageError(
-                f"{self._shown} holds tables of another program under the names of ours: "
+                f"{self.name} holds tables of another program under the names of ours: "
                 "give the policy a database or a schema of its own"
             )
         known = VERSION_TABLE in tables
         if not (known or self._create):
-            raise empty_store(self._shown)
+            raise empty_store(self.name)
         version = transaction.row(f"SELECT version FROM {VERSION_TABLE}") if known else (0,)
         if version is None:
-            raise StorageError(f"{self._shown} is damaged: it has no schema version")
+            raise StorageError(f"{self.name} is damaged: it has no schema version")
         return int(version[0])
 
     def _sign_in(self, transaction: Transaction) -> None:
         """The row in which this process notes its turns; gone again with :meth:`close`."""
         transaction.run(
             "INSERT INTO writers (name, turn) VALUES (?, 0) ON CONFLICT (name) DO NOTHING",
-            (self._name,),
+            (self._signed,),
         )
 
     # -- transactions -----------------------------------------------------------------------------
-
-    def write(self, function: Callable[[Transaction], Result]) -> Result:
-        """Run a function in a transaction that is durable when this returns."""
-        with self._problems():
-            return self._group.run(function)
 
     def _commit(self, jobs: list[Job]) -> None:
         """Until it is known to have happened, or to be impossible."""
         for attempt in range(_ATTEMPTS):
             self._check_open()
-            self._writer = self._connected(self._writer, self._name)
+            self._writer = self._connected(self._writer, self._signed)
             last = attempt == _ATTEMPTS - 1
             try:
                 if self._attempt(self._writer, jobs):
                     return
-            except _AGAIN:
+            except AGAIN:
                 if last:
                     raise
             except psycopg.OperationalError:
                 if not self._writer.broken or last:
                     raise
-        raise AwayError(f"{self._shown} lost the connection {_ATTEMPTS} times in a row")
+        raise AwayError(f"{self.name} lost the connection {_ATTEMPTS} times in a row")
 
-    def _attempt(self, writer: Line, jobs: list[Job]) -> bool:
+    def _attempt(self, writer: PostgresConnection, jobs: list[Job]) -> bool:
         """Whether the transaction was committed; False: it certainly was not."""
         self._turn += 1
         asked = False
@@ -301,7 +198,7 @@ class PostgresDatabase(Database):
             run_jobs(jobs, transaction)
             asked = True
             if transaction.begun:
-                writer.execute(_COMMIT.format(self._turn, self._name))
+                writer.execute(_COMMIT.format(self._turn, self._signed))
         except psycopg.OperationalError:
             if not (asked and writer.broken):
                 self._roll_back(writer)
@@ -320,12 +217,12 @@ class PostgresDatabase(Database):
         """
         while True:
             try:
-                self._writer = writer = self._connected(self._writer, self._name)
+                self._writer = writer = self._connected(self._writer, self._signed)
             except psycopg.Error:
                 raise self._unknown() from None
             try:
-                writer.execute(_END_OLD_SESSIONS, (self._name,))
-                found = writer.execute(_READ_TURN, (self._name,)).fetchone()
+                writer.execute(_END_OLD_SESSIONS, (self._signed,))
+                found = writer.execute(_READ_TURN, (self._signed,)).fetchone()
             except psycopg.Error:
                 if not writer.broken:
                     raise self._unknown() from None
@@ -334,11 +231,11 @@ class PostgresDatabase(Database):
 
     def _unknown(self) -> InDoubtError:
         return InDoubtError(
-            f"{self._shown} was lost while it stored a transaction, and cannot be asked whether it "
+            f"{self.name} was lost while it stored a transaction, and cannot be asked whether it "
             "did: make the call again, with the same key where it has one"
         )
 
-    def _roll_back(self, connection: Line) -> None:
+    def _roll_back(self, connection: PostgresConnection) -> None:
         if not connection.broken and not connection.closed:
             with suppress(psycopg.Error):  # the first problem is the one to tell
                 connection.execute("ROLLBACK")
@@ -366,6 +263,8 @@ class PostgresDatabase(Database):
         committed. So the vacuum counts if all transactions that it regards are younger than the
         number that came next when we were first asked.
         """
+        if self.read_only:
+            return self.write(lambda _: False)  # refused
         with self._problems(), self._reading:
             self._check_open()
             self._reader = reader = self._connected(self._reader)
@@ -390,28 +289,20 @@ class PostgresDatabase(Database):
             self._forgotten = None
         return True
 
-    def _number(self, connection: Line, sql: str) -> int:
+    def _number(self, connection: PostgresConnection, sql: str) -> int:
         found = connection.execute(sql).fetchone()
         assert found is not None
         return int(found[0])
-
-    def close(self) -> None:
-        """Close the connections, after who is at it."""
-        self._group.alone(self._release)
 
     def _release(self) -> None:
         with self._reading:
             self._closed = True
             if self._writer is not None and not self._writer.closed:
                 with suppress(psycopg.Error):  # a row that is left does no harm
-                    self._writer.execute("DELETE FROM writers WHERE name = %b", (self._name,))
+                    self._writer.execute("DELETE FROM writers WHERE name = %b", (self._signed,))
             for connection in (self._reader, self._writer):
                 if connection is not None:
                     connection.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StorageError(f"{self._shown} was closed by this policy: open it again to go on")
 
     # -- problems ---------------------------------------------------------------------------------
 
@@ -424,7 +315,7 @@ class PostgresDatabase(Database):
         except psycopg.Error as problem:
             passes = isinstance(problem, psycopg.OperationalError) and not turned_away(problem)
             kind = AwayError if passes else StorageError
-            raise kind(f"{self._shown} {self._explained(problem)}") from None
+            raise kind(f"{self.name} {self._explained(problem)}") from None
 
     def _explained(self, problem: psycopg.Error) -> str:
         match problem:

@@ -19,9 +19,8 @@ from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Operation
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserLimit
-from capri.store.codec import Codec
-from capri.store.lineage import Seen
-from capri.store.records import REWARD_DIGEST, Played
+from capri.store.codec import REWARD_DIGEST, Codec, Played
+from capri.store.rollback import Checkpoint
 from capri.store.view import View
 
 Unit = TypeVar("Unit")
@@ -240,7 +239,7 @@ class Repository(ABC, Generic[Unit]):
         """Slots handed out and generation, which stay so until the end of the unit."""
 
     @abstractmethod
-    def note(self) -> Seen | None:
+    def note(self) -> Checkpoint | None:
         """Remember how far this has come, after checking that no newer copy was seen.
 
         None where there is nothing to compare.

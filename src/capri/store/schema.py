@@ -1,16 +1,39 @@
-"""The schema of a store: one SQL file a kind of database, and the number by which it is known.
+"""The schema of a store: one SQL file for both kinds of database, and the number it is known by.
 
 The table ``capri_schema`` holds one row, the number. A database of another number is refused: this
 release does not know what its columns mean.
 """
 
+import re
 from importlib.resources import files
+from typing import NamedTuple
 
 from capri.errors import StorageError
 from capri.store.transaction import Transaction
 
-VERSION = 3
+VERSION = 4
 VERSION_TABLE = "capri_schema"
+_TEXT = (files("capri.store") / "sql" / "schema.sql").read_text()
+_WRITERS = "writers"  # SQLite has one writer and needs no such table
+# What SQLite calls the kinds of columns; tables that are found by a text have no other number.
+_SQLITE = {"BIGINT": "INTEGER", "BYTEA": "BLOB", "DOUBLE PRECISION": "REAL"}
+_BY_TEXT = ("keys", "users", "visits")
+
+
+class Table(NamedTuple):
+    """Columns of a table with their kinds, and the columns of its primary key."""
+
+    columns: dict[str, str]
+    key: tuple[str, ...]
+
+    def insert(self, name: str, rows: int = 1) -> str:
+        """The statement that adds one row, or so many."""
+        marks = f"({', '.join('?' * len(self.columns))})"
+        return f"INSERT INTO {name} ({', '.join(self.columns)}) VALUES {', '.join([marks] * rows)}"
+
+    def on_conflict(self) -> str:
+        """What leaves out rows whose key is there."""
+        return f" ON CONFLICT ({', '.join(self.key)}) DO NOTHING"
 
 
 def statements(kind: str) -> list[str]:
@@ -18,10 +41,43 @@ def statements(kind: str) -> list[str]:
 
     Statements end with a semicolon at the end of a line; comments are for readers.
     """
-    text = (files("capri.store") / "sql" / f"{kind}.sql").read_text()
-    lines = (line.split("--")[0].rstrip() for line in text.splitlines())
+    lines = (line.split("--")[0].rstrip() for line in _TEXT.splitlines())
     parts = "\n".join(line for line in lines if line).split(";\n")
-    return [part.strip().removesuffix(";") for part in parts if part.strip()]
+    found = [part.strip().removesuffix(";") for part in parts if part.strip()]
+    return found if kind == "postgres" else [_for_sqlite(each) for each in found if _kept(each)]
+
+
+def _kept(statement: str) -> bool:
+    return _name(statement) != _WRITERS
+
+
+def _name(statement: str) -> str:
+    return statement.split()[2]
+
+
+def _for_sqlite(statement: str) -> str:
+    for ours, theirs in _SQLITE.items():
+        statement = statement.replace(ours, theirs)
+    if not statement.startswith("CREATE TABLE"):
+        return statement
+    return f"{statement} STRICT{', WITHOUT ROWID' if _name(statement) in _BY_TEXT else ''}"
+
+
+def _table(statement: str) -> Table:
+    """Columns by the lines that declare them, each indented by four."""
+    declared = re.findall(r"^ {4}(\w+) (BIGINT|TEXT|BYTEA|DOUBLE PRECISION)\b", statement, re.M)
+    one = re.search(r"(\w+) \w+ PRIMARY KEY", statement)
+    several = re.search(r"PRIMARY KEY \((.*)\)", statement)
+    key = [one[1]] if one else several[1].split(", ") if several else []
+    return Table({name: kind.lower() for name, kind in declared}, tuple(key))
+
+
+# The tables by name, in an order in which they can be filled.
+TABLES = {
+    _name(each): _table(each)
+    for each in statements("postgres")
+    if each.startswith("CREATE TABLE") and _kept(each)
+}
 
 
 def check_version(version: int, name: str) -> None:

@@ -4,14 +4,14 @@ AES-256-GCM of ``cryptography``. What is stored for a value is
 
     format (1) | key identifier (8) | nonce (12) | ciphertext | tag (16)
 
-- **One key per column**: ``HKDF-SHA256(store key; line | "column" | table | column)``. A line is
-  one history of one store, so no two stores share a key even where their owner's is the same.
-- **Bound to its row.** Line, table, column and row are associated data: a value that was moved to
+- **One key per column**: ``HKDF-SHA256(store key; store id | "column" | table | column)``. No
+  two stores share a key even where their owner's is the same.
+- **Bound to its row.** Store, table, column and row are associated data: a value that was moved to
   another row, column, table or store does not open.
 - **Random nonces** of 96 bits from the operating system. Processes need no common counter and a
   restored copy repeats none. Two of ``2^32`` values of one column share one with probability
   ``2^-33``: the limit of NIST SP 800-38D, section 8.3.
-- **A wrong key is not damage.** The key identifier is derived from key and line and says which key
+- **A wrong key is not damage.** The key identifier is derived from key and store and says which key
   made a value; a value under the right identifier that does not open was changed.
 
 Not hidden: that a value is there, how long it is, and under which key.
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES = 32
+# Of the key of ids, and of the salt of digests.
+SECRET_BYTES = 32
 # The variable of the environment that a key is taken from.
 STORE_KEY = "CAPRI_STORE_KEY"
 _FORMAT = b"\x01"
@@ -43,7 +45,7 @@ Row = int | str | bytes
 class Seal:
     """Seals the values of one store under its owner's key; without a key they stay as they are.
 
-    >>> seal = Seal(bytes(range(32)), "a line of history")
+    >>> seal = Seal(bytes(range(32)), "a store")
     >>> stored = seal.seal("rewards", 7, "value", b"0.25")
     >>> b"0.25" in stored, len(stored) - len(b"0.25") == OVERHEAD
     (False, True)
@@ -54,8 +56,8 @@ class Seal:
     capri.errors.StorageError: a sealed value of rewards.value is damaged or was moved ...
     """
 
-    def __init__(self, key: bytes | None, line: str) -> None:
-        self._line = line
+    def __init__(self, key: bytes | None, store_id: str) -> None:
+        self._store_id = store_id
         self._ciphers: dict[tuple[str, str], AESGCM] = {}
         self._key: bytes | None = None
         # Which key seals, for the store's own records: empty without one.
@@ -139,7 +141,7 @@ class Seal:
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
         assert self._key is not None
-        purpose_bytes = _joined(["capri store seal", self._line, *purpose])
+        purpose_bytes = _joined(["capri store seal", self._store_id, *purpose])
         return HKDF(SHA256(), length, salt=None, info=purpose_bytes).derive(self._key)
 
     def _cipher(self, table: str, column: str) -> "AESGCM":
@@ -152,7 +154,7 @@ class Seal:
         return found
 
     def _place(self, table: str, column: str) -> bytes:
-        return self._head + _joined([self._line, table, column])
+        return self._head + _joined([self._store_id, table, column])
 
 
 def checked_key(key: object) -> bytes:

@@ -8,35 +8,34 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Operation
 from capri.errors import StorageError
 from capri.privacy.randomness import Streams
-from capri.store.anchor import Anchor, unknown_line
 from capri.store.codec import BytesCodec, packed, unpacked
-from capri.store.forgetting import forget_user
-from capri.store.lineage import (
-    Seen,
+from capri.store.maintenance import forget_user
+from capri.store.repository import Forgotten, Repository
+from capri.store.rollback import (
+    Anchor,
+    Checkpoint,
+    FileAnchor,
+    beside,
     check_newest,
     first_digest,
     next_digest,
-    read_beside,
     recalled,
     remember,
-    write_beside,
+    unknown_store,
 )
-from capri.store.repository import Forgotten, Repository
-from capri.store.seal import Seal
+from capri.store.seal import SECRET_BYTES, Seal
 from capri.store.sql_rows import SqlRows
 from capri.store.sqlite import SqliteDatabase
 from capri.store.transaction import Database, Row, Transaction
 from capri.store.view import OPEN, View, read_counter, read_digest, read_view
 
 Result = TypeVar("Result")
-_SECRET_BYTES = 32
 # The kind of operation by which a store knows that it has an anchor.
 ANCHORED = "anchor"
 _ANCHORED = "SELECT generation FROM operations WHERE kind = ? LIMIT 1"
@@ -64,7 +63,7 @@ class SqlRepository(Repository[Transaction]):
         self.database, self.anchor = database, anchor
         self._new_anchor = new_anchor
         self._store_key = store_key
-        self.line = ""
+        self.store_id = ""
         self.codec = BytesCodec()
         self.rows = SqlRows(database, Seal(None, ""))
         self.ids = DecisionIds(b"")  # until the store is opened
@@ -90,9 +89,9 @@ class SqlRepository(Repository[Transaction]):
         streams: bytes | None,
     ) -> bool:
         """Fill an empty store; False if another process was first."""
-        line = secrets.token_hex(16)
-        seal = Seal(self._store_key, line)
-        secret = secrets.token_bytes(2 * _SECRET_BYTES)
+        store_id = secrets.token_hex(16)
+        seal = Seal(self._store_key, store_id)
+        secret = secrets.token_bytes(2 * SECRET_BYTES)
         described = packed(*configuration)
 
         def fill(transaction: Transaction) -> bool:
@@ -100,9 +99,9 @@ class SqlRepository(Repository[Transaction]):
             if transaction.row("SELECT id FROM policy") is not None:
                 return False
             sealed = seal.seal("policy", 1, "secret", secret)
-            transaction.insert("policy", [(1, line, described, sealed)])
+            transaction.insert("policy", [(1, store_id, described, sealed)])
             transaction.insert("counter", [(1, 0, 0)])
-            transaction.insert("history", [(0, first_digest(line))])
+            transaction.insert("history", [(0, first_digest(store_id))])
             transaction.insert("laws", [(0, law)])
             if streams is not None:
                 transaction.insert("streams", [(1, streams)])
@@ -110,11 +109,12 @@ class SqlRepository(Repository[Transaction]):
 
         return self.database.write(fill)
 
-    def open(self, *seen: Seen | None) -> None:
+    def open(self, *seen: Checkpoint | None) -> None:
         """Read the secrets, and refuse a copy older than one that was seen."""
         self.read_secrets()
         allowed = self._new_anchor
-        self.note(*seen, self.beside())
+        file = self.beside
+        self.note(*seen, None if file is None else file.read(self.store_id))
         begun = allowed and not self._new_anchor  # what was allowed was needed
         if self.anchor is not None and (begun or not self.has_anchor()):
             self._write_anchored(self.anchor.kind, again=begun)
@@ -124,16 +124,18 @@ class SqlRepository(Repository[Transaction]):
     def read_secrets(self) -> None:
         """Open what guards users, and change nothing anywhere."""
         found = self.database.read(
-            lambda transaction: transaction.row("SELECT line, secret FROM policy")
+            lambda transaction: transaction.row("SELECT store_id, secret FROM policy")
         )
         assert found is not None
-        self.line = str(found[0])
-        self.rows.seal = Seal(self._store_key, self.line)
+        self.store_id = str(found[0])
+        self.rows.seal = Seal(self._store_key, self.store_id)
         self.take_secrets(found[1])
 
-    def beside(self) -> Seen | None:
-        """What the small file beside the store has seen."""
-        return None if self._path is None else read_beside(self._path, self.line)
+    @property
+    def beside(self) -> FileAnchor | None:
+        """The small file beside an SQLite file."""
+        database = self.database
+        return beside(database.path) if isinstance(database, SqliteDatabase) else None
 
     def has_anchor(self) -> bool:
         """Whether an anchor was ever begun for this store: then it is not to be gone without."""
@@ -160,41 +162,37 @@ class SqlRepository(Repository[Transaction]):
         if bytes(stored) == self._secret:
             return
         secret = self.rows.seal.open("policy", 1, "secret", stored)
-        if len(secret) not in (2 * _SECRET_BYTES, 3 * _SECRET_BYTES):
+        if len(secret) not in (2 * SECRET_BYTES, 3 * SECRET_BYTES):
             if self._store_key is None:
                 raise StorageError(
                     f"{self.database!r} was made with a store_key: open it with the same one"
                 )
             raise StorageError(f"{self.database!r} is damaged: restore the newest copy")
-        key, self.rows.salt = secret[:_SECRET_BYTES], secret[_SECRET_BYTES : 2 * _SECRET_BYTES]
-        self.ids.change(key, secret[2 * _SECRET_BYTES :] or None)
+        key, self.rows.salt = secret[:SECRET_BYTES], secret[SECRET_BYTES : 2 * SECRET_BYTES]
+        self.ids.change(key, secret[2 * SECRET_BYTES :] or None)
         self._secret = bytes(stored)
 
-    @property
-    def _path(self) -> Path | None:
-        return self.database.path if isinstance(self.database, SqliteDatabase) else None
-
-    def note(self, *seen: Seen | None) -> Seen:
+    def note(self, *seen: Checkpoint | None) -> Checkpoint:
         """Remember how far this store has come, after checking that it is the newest seen.
 
         An anchor that knows nothing of a store with a past is refused, also by a process that has
         written it before: somebody has taken it away.
         """
-        known = recalled(self.line)
-        anchored = None if self.anchor is None else self.anchor.read(self.line)
-        now, digests = self.database.read(self.standing)
+        known = recalled(self.store_id)
+        anchored = None if self.anchor is None else self.anchor.read(self.store_id)
+        now, digests = self.database.read(self.checkpoint)
         check_newest(repr(self.database), now, digests.get, known, anchored, *seen)
         if self.anchor is not None and anchored is None and now.generation > 0:
-            if self.anchor.read(self.line) is not None:  # another process has just begun it
+            if self.anchor.read(self.store_id) is not None:  # another process has just begun it
                 return self.note(*seen)
             if not self._new_anchor:
-                raise unknown_line(self.anchor, repr(self.database))
+                raise unknown_store(self.anchor, repr(self.database))
             self._new_anchor = False  # said once, for this one
         remember(now)
         if self.anchor is not None and now != anchored:
             self.anchor.write(now)
-        if self._path is not None:
-            write_beside(self._path, now)
+        if (file := self.beside) is not None:
+            file.write(now)
         return now
 
     def check(self, seen: View, generation: int, digest: str | None) -> None:
@@ -203,16 +201,19 @@ class SqlRepository(Repository[Transaction]):
         ``digest`` is what the store has now for the generation of that view.
         """
         if seen.generation >= 0 and digest != seen.digest:
-            where, before = repr(self.database), Seen(self.line, seen.generation, seen.digest)
-            check_newest(where, Seen(self.line, generation, ""), lambda _: digest, before)
+            where, before = (
+                repr(self.database),
+                Checkpoint(self.store_id, seen.generation, seen.digest),
+            )
+            check_newest(where, Checkpoint(self.store_id, generation, ""), lambda _: digest, before)
 
-    def standing(self, transaction: Transaction) -> tuple[Seen, dict[int, str]]:
+    def checkpoint(self, transaction: Transaction) -> tuple[Checkpoint, dict[int, str]]:
         """How far the store has come, and its digest at every generation."""
         rows = transaction.rows("SELECT generation, digest FROM history ORDER BY generation")
         generation = read_counter(transaction)[1]
         if not rows or rows[-1][0] != generation:
             raise StorageError(f"{self.database!r} is damaged: its history has gaps")
-        return Seen(self.line, generation, rows[-1][1]), dict(rows)
+        return Checkpoint(self.store_id, generation, rows[-1][1]), dict(rows)
 
     # -- units of work ----------------------------------------------------------------------------
 
@@ -242,9 +243,9 @@ class SqlRepository(Repository[Transaction]):
         return read_counter(unit)
 
     def certified(self) -> dict[str, Any] | None:
-        """Line, generation and digest, and whether an anchor notes them."""
+        """Store, generation and digest, and whether an anchor notes them."""
         seen, anchored = self.note(), self.anchor is not None
-        standing = {"line": seen.line, "generation": seen.generation, "digest": seen.digest}
+        standing = {"line": seen.store_id, "generation": seen.generation, "digest": seen.digest}
         return standing | {"anchored": anchored}
 
     def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.decide import ACCEPTED, UNCOUNTED, UNKNOWN
 from capri.privacy.users import UserLimit
-from capri.store.records import (
+from capri.store.codec import (
     Played,
     is_counted,
     owned,

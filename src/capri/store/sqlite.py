@@ -6,6 +6,12 @@ longer than :data:`PATIENCE` is told of in a :class:`StorageError`.
 
 Deleted rows are overwritten by zeros (``secure_delete``); their old images in the log go when
 :meth:`SqliteDatabase.forget` copies it into the file and cuts it to nothing.
+
+Of a file that is read and nothing else not a byte changes, and no file comes to be beside it. One
+in use has a write-ahead log and is read as every reader does, by a connection that may not write.
+Without a log nobody has it open. Then a reader would make one, and an index, and leave both behind;
+so the file is read as one that does not change (``immutable``), and once more the usual way if it
+did.
 """
 
 import json
@@ -15,14 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from threading import Lock
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from capri.errors import AwayError, InDoubtError, StorageError
-from capri.store.group import GroupCommit, Job, run_jobs
-from capri.store.schema import VERSION_TABLE, check_version, create_schema
-from capri.store.tables import TABLES
+from capri.store.group import Job, run_jobs
+from capri.store.schema import TABLES, VERSION_TABLE, check_version, create_schema
 from capri.store.transaction import COUNTER, Database, Row, Transaction, empty_store
 
 Result = TypeVar("Result")
@@ -38,6 +42,8 @@ _ROWS = 64
 _AWAY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR")
 # Seconds to wait for readers before the log is left for the next time.
 _CLEANING = 0.5
+# Files beside one that somebody has open.
+_LOGS = ("wal", "journal")
 
 
 class SqliteTransaction(Transaction):
@@ -142,20 +148,26 @@ class SqliteDatabase(Database):
 
     single_writer = True
 
-    def __init__(self, path: Path, *, create: bool = True, patience: float = PATIENCE) -> None:
-        """``patience``: seconds after which a lock is taken for a stranger's."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
         self.path = path
-        self._patience = patience
-        self._closed = False
-        super().__init__()
-        self._reading = Lock()
-        self._group = GroupCommit(self._commit)
-        self._reader: sqlite3.Connection
+        # Of a file that is looked at and was not in use: what it was known by when it was opened.
+        self._still: tuple[int, int] | None = None
+        super().__init__(read_only=read_only, patience=patience)
+        self._connections: list[sqlite3.Connection] = []
         with self._problems():
-            self._begin(create=create)
+            self._begin(create=create and not read_only)
 
-    def __repr__(self) -> str:
-        return f"SqliteDatabase({str(self.path)!r})"
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
 
     # -- opening ----------------------------------------------------------------------------------
 
@@ -164,16 +176,16 @@ class SqliteDatabase(Database):
         if create:
             _create_for_owner(self.path)
         elif not self.path.exists():
-            raise empty_store(str(self.path))
-        self._writer = self._connect()
+            raise empty_store(self.name)
         self._reader = self._connect()
-        self._cleaner = self._connect()
         try:
             # Before anything is changed: reading leaves a stranger's file as it was.
-            if self._version(SqliteTransaction(self._writer)) == 0 and not create:
-                raise empty_store(str(self.path))
-            self._write_ahead()
-            self.write(self._create_schema)
+            if self.read(self._version) == 0 and not create:
+                raise empty_store(self.name)
+            if not self.read_only:
+                self._writer, self._cleaner = self._connect(), self._connect()
+                self._write_ahead()
+                self.write(self._create_schema)
         except BaseException:
             self.close()
             raise
@@ -187,12 +199,24 @@ class SqliteDatabase(Database):
             check_same_thread=False,
             uri=True,
         )
+        self._connections.append(connection)
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}")
         return connection
 
     def _address(self) -> str:
-        return self.path.absolute().as_uri()
+        address = self.path.absolute().as_uri()
+        if not self.read_only:
+            return address
+        self._still = self._mark()
+        return f"{address}?{'mode=ro' if self._still is None else 'immutable=1'}"
+
+    def _mark(self) -> tuple[int, int] | None:
+        """By which a file that nobody has open is known again; None while somebody has."""
+        if any(self.path.with_name(f"{self.path.name}-{log}").exists() for log in _LOGS):
+            return None
+        found = self.path.stat()
+        return found.st_mtime_ns, found.st_size
 
     def _write_ahead(self) -> None:
         """Change to the write-ahead log. SQLite does not wait for others here, so we do."""
@@ -213,7 +237,7 @@ class SqliteDatabase(Database):
                 return
 
     def _create_schema(self, transaction: Transaction) -> None:
-        create_schema(transaction, "sqlite", self._version(transaction), str(self.path))
+        create_schema(transaction, "sqlite", self._version(transaction), self.name)
 
     def _version(self, transaction: Transaction) -> int:
         """Of the schema, 0 for an empty file; other files are refused."""
@@ -225,15 +249,10 @@ class SqliteDatabase(Database):
         found = transaction.row(f"SELECT version FROM {VERSION_TABLE}") if tables else (0,)
         if found is None:
             raise StorageError(f"{self.path} is damaged: it has no schema version")
-        check_version(int(found[0]), str(self.path))
+        check_version(int(found[0]), self.name)
         return int(found[0])
 
     # -- transactions -----------------------------------------------------------------------------
-
-    def write(self, function: Callable[[Transaction], Result]) -> Result:
-        """Run a function in a transaction that is on the disk when this returns."""
-        with self._problems():
-            return self._group.run(function)
 
     def _commit(self, jobs: list[Job]) -> None:
         self._check_open()
@@ -258,15 +277,36 @@ class SqliteDatabase(Database):
             raise
 
     def read(self, function: Callable[[Transaction], Result]) -> Result:
-        """Run a function on the file as it is now; writers go on."""
+        """Run a function on the file as it is now; writers go on.
+
+        A file that was not in use may have begun to change meanwhile: then it is read once more.
+        """
         with self._problems(), self._reading:
-            self._check_open()
-            self._reader.execute("BEGIN")
-            try:
-                return function(SqliteTransaction(self._reader))
-            finally:
-                if self._reader.in_transaction:
-                    self._reader.execute("ROLLBACK")
+            while True:
+                self._check_open()
+                try:
+                    result = self._read(function)
+                except (StorageError, sqlite3.Error):
+                    if not self._has_moved():
+                        raise
+                else:
+                    if not self._has_moved():
+                        return result
+                self._connections.remove(self._reader)
+                self._reader.close()
+                self._reader = self._connect()
+
+    def _read(self, function: Callable[[Transaction], Result]) -> Result:
+        self._reader.execute("BEGIN")
+        try:
+            return function(SqliteTransaction(self._reader))
+        finally:
+            if self._reader.in_transaction:
+                self._reader.execute("ROLLBACK")
+
+    def _has_moved(self) -> bool:
+        """Whether what was read as a file that does not change did so."""
+        return self._still is not None and self._still != self._mark()
 
     def forget(self) -> bool:
         """Copy the log into the file and cut it to nothing.
@@ -274,6 +314,8 @@ class SqliteDatabase(Database):
         A reader elsewhere may stand in the way. By a connection of its own, so that nobody waits
         here while it does.
         """
+        if self.read_only:
+            return self.write(lambda _: False)  # refused
         with self._problems(), self._reading:  # our own reader must not hold the log
             self._check_open()
             self._cleaner.execute(f"PRAGMA busy_timeout = {int(_CLEANING * 1000)}")
@@ -282,23 +324,11 @@ class SqliteDatabase(Database):
             busy, frames, _ = self._cleaner.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy and frames == 0
 
-    def close(self) -> None:
-        """Close the connections, after who is at it."""
-        self._group.alone(self._release)
-
     def _release(self) -> None:
         with self._reading:
-            if not self._closed:
-                self._closed = True
-                for connection in self._connections():
-                    connection.close()
-
-    def _connections(self) -> tuple[sqlite3.Connection, ...]:
-        return self._cleaner, self._reader, self._writer
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StorageError(f"{self.path} was closed by this policy: open it again to go on")
+            self._closed = True
+            for connection in reversed(self._connections):
+                connection.close()
 
     # -- problems ---------------------------------------------------------------------------------
 

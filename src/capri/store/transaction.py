@@ -8,10 +8,13 @@ before the commit.
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from threading import Lock
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from capri.errors import BudgetError, StorageError
+from capri.store.group import GroupCommit, Job
 
 Row = tuple[Any, ...]
 Result = TypeVar("Result")
@@ -101,12 +104,23 @@ class Database(ABC):
     # Set before closing: nobody waits any more for a server that is away.
     closing = False
 
-    def __init__(self) -> None:
-        self._process = os.getpid()
+    def __init__(self, *, read_only: bool, patience: float) -> None:
+        """``read_only``: to be looked at; nothing is made, migrated or changed.
 
+        ``patience``: seconds to wait for a lock before a stranger is suspected.
+        """
+        self.read_only, self._patience = read_only, patience
+        self._process, self._closed = os.getpid(), False
+        self._reading = Lock()
+        self._group = GroupCommit(self._commit)
+
+    @property
     @abstractmethod
-    def __repr__(self) -> str:
+    def name(self) -> str:
         """Where it is, without a password."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
     def check_process(self) -> None:
         """Refuse a forked child: two processes on one connection would garble what both send.
@@ -119,9 +133,20 @@ class Database(ABC):
                 "connections belong to that one: open the policy in the child with Capri.open"
             )
 
-    @abstractmethod
     def write(self, function: Callable[[Transaction], Result]) -> Result:
         """Run a function in a transaction, durable on return; threads share one commit."""
+        if self.read_only:
+            raise StorageError(f"{self.name} was opened to be looked at: nothing was changed")
+        with self._problems():
+            return self._group.run(function)
+
+    @abstractmethod
+    def _problems(self) -> AbstractContextManager[None]:
+        """Say what is the matter, in words; neither statement, value nor password is quoted."""
+
+    @abstractmethod
+    def _commit(self, jobs: list[Job]) -> None:
+        """All jobs in one transaction; raises if none of them has happened."""
 
     @abstractmethod
     def read(self, function: Callable[[Transaction], Result]) -> Result:
@@ -143,6 +168,14 @@ class Database(ABC):
             sleep(_NAP)
         return True
 
-    @abstractmethod
     def close(self) -> None:
-        """Give the connections back; a closed database refuses everything."""
+        """Give the connections back, after who is at it; a closed database refuses everything."""
+        self._group.alone(self._release)
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Close the connections."""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError(f"{self.name} was closed by this policy: open it again to go on")

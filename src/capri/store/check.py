@@ -1,4 +1,4 @@
-"""Look a store over: what should hold of every one, and settings of its database.
+"""Check a store: what should hold of every one, and settings of its database.
 
 Everything is read at one point in time and nothing is changed: neither the store, which may be of
 an older schema, nor its anchor, nor the small file beside it. Values of users are opened, where
@@ -14,11 +14,8 @@ from typing import Any
 from capri.errors import CapriError, StorageError
 from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.store.anchor import unknown_line
-from capri.store.codec import unpacked
-from capri.store.lineage import check_newest, first_digest
-from capri.store.questions import LOGGED
-from capri.store.records import Played
+from capri.store.codec import Played, unpacked
+from capri.store.rollback import check_newest, first_digest, unknown_store
 from capri.store.schema import VERSION, VERSION_TABLE
 from capri.store.sql import SqlRepository
 from capri.store.sqlite import SqliteDatabase
@@ -41,11 +38,12 @@ class Finding:
     said: str
 
 
-class Doctor:
+class Check:
     """Looks at one store, whose secrets were read (:meth:`SqlRepository.read_secrets`)."""
 
     def __init__(self, repository: SqlRepository) -> None:
-        self._repository, self._beside = repository, repository.beside()
+        self._repository, file = repository, repository.beside
+        self._beside = None if file is None else file.read(repository.store_id)
 
     def findings(self) -> list[Finding]:
         """Everything that is looked at, in order."""
@@ -86,7 +84,7 @@ class Doctor:
         numbers = [row[0] for row in rows]
         _hold(numbers == list(range(len(numbers))), "generations are missing")
         _hold(bool(numbers) and numbers[-1] == found[1], "the newest generation is missing")
-        _hold(rows[0][1] == first_digest(self._repository.line), "it begins with another line")
+        _hold(rows[0][1] == first_digest(self._repository.store_id), "it begins with another store")
         _hold(len({row[1] for row in rows}) == len(rows), "a digest comes twice")
         return f"{found[1]} publications without a gap, {found[0]} slots handed out"
 
@@ -179,7 +177,7 @@ class Doctor:
 
     def _newest(self, transaction: Transaction) -> str:
         """Against the small file beside it, which was read before."""
-        now, digests = self._repository.standing(transaction)
+        now, digests = self._repository.checkpoint(transaction)
         check_newest(repr(self._repository.database), now, digests.get, self._beside)
         return f"generation {now.generation}, and nothing newer was seen beside it"
 
@@ -191,11 +189,11 @@ class Doctor:
                 said = "this store has one, and it was not given: nobody can tell an older copy"
             return Finding("anchor", WARNING, said)
         try:
-            seen = anchor.read(repository.line)
-            now, digests = repository.database.read(repository.standing)
+            seen = anchor.read(repository.store_id)
+            now, digests = repository.database.read(repository.checkpoint)
             check_newest(repr(repository.database), now, digests.get, seen)
             if seen is None and now.generation > 0:
-                raise unknown_line(anchor, repr(repository.database))
+                raise unknown_store(anchor, repr(repository.database))
         except CapriError as problem:
             return Finding("anchor", BAD, str(problem))
         if seen is None:
@@ -238,6 +236,8 @@ class Doctor:
         ]
 
     def _of_postgres(self) -> list[Finding]:
+        from capri.store.postgres_connection import LOGGED
+
         def asked(transaction: Transaction) -> tuple[Any, ...]:
             settings = transaction.row(
                 "SELECT current_setting('fsync'), current_setting('full_page_writes'), "

@@ -1,9 +1,10 @@
 -- One policy a database. Columns named "secret" belong to users or guard them: they are sealed
--- where a store key is given. All other columns are public.
+-- where a store key is given. All other columns are public. Written for Postgres; schema.py says it
+-- for SQLite.
 
 CREATE TABLE policy (
     id BIGINT PRIMARY KEY CHECK (id = 1),
-    line TEXT NOT NULL,               -- name of this line of history
+    store_id TEXT NOT NULL,           -- of this history, shared by its copies alone
     configuration BYTEA NOT NULL,     -- what the policy was built from
     secret BYTEA NOT NULL             -- key of ids, salt of digests
 );
@@ -14,7 +15,8 @@ CREATE TABLE streams (
     state BYTEA NOT NULL
 );
 
--- The last transaction of each process, by which it knows whether a COMMIT in doubt has happened.
+-- Of Postgres alone: the last transaction of each process, by which it knows
+-- whether a COMMIT in doubt has happened.
 CREATE TABLE writers (
     name TEXT PRIMARY KEY,
     turn BIGINT NOT NULL

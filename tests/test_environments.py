@@ -14,7 +14,9 @@ from capri.environments import (
     random_rkhs,
     tabulate,
 )
-from capri.environments.functions import (
+from capri.errors import ConfigurationError, ShapeError
+from capri.kernels import RBF, Linear
+from capri.surfaces import (
     BRANIN,
     CAMEL,
     HARTMANN4,
@@ -23,8 +25,6 @@ from capri.environments.functions import (
     STYBLINSKI_TANG,
     Surface,
 )
-from capri.errors import ConfigurationError, ShapeError
-from capri.kernels import RBF, Linear
 
 SURFACES = [
     BRANIN,
