@@ -11,9 +11,8 @@ boundary, the others are done by themselves.
 
 import sys
 from collections.abc import Callable, Sequence
-from itertools import islice, repeat
+from itertools import islice
 from math import isfinite, nan
-from operator import contains, itemgetter
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,6 @@ class ContextReader:
         """``noted``: is handed contexts whose columns are not those of the schema."""
         self._noted = noted
         self._columns = [(column.name, column, _check(column)) for column in schema.columns]
-        self._checks = {name: check for name, _, check in self._columns}
         self._names = dict.fromkeys(schema.names).keys()
         self._dimension = schema.dimension
 
@@ -91,71 +89,43 @@ class ContextReader:
         return numbers, tuple(dict.fromkeys(marks)) if marks else ()
 
     def rows(self, contexts: list[Any]) -> tuple[FloatArray, list[Marks]]:
-        """The rows of several contexts: column by column, and odd ones by themselves.
-
-        Others come in the same list or transaction: an odd context must not slow all of them down.
-        """
+        """The same of several contexts, column by column; what is odd costs its own cell's time."""
         if len(contexts) < _FEW:
-            return self._one_by_one(contexts)
-        sound: Sequence[int] = range(len(contexts))
-        if not self._all_declared(contexts):
-            sound = [
-                place
-                for place, context in enumerate(contexts)
-                if type(context) is dict and context.keys() == self._names
-            ]
-        whole = contexts if len(sound) == len(contexts) else [contexts[place] for place in sound]
-        columns, odd = self._read(whole)
-        if odd:
-            sound = [place for rank, place in enumerate(sound) if rank not in odd]
-            whole = [contexts[place] for place in sound]
-            columns, _ = self._read(whole)
-        if not whole:
-            return self._one_by_one(contexts)
-        parts = [
-            column.encode(cells)
-            for (_, column, _), cells in zip(self._columns, columns, strict=True)
-        ]
-        together = np.concatenate(parts, axis=1)
-        if len(sound) == len(contexts):
-            return together, [()] * len(contexts)
-        others = sorted(set(range(len(contexts))) - set(sound))
-        rows = np.empty((len(contexts), self._dimension))
-        marks: list[Marks] = [()] * len(contexts)
-        rows[sound] = together
-        for place in others:
-            rows[place], marks[place] = self.row(contexts[place])
-        return rows, marks
-
-    def _read(self, contexts: list[Any]) -> tuple[list[Any], set[int]]:
-        """The cells of each column, numbers as an array; which contexts have an odd cell."""
-        columns: list[Any] = []
-        odd: set[int] = set()
-        for name, column, _ in self._columns:
-            cells = list(map(itemgetter(name), contexts))
-            if isinstance(column, Numeric):
-                numbers = _finite(cells)
-                columns.append(numbers)
-                if numbers is None:
-                    odd.update(at for at, cell in enumerate(cells) if _finite([cell]) is None)
-            else:
-                check = self._checks[name]
-                columns.append(cells)
-                odd.update(at for at, cell in enumerate(cells) if check(cell) is not None)
-        return columns, odd
-
-    def _all_declared(self, contexts: list[Any]) -> bool:
-        """Whether every context is a record with the declared columns and no others."""
-        if set(map(type, contexts)) != {dict} or set(map(len, contexts)) != {len(self._names)}:
-            return False
-        return all(all(map(contains, contexts, repeat(name))) for name in self._names)
-
-    def _one_by_one(self, contexts: list[Any]) -> tuple[FloatArray, list[Marks]]:
-        rows, marks = np.empty((len(contexts), self._dimension)), []
+            alone = [self.row(context) for context in contexts]
+            rows = np.array([numbers for numbers, _ in alone]).reshape(len(alone), self._dimension)
+            return rows, [marks for _, marks in alone]
+        records = [context if type(context) is dict else {} for context in contexts]
+        found: dict[int, list[str]] = {}
+        parts = []
+        for name, column, check in self._columns:
+            cells: Any = [record.get(name) for record in records]
+            numbers = _finite(cells) if isinstance(column, Numeric) else None
+            if numbers is None:
+                self._judge(cells, check, found)
+            parts.append(column.encode(cells if numbers is None else numbers))
+        rows = np.concatenate(parts, axis=1)
         for place, context in enumerate(contexts):
-            rows[place], mark = self.row(context)
-            marks.append(mark)
+            if type(context) is not dict:
+                rows[place], found[place] = nan, [NO_RECORD]
+            elif context.keys() != self._names:
+                if context.keys() - self._names:
+                    found.setdefault(place, []).append(UNKNOWN_COLUMN)
+                self._noted(context)
+        marks: list[Marks] = [()] * len(contexts)
+        for place, each in found.items():
+            marks[place] = tuple(dict.fromkeys(each))
         return rows, marks
+
+    @staticmethod
+    def _judge(
+        cells: list[Any], check: Callable[[Any], str | None], found: dict[int, list[str]]
+    ) -> None:
+        """Note what is the matter with each cell; what cannot be read is missing."""
+        for place, cell in enumerate(cells):
+            if (mark := ABSENT if cell is None else check(cell)) is not None:
+                found.setdefault(place, []).append(mark)
+                if mark is UNREADABLE:
+                    cells[place] = None
 
 
 def _finite(cells: list[Any]) -> FloatArray | None:
