@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -19,9 +18,10 @@ BoolArray = NDArray[np.bool_]
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    """Found once: looking for loaded libraries takes milliseconds."""
+def _controller() -> Any:
+    """Found once: looking for loaded libraries takes milliseconds. Devices need NumPy alone."""
     import scipy.linalg  # noqa: F401 - brings its BLAS in before the search
+    from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
