@@ -71,9 +71,9 @@ if typing.TYPE_CHECKING:
     from capri.privacy.ledger import Ledger as Ledger
     from capri.privacy.ledger import ReleaseEvent as ReleaseEvent
     from capri.privacy.ledger import Spending as Spending
-    from capri.privacy.mixing import Shuffle as Shuffle
     from capri.privacy.promise import PrivacyModel as PrivacyModel
     from capri.privacy.promise import Promise as Promise
+    from capri.privacy.shuffle import Shuffle as Shuffle
     from capri.regression import ErrorWidth as ErrorWidth
     from capri.regression import PrivateKernelClassifier as PrivateKernelClassifier
     from capri.regression import PrivateKernelQuantiles as PrivateKernelQuantiles
@@ -140,8 +140,8 @@ _NAMES = {
     "capri.privacy.budget": ("Budget",),
     "capri.privacy.certificate": ("Certificate", "Declaration"),
     "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),
-    "capri.privacy.mixing": ("Shuffle",),
     "capri.privacy.promise": ("PrivacyModel", "Promise"),
+    "capri.privacy.shuffle": ("Shuffle",),
     "capri.regression": (
         "ErrorWidth",
         "PrivateKernelClassifier",

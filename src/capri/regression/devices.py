@@ -19,7 +19,7 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.errors import DataError
 from capri.local import wire
-from capri.local.randomness import DeviceRandomness, SystemRandomness
+from capri.local.device import DeviceRandomness, SystemRandomness
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
