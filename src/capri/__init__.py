@@ -27,7 +27,6 @@ if typing.TYPE_CHECKING:
     from capri.client import ServiceError as ServiceError
     from capri.epoch.decide import Decision as Decision
     from capri.epoch.decide import Decisions as Decisions
-    from capri.epoch.decide import RewardStatus as RewardStatus
     from capri.epoch.decide import VisitStatus as VisitStatus
     from capri.epoch.limits import Limits as Limits
     from capri.epoch.modes import Mode as Mode
@@ -36,6 +35,7 @@ if typing.TYPE_CHECKING:
     from capri.epoch.plan import EpochPlan as EpochPlan
     from capri.epoch.plan import EpochRecord as EpochRecord
     from capri.epoch.plan import Epochs as Epochs
+    from capri.epoch.rewards import RewardStatus as RewardStatus
     from capri.epoch.shadow import ShadowRecord as ShadowRecord
     from capri.errors import AwayError as AwayError
     from capri.errors import BudgetError as BudgetError
@@ -99,7 +99,8 @@ _NAMES = {
     "capri": ("environments", "kernels"),
     "capri.audit.proof": ("AttackResult", "AuditResult"),
     "capri.client": ("Client", "ServiceError"),
-    "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
+    "capri.epoch.decide": ("Decision", "Decisions", "VisitStatus"),
+    "capri.epoch.rewards": ("RewardStatus",),
     "capri.epoch.limits": ("Limits",),
     "capri.epoch.modes": ("Mode", "Operation"),
     "capri.epoch.shadow": ("ShadowRecord",),
