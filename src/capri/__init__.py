@@ -79,7 +79,7 @@ if typing.TYPE_CHECKING:
     from capri.regression import PrivateKernelQuantiles as PrivateKernelQuantiles
     from capri.regression import PrivateKernelRidge as PrivateKernelRidge
     from capri.regression import PublicScaler as PublicScaler
-    from capri.regression.devices import ReportPlan as ReportPlan
+    from capri.regression.engine import ReportPlan as ReportPlan
     from capri.schema import Boolean as Boolean
     from capri.schema import Categorical as Categorical
     from capri.schema import Numeric as Numeric
@@ -150,7 +150,7 @@ _NAMES = {
         "PrivateKernelRidge",
         "PublicScaler",
     ),
-    "capri.regression.devices": ("ReportPlan",),
+    "capri.regression.engine": ("ReportPlan",),
     "capri.schema": ("Boolean", "Categorical", "Numeric", "Schema"),
     "capri.simulation": ("SimulationResult", "simulate"),
     "capri.spaces": ("ContextPool", "ContextSampler", "FixedActions", "VaryingActions"),
