@@ -20,7 +20,7 @@ import numpy as np
 
 from capri.arrays import IntArray, one_blas_thread
 from capri.checks import whole
-from capri.epoch.course import Course
+from capri.epoch.course import Course, PublicFace
 from capri.epoch.digests import configuration_digest
 from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan
@@ -40,14 +40,14 @@ from capri.learners.start.releases import releases_prior
 from capri.local import wire
 from capri.local.bundle import make_bundle
 from capri.local.gathering import EpochSum, Gathering, ReportStatus, as_rows, judge, open_for
-from capri.local.saved import Draws, SavedAggregator
+from capri.local.saved import BundleDraws, SavedAggregator
 from capri.privacy.budget import Budget
 from capri.privacy.shuffle import Shuffle
 from capri.schedule import Schedule
 from capri.spaces import Contexts
 
 
-class LocalCapri(SavedAggregator):
+class LocalCapri(SavedAggregator, PublicFace):
     """A contextual kernel bandit in the local model: the server that nobody has to trust.
 
     Devices fetch :meth:`bundle`, decide with :class:`~capri.LocalClient` and upload one report
@@ -146,7 +146,7 @@ class LocalCapri(SavedAggregator):
         checked = checked_options("practical", options)
         assert isinstance(checked, PracticalOptions)
         self._options = checked
-        self._draws = Draws(_generator(public_seed))
+        self._draws = BundleDraws(_generator(public_seed))
         with one_blas_thread():
             self._learner = PracticalLearner(self._problem, checked, self._draws.public)
             self._observed = checked_prior(prior, self._problem)
