@@ -134,37 +134,18 @@ class CloseRequest(Struct, forbid_unknown_fields=True):
 
 _KEY = f"must be a text of 1 to {LONGEST_KEY} characters"
 _USER = f"{_KEY}, or a whole number below 2^63"
-
-
-def _is_text(value: object, longest: int) -> bool:
-    if not isinstance(value, str) or not 0 < len(value) <= longest:
-        return False
-    return value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value)
-
-
-def _is_user(value: object) -> bool:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return -(2**63) <= value < 2**63
-    return _is_text(value, LONGEST_KEY)
-
-
-# Of each field that may be refused: whether it is sound, and what is allowed, in words.
-_Check = tuple[Callable[[Any], bool], str]
-_DECISION: dict[str, _Check] = {
-    "key": (lambda value: value is None or _is_text(value, LONGEST_KEY), _KEY),
-    "user": (lambda value: value is None or _is_user(value), _USER),
-    "detail": (lambda value: isinstance(value, bool), "must be true or false"),
+# What is allowed, in words; the types of the fields say the same.
+_ALLOWED: dict[type, dict[str, str]] = {
+    DecisionRequest: {"key": _KEY, "user": _USER, "detail": "must be true or false"},
+    RewardRequest: {
+        "id": "must be the id of a decision, as POST /v1/decisions gave it",
+        "key": _KEY,
+    },
 }
-_REWARD: dict[str, _Check] = {
-    "id": (
-        lambda value: _is_text(value, LONGEST_ID),
-        "must be the id of a decision, as POST /v1/decisions gave it",
-    ),
-    "key": _DECISION["key"],
+_FIELDS = {
+    kind: {each.name: each for each in msgspec.structs.fields(kind) if each.name in allowed}
+    for kind, allowed in _ALLOWED.items()
 }
-_CHECKS: dict[type, dict[str, _Check]] = {DecisionRequest: _DECISION, RewardRequest: _REWARD}
-# Fields whose absence is not that of a value.
-_ABSENT = {"detail": False}
 # Items of the usual kind, of which reading by type has left nothing to be checked.
 _PLAIN: dict[type, Callable[[Any], bool]] = {
     DecisionRequest: lambda item: item.key is None and item.user is None,
@@ -176,21 +157,41 @@ def needed(fields: Sequence[str], item: Any) -> None:
     """Refuse an item that lacks a field which the policy asks for."""
     for field in fields:
         if getattr(item, field) is None:
-            raise RefusalError(422, f"is needed by this policy and {_DECISION[field][1]}", field)
+            allowed = _ALLOWED[DecisionRequest][field]
+            raise RefusalError(422, f"is needed by this policy and {allowed}", field)
 
 
-def _check(given: Callable[[str], Any], kind: type) -> None:
-    for field, (sound, allowed) in _CHECKS[kind].items():
-        if not sound(given(field)):
+def _check(item: Any, kind: type) -> None:
+    """Refuse an item that was read by its type for a text with half a letter."""
+    for field, allowed in _ALLOWED[kind].items():
+        if not _is_whole(getattr(item, field)):
             raise RefusalError(422, allowed, field)
+
+
+def _is_whole(value: object) -> bool:
+    """Whether a text has no surrogate; whatever is no text has none."""
+    if not isinstance(value, str) or value.isascii():
+        return True
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value that Python's parser made is one of a type."""
+    if not _is_whole(value):
+        return False
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 # How the reader of typed JSON says no; bytes that are no UTF-8 have an error of their own.
 _UNREAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_ONE: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in _CHECKS}
-_MANY: dict[type, Any] = {kind: msgspec.json.Decoder(list[kind]) for kind in _CHECKS}  # type: ignore[valid-type]
+_ONE: dict[type, Any] = {kind: msgspec.json.Decoder(kind) for kind in _ALLOWED}
+_MANY: dict[type, Any] = {kind: msgspec.json.Decoder(list[kind]) for kind in _ALLOWED}  # type: ignore[valid-type]
 _report = msgspec.json.Decoder(ReportRequest)
 _reports = msgspec.json.Decoder(list[msgspec.Raw])
 _REPORT = f"must be an object with the field report: {2 * REPORT_SIZE} hexadecimal digits"
@@ -212,7 +213,7 @@ def read_one(body: bytes, kind: type[Item], deepest: int) -> Item:
     except _UNREAD:
         return _judged(_parsed(body), kind)
     if not _PLAIN[kind](item):
-        _check(lambda field: getattr(item, field), kind)
+        _check(item, kind)
     return item
 
 
@@ -236,7 +237,7 @@ def _one_of_many(item: Any, kind: type[Item]) -> Item | RefusalError:
     try:
         if not isinstance(item, kind):
             return _judged(item, kind)
-        _check(lambda field: getattr(item, field), kind)
+        _check(item, kind)
     except RefusalError as refusal:
         return refusal
     return item
@@ -254,7 +255,10 @@ def _judged(value: Any, kind: type[Item]) -> Item:
         raise RefusalError(422, f"must be an object with the fields {', '.join(fields)}", "body")
     if any(field not in fields for field in value):
         raise RefusalError(422, f"has an unknown field; allowed: {', '.join(fields)}", "body")
-    _check(lambda field: value.get(field, _ABSENT.get(field)), kind)
+    for field, allowed in _ALLOWED[kind].items():
+        info = _FIELDS[kind][field]
+        if not _fits(value.get(field, info.default), info.type):
+            raise RefusalError(422, allowed, field)
     return kind(**value)
 
 
