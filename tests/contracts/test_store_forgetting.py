@@ -194,7 +194,7 @@ def test_dead_rows_go_once_no_older_transaction_runs(store: Place, level: str) -
     planted = Planted(5, policy.remaining)
     planted.play(policy)
     assert policy._engine is not None
-    keeper = policy._engine.rounds
+    releases = policy._engine.steps.releases
 
     def size() -> int:
         assert store.server is not None
@@ -208,11 +208,11 @@ def test_dead_rows_go_once_no_older_transaction_runs(store: Place, level: str) -
         held = "pg_current_xact_id()" if level == "READ COMMITTED" else "1"
         older.execute(f"SELECT {held}")
         policy.close_epoch()
-        assert keeper.unclean
+        assert releases.unclean
         assert not store_forgets(policy)
         assert size() > 0
         older.execute("COMMIT")
-    eventually(lambda: not keeper.unclean)
+    eventually(lambda: not releases.unclean)
     assert size() == 0
 
 

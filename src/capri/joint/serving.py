@@ -26,8 +26,7 @@ from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
-from capri.joint.engine import Engine, RepositoryUsers
-from capri.joint.progress import Progress
+from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId
 from capri.spaces import Contexts, FixedActions, as_contexts, as_visits
@@ -232,7 +231,7 @@ class Serving(ABC):
 
     def _checked_keys(self, keys: Sequence[str] | None, count: int) -> Sequence[str] | None:
         """The keys of some rewards; they are public in kind and number, never shown."""
-        rule = self._engine.rounds.problem.rewards.rule
+        rule = self._engine.state.problem.rewards.rule
         if keys is None:
             if rule.keyed and count:
                 raise ConfigurationError(
