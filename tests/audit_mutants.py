@@ -16,9 +16,10 @@ import pytest
 
 import capri
 from capri.audit.scenarios import Scenario, scenarios
-from capri.epoch.decide import Chooser, RewardStatus
+from capri.epoch.decide import Chooser
 from capri.epoch.encode import Encoder
 from capri.epoch.problem import Problem
+from capri.epoch.rewards import RewardStatus
 from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
 from capri.joint import release

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import capri
-from capri.epoch.decide import ACCEPTED, LATE
+from capri.epoch.rewards import ACCEPTED, LATE
 from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, DataError
 from capri.joint import decisions, release

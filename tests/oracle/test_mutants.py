@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import capri
-from capri.epoch.decide import Chooser, warn_of_ignored
+from capri.epoch.decide import Chooser
+from capri.epoch.rewards import warn_of_ignored
 from capri.errors import BudgetError, DataError
 from capri.joint import release
 from capri.joint.decisions import Decider

@@ -3,14 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from threading import RLock
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from capri.epoch.digests import configuration_digest
 from capri.epoch.problem import Problem
 from capri.epoch.scale import rescaled
 from capri.errors import BudgetError, ConfigurationError
-from capri.forecast.result import Forecast
-from capri.forecast.run import forecast
 from capri.joint.engine import Engine
 from capri.joint.persistence import Configuration
 from capri.learners.explain import explain
@@ -23,6 +21,9 @@ from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.promise import NOTHING, PrivacyModel, Promise
 from capri.privacy.randomness import Streams
+
+if TYPE_CHECKING:
+    from capri.forecast.result import Forecast
 
 
 class Asking(ABC):
@@ -157,11 +158,13 @@ class Asking(ABC):
         kinds: Sequence[str] | None = None,
         compare: bool = True,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Forecast:
+    ) -> "Forecast":
         """What to expect of this configuration, from play against random functions.
 
         Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
         """
+        from capri.forecast.run import forecast
+
         return forecast(
             self,
             horizons=horizons,

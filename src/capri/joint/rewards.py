@@ -13,8 +13,16 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.decide import ACCEPTED, DUPLICATE, INVALID, LATE, UNCOUNTED, UNKNOWN, first_valid
-from capri.epoch.rewards import MOST_REWARDS
+from capri.epoch.rewards import (
+    ACCEPTED,
+    DUPLICATE,
+    INVALID,
+    LATE,
+    MOST_REWARDS,
+    UNCOUNTED,
+    UNKNOWN,
+    first_valid,
+)
 from capri.joint.state import TURNS, OvertakenError, PublicState
 from capri.store.repository import Combined
 from capri.store.view import OPEN, EpochRow, View

@@ -13,17 +13,12 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import number_or_missing
 from capri.choices import as_wanted, successor
 from capri.epoch.available import Sets, given_sets
-from capri.epoch.decide import (
-    Decision,
-    Decisions,
-    RewardStatus,
-    decision_rewards,
-    warn_of_ignored,
-)
+from capri.epoch.decide import Decision, Decisions, decision_rewards
 from capri.epoch.ids import NOBODY, DecisionIds
 from capri.epoch.modes import Logged, Mode, Operation, as_logged, checked_mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem, with_actions
+from capri.epoch.rewards import RewardStatus, warn_of_ignored
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
 from capri.joint.engine import Engine, Progress, RepositoryUsers

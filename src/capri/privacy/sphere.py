@@ -139,7 +139,7 @@ class Sphere:
 
 
 class SphereDraws(Protocol):
-    """What a report draws besides its datum; see :mod:`capri.local.randomness`."""
+    """What a report draws besides its datum; see :mod:`capri.local.device`."""
 
     def seeds(self, count: int) -> Words:
         """128 uniform bits each."""
