@@ -71,15 +71,15 @@ if typing.TYPE_CHECKING:
     from capri.privacy.ledger import Ledger as Ledger
     from capri.privacy.ledger import ReleaseEvent as ReleaseEvent
     from capri.privacy.ledger import Spending as Spending
-    from capri.privacy.mixing import Shuffle as Shuffle
     from capri.privacy.promise import PrivacyModel as PrivacyModel
     from capri.privacy.promise import Promise as Promise
+    from capri.privacy.shuffle import Shuffle as Shuffle
     from capri.regression import ErrorWidth as ErrorWidth
     from capri.regression import PrivateKernelClassifier as PrivateKernelClassifier
     from capri.regression import PrivateKernelQuantiles as PrivateKernelQuantiles
     from capri.regression import PrivateKernelRidge as PrivateKernelRidge
     from capri.regression import PublicScaler as PublicScaler
-    from capri.regression.devices import ReportPlan as ReportPlan
+    from capri.regression.engine import ReportPlan as ReportPlan
     from capri.schema import Boolean as Boolean
     from capri.schema import Categorical as Categorical
     from capri.schema import Numeric as Numeric
@@ -141,8 +141,8 @@ _NAMES = {
     "capri.privacy.budget": ("Budget",),
     "capri.privacy.certificate": ("Certificate", "Declaration"),
     "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),
-    "capri.privacy.mixing": ("Shuffle",),
     "capri.privacy.promise": ("PrivacyModel", "Promise"),
+    "capri.privacy.shuffle": ("Shuffle",),
     "capri.regression": (
         "ErrorWidth",
         "PrivateKernelClassifier",
@@ -150,7 +150,7 @@ _NAMES = {
         "PrivateKernelRidge",
         "PublicScaler",
     ),
-    "capri.regression.devices": ("ReportPlan",),
+    "capri.regression.engine": ("ReportPlan",),
     "capri.schema": ("Boolean", "Categorical", "Numeric", "Schema"),
     "capri.simulation": ("SimulationResult", "simulate"),
     "capri.spaces": ("ContextPool", "ContextSampler", "FixedActions", "VaryingActions"),
