@@ -84,12 +84,16 @@ def test_an_epoch_under_way_is_kept_while_another_is_forgotten(store: Place) -> 
     }  # fmt: skip
     policy = store.open(**changes)
     batches: list[tuple[int, Planted]] = []
-    for place in range(60):  # the first epoch is due after 30, and becomes public a little later
-        planted = Planted(place + 10, 1)
+
+    def visit() -> bool:
+        """One more user; an epoch ends between two visits, once the next one is planned."""
+        planted = Planted(len(batches) + 10, 1)
         decision = policy.act(planted.contexts[0], user=planted.users[0], key=planted.keys[0])
         policy.update(decision, planted.rewards[0, 0], key="one")
         batches.append((decision.epoch, planted))
-    eventually(lambda: bool(policy.epochs))
+        return bool(policy.epochs)
+
+    eventually(visit)
     gone = [each for epoch, each in batches if epoch == 1]
     kept = [each for epoch, each in batches if epoch > len(policy.epochs)]
     raw = store.raw()

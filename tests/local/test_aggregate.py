@@ -22,6 +22,7 @@ from capri.local.gathering import EpochSum
 from capri.local.on_dask import dask_cluster
 from capri.local.summing import aggregate, pieces, report_files
 from capri.local.wire import checksums
+from capri.privacy.sphere import reported_sum
 
 
 def aggregator(epsilon: float = 2.0, **more: Any) -> capri.LocalCapri:
@@ -93,7 +94,8 @@ def test_of_reports_with_one_token_the_smallest_number_counts(
     tokens = np.repeat(np.array([[1, 2], [1, 3], [7, 2]], dtype=np.uint64), 40, axis=0)
     numbers = np.tile(np.arange(40)[::-1] % (gathering.sphere.candidates - 1) + 1, 3)
     rows = wire.pack(gathering.digest, tokens, numbers)
-    expected = gathering.sum_of(tokens[::40], np.ones(3, dtype=np.int64))
+    ones = np.ones(3, dtype=np.int64)
+    expected = reported_sum(tokens[::40], ones, gathering.plan.dimension)
     monkeypatch.setattr(summing, "_BLOCK", 10)
     for seed in range(3):
         np.random.default_rng(seed).shuffle(rows)

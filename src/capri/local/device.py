@@ -169,15 +169,10 @@ class SystemRandomness(DeviceRandomness):
 
     def action(self, count: int) -> FloatArray:
         """53 bits each."""
-        return self._bits(count) * 2.0**-53
+        bits = np.array([secrets.randbits(53) for _ in range(count)], dtype=np.float64)
+        return bits * 2.0**-53
 
-    def rounding(self, count: int) -> FloatArray:
-        """53 bits each."""
-        return self._bits(count) * 2.0**-53
-
-    @staticmethod
-    def _bits(count: int) -> FloatArray:
-        return np.array([secrets.randbits(53) for _ in range(count)], dtype=np.float64)
+    rounding = action
 
     def seeds(self, count: int) -> Words:
         """16 bytes each."""

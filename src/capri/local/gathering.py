@@ -26,7 +26,8 @@ from capri.errors import DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.kernels import Kernel
 from capri.local import wire
-from capri.privacy.directions import DIRECTION_UNITS, Words, direction_sum
+from capri.privacy.directions import DIRECTION_UNITS
+from capri.privacy.sphere import reported_sum
 
 
 class ReportStatus(IntEnum):
@@ -104,13 +105,10 @@ class Gathering:
 
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
-        self.total += self.sum_of(wire.tokens_of(rows), wire.numbers_of(rows))
+        tokens, numbers = wire.tokens_of(rows), wire.numbers_of(rows)
+        self.total += reported_sum(tokens, numbers, self.plan.dimension)
         self.tokens.update(_tokens(rows))
         self.unread += len(rows)
-
-    def sum_of(self, tokens: Words, numbers: IntArray) -> IntArray:
-        """What reports add up to, in exact integers and any order the same."""
-        return direction_sum(tokens, numbers // 2, 1 - 2 * (numbers % 2), self.plan.dimension)
 
     def add_sum(self, total: IntArray, count: int) -> None:
         """What reports that were added up elsewhere come to: all there will be of this bundle."""

@@ -37,6 +37,7 @@ from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.gathering import EpochSum, Gathering, to_bundle
 from capri.privacy.directions import Words, hashed
+from capri.privacy.sphere import reported_sum
 
 # Reports that a worker holds at a time, of files and of a part; fewer where there are few in all,
 # so that there is work for several.
@@ -265,7 +266,8 @@ def add_up(bundle: bytes, files: Sequence[Path], parts: int, number: int) -> Add
             replayed += int(np.count_nonzero(~once))
             kept = [column[once] for column in kept]
     first, second, numbers = kept
-    total = gathering_of(bundle).sum_of(np.stack([first, second], axis=1), numbers.astype(np.int64))
+    tokens, dimension = np.stack([first, second], axis=1), gathering_of(bundle).plan.dimension
+    total = reported_sum(tokens, numbers.astype(np.int64), dimension)
     return Added(total, len(first), replayed)
 
 
