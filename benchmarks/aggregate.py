@@ -29,8 +29,7 @@ import numpy as np
 import capri
 from capri.local import wire
 from capri.local.on_dask import dask_cluster
-from capri.local.parts import add_up, gathering_of
-from capri.local.summing import aggregate
+from capri.local.summing import add_up, aggregate, gathering_of
 
 FILES, PLANTED, STREAMED = 20, 500, 1 << 20
 

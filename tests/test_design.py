@@ -17,11 +17,13 @@ import pytest
 import capri
 import draw_tree
 from builders import CONTEXTS
-from draw_tree import LABORATORY, PACKAGE, PAGE, ROOT
+from draw_tree import LABORATORY, LABORATORY_PAGE, PACKAGE, PAGE, ROOT
 
 
 def test_tree_and_layers_are_drawn_as_they_are() -> None:
-    assert draw_tree.drawn(PAGE.read_text()) == PAGE.read_text(), "run make tree"
+    for page, package in ((PAGE, PACKAGE), (LABORATORY_PAGE, LABORATORY)):
+        text = page.read_text()
+        assert draw_tree.drawn(text, package) == text, "run make tree"
 
 
 def test_tool_sees_what_is_missing_and_what_is_too_much(

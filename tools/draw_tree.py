@@ -1,4 +1,4 @@
-"""Draw the trees of product and laboratory and the import layers in docs/design.md, from the code.
+"""Draw the tree and the layers of the product in docs/design.md, the laboratory's in lab/README.md.
 
     python tools/draw_tree.py
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE, LABORATORY = ROOT / "src" / "capri", ROOT / "lab" / "src" / "capri_lab"
-PAGE = ROOT / "docs" / "design.md"
+PAGE, LABORATORY_PAGE = ROOT / "docs" / "design.md", ROOT / "lab" / "README.md"
 COLUMN = 28  # where descriptions start
 
 
@@ -53,9 +53,12 @@ def layers() -> Iterator[str]:
         yield layer.replace("capri.", "")
 
 
-def drawn(page: str) -> str:
-    """The page with its drawings as they should be."""
-    for mark, lines in (("tree", (*tree(), *tree(LABORATORY))), ("layers", layers())):
+def drawn(page: str, package: Path = PACKAGE) -> str:
+    """The page of a package with its drawings as they should be; layers are the product's."""
+    drawings = [("tree", tree(package))]
+    if package == PACKAGE:
+        drawings.append(("layers", layers()))
+    for mark, lines in drawings:
         before, found, rest = page.partition(f"<!-- {mark} -->\n")
         _, closed, after = rest.partition(f"<!-- /{mark} -->")
         if not (found and closed):
@@ -67,3 +70,4 @@ def drawn(page: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(drawn(PAGE.read_text()))
+    LABORATORY_PAGE.write_text(drawn(LABORATORY_PAGE.read_text(), LABORATORY))

@@ -27,7 +27,6 @@ if typing.TYPE_CHECKING:
     from capri.client import ServiceError as ServiceError
     from capri.epoch.decide import Decision as Decision
     from capri.epoch.decide import Decisions as Decisions
-    from capri.epoch.decide import RewardStatus as RewardStatus
     from capri.epoch.decide import VisitStatus as VisitStatus
     from capri.epoch.limits import Limits as Limits
     from capri.epoch.modes import Mode as Mode
@@ -36,6 +35,7 @@ if typing.TYPE_CHECKING:
     from capri.epoch.plan import EpochPlan as EpochPlan
     from capri.epoch.plan import EpochRecord as EpochRecord
     from capri.epoch.plan import Epochs as Epochs
+    from capri.epoch.rewards import RewardStatus as RewardStatus
     from capri.epoch.shadow import ShadowRecord as ShadowRecord
     from capri.errors import AwayError as AwayError
     from capri.errors import BudgetError as BudgetError
@@ -71,15 +71,15 @@ if typing.TYPE_CHECKING:
     from capri.privacy.ledger import Ledger as Ledger
     from capri.privacy.ledger import ReleaseEvent as ReleaseEvent
     from capri.privacy.ledger import Spending as Spending
-    from capri.privacy.mixing import Shuffle as Shuffle
     from capri.privacy.promise import PrivacyModel as PrivacyModel
     from capri.privacy.promise import Promise as Promise
+    from capri.privacy.shuffle import Shuffle as Shuffle
     from capri.regression import ErrorWidth as ErrorWidth
     from capri.regression import PrivateKernelClassifier as PrivateKernelClassifier
     from capri.regression import PrivateKernelQuantiles as PrivateKernelQuantiles
     from capri.regression import PrivateKernelRidge as PrivateKernelRidge
     from capri.regression import PublicScaler as PublicScaler
-    from capri.regression.devices import ReportPlan as ReportPlan
+    from capri.regression.engine import ReportPlan as ReportPlan
     from capri.schema import Boolean as Boolean
     from capri.schema import Categorical as Categorical
     from capri.schema import Numeric as Numeric
@@ -99,7 +99,8 @@ _NAMES = {
     "capri": ("environments", "kernels"),
     "capri.audit.proof": ("AttackResult", "AuditResult"),
     "capri.client": ("Client", "ServiceError"),
-    "capri.epoch.decide": ("Decision", "Decisions", "RewardStatus", "VisitStatus"),
+    "capri.epoch.decide": ("Decision", "Decisions", "VisitStatus"),
+    "capri.epoch.rewards": ("RewardStatus",),
     "capri.epoch.limits": ("Limits",),
     "capri.epoch.modes": ("Mode", "Operation"),
     "capri.epoch.shadow": ("ShadowRecord",),
@@ -140,8 +141,8 @@ _NAMES = {
     "capri.privacy.budget": ("Budget",),
     "capri.privacy.certificate": ("Certificate", "Declaration"),
     "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),
-    "capri.privacy.mixing": ("Shuffle",),
     "capri.privacy.promise": ("PrivacyModel", "Promise"),
+    "capri.privacy.shuffle": ("Shuffle",),
     "capri.regression": (
         "ErrorWidth",
         "PrivateKernelClassifier",
@@ -149,7 +150,7 @@ _NAMES = {
         "PrivateKernelRidge",
         "PublicScaler",
     ),
-    "capri.regression.devices": ("ReportPlan",),
+    "capri.regression.engine": ("ReportPlan",),
     "capri.schema": ("Boolean", "Categorical", "Numeric", "Schema"),
     "capri.simulation": ("SimulationResult", "simulate"),
     "capri.spaces": ("ContextPool", "ContextSampler", "FixedActions", "VaryingActions"),

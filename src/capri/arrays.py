@@ -7,11 +7,13 @@ milliseconds. Limits set from outside (``OPENBLAS_NUM_THREADS`` and the like) st
 
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -19,9 +21,11 @@ BoolArray = NDArray[np.bool_]
 
 
 @cache
-def _controller() -> ThreadpoolController:
+def _controller() -> "ThreadpoolController":
     """Found once: looking for loaded libraries takes milliseconds."""
+    # Imported here: a device needs NumPy alone.
     import scipy.linalg  # noqa: F401 - brings its BLAS in before the search
+    from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 

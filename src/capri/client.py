@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from capri.cells import number_or_missing, plain
-from capri.epoch.decide import Decision, RewardStatus, VisitStatus
+from capri.epoch.decide import Decision, VisitStatus
+from capri.epoch.rewards import RewardStatus
 from capri.errors import (
     AwayError,
     CapriError,

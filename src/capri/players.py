@@ -20,7 +20,7 @@ from capri.joint.policy import Capri
 from capri.kernels import Kernel
 from capri.local.simulator import DeviceSimulator
 from capri.privacy.budget import Budget
-from capri.privacy.mixing import Shuffle
+from capri.privacy.shuffle import Shuffle
 from capri.simulation import Policy, Progress, SimulationResult, UniformPlay, simulate
 
 CAPRI, UNIFORM = "capri", UniformPlay.name

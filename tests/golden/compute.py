@@ -57,7 +57,7 @@ def unexported(name: str) -> Any:
     homes = {
         "DeviceSimulator": "capri.local.simulator",
         "RIVAL_NAMES": "capri_lab.rivals",
-        "SimulatedRandomness": "capri.local.randomness",
+        "SimulatedRandomness": "capri.local.device",
         "rival": "capri_lab.rivals",
     }
     return getattr(import_module(homes[name]), name)

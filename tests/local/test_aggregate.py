@@ -17,10 +17,12 @@ from typer.testing import CliRunner
 import capri
 from capri.cli import app
 from capri.errors import ConfigurationError, DataError, StorageError
-from capri.local import parts, wire
+from capri.local import summing, wire
+from capri.local.gathering import EpochSum
 from capri.local.on_dask import dask_cluster
-from capri.local.summing import EpochSum, aggregate, pieces, report_files
+from capri.local.summing import aggregate, pieces, report_files
 from capri.local.wire import checksums
+from capri.privacy.sphere import reported_sum
 
 
 def aggregator(epsilon: float = 2.0, **more: Any) -> capri.LocalCapri:
@@ -38,7 +40,7 @@ def aggregator(epsilon: float = 2.0, **more: Any) -> capri.LocalCapri:
 def reports_to(bundle: bytes, count: int, seed: int) -> wire.Messages:
     """Reports as no device drew them, but as any could have."""
     draw = np.random.default_rng(seed)
-    gathering = parts.gathering_of(bundle)
+    gathering = summing.gathering_of(bundle)
     tokens = draw.integers(0, 2**64, (count, 2), dtype=np.uint64)
     numbers = draw.integers(0, gathering.sphere.candidates, count)
     return wire.pack(gathering.digest, tokens, numbers)
@@ -88,12 +90,13 @@ def test_of_reports_with_one_token_the_smallest_number_counts(
 ) -> None:
     """However files are ordered, and however few reports are in memory at a time."""
     bundle = aggregator().bundle()
-    gathering = parts.gathering_of(bundle)
+    gathering = summing.gathering_of(bundle)
     tokens = np.repeat(np.array([[1, 2], [1, 3], [7, 2]], dtype=np.uint64), 40, axis=0)
     numbers = np.tile(np.arange(40)[::-1] % (gathering.sphere.candidates - 1) + 1, 3)
     rows = wire.pack(gathering.digest, tokens, numbers)
-    expected = gathering.sum_of(tokens[::40], np.ones(3, dtype=np.int64))
-    monkeypatch.setattr(parts, "_BLOCK", 10)
+    ones = np.ones(3, dtype=np.int64)
+    expected = reported_sum(tokens[::40], ones, gathering.plan.dimension)
+    monkeypatch.setattr(summing, "_BLOCK", 10)
     for seed in range(3):
         np.random.default_rng(seed).shuffle(rows)
         made = aggregate(bundle, written(tmp_path / str(seed), rows, 9), piece=11)
@@ -139,7 +142,7 @@ def test_a_sum_teaches_as_its_reports_do(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="one by one"):
         third.receive_sum(told)
     short = aggregator(horizon=50)
-    dimension = parts.gathering_of(short.bundle()).plan.dimension
+    dimension = summing.gathering_of(short.bundle()).plan.dimension
     with pytest.raises(capri.HorizonError, match="2000 reports, and 50 of the horizon"):
         short.receive_sum(
             EpochSum(short.digest, 1, np.zeros(dimension, dtype=np.int64), 2000, 0, 0, 0)
@@ -153,7 +156,7 @@ def test_a_sum_that_cannot_be_is_refused_before_it_counts(tmp_path: Path) -> Non
     file = tmp_path / "reports"
     file.write_bytes(b"".join(honest_reports(taker, 20)))
     true = aggregate(bundle, [file])
-    longest = ceil(parts.gathering_of(bundle).reach) * 20
+    longest = ceil(summing.gathering_of(bundle).reach) * 20
     far = np.zeros_like(true.total)
     far[0] = longest
     lucky = small_aggregator()
@@ -230,7 +233,7 @@ def test_what_is_wrong_with_files_is_said(tmp_path: Path) -> None:
         pieces([path], 32)
     bundle = aggregator().bundle()
     with pytest.raises(StorageError, match="shorter while it was read"):
-        parts.spill(bundle, piece, tmp_path / "t", 1, (1, 2))
+        summing.spill(bundle, 1, (1, 2), (piece, tmp_path / "t"))
     (tmp_path / "no.json").write_text("[]")
     with pytest.raises(StorageError, match="no sum of reports"):
         EpochSum.load(tmp_path / "no.json")

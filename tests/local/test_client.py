@@ -165,7 +165,7 @@ def test_randomness_of_real_devices_is_their_own() -> None:
 
 def test_operating_system_is_asked_for_every_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens are what os.urandom gives; coins and picks come from the module secrets."""
-    from capri.local import randomness
+    from capri.local import device as randomness
 
     asked: list[str] = []
 
@@ -188,7 +188,7 @@ def test_operating_system_is_asked_for_every_number(monkeypatch: pytest.MonkeyPa
 
 def test_coin_and_pick_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coin compares 63 bits with the chance: exactly ``chance`` of the ``2^63`` values win."""
-    from capri.local import randomness
+    from capri.local import device as randomness
     from capri.privacy.sphere import COIN
 
     source = randomness.SystemRandomness()

@@ -19,8 +19,7 @@ import capri
 from capri.audit.device import audit_device
 from capri.audit.proof import AuditResult
 from capri.errors import BudgetError, ConfigurationError
-from capri.local.device import Device
-from capri.local.randomness import SystemRandomness
+from capri.local.device import Device, SystemRandomness
 from capri.privacy.gate import Gate
 from capri.privacy.sphere import COIN, Sphere, sphere
 

@@ -15,10 +15,10 @@ from capri.privacy.directions import (
     directions,
     hashed,
     mix,
+    positive_cells,
     projections,
     raw_vectors,
 )
-from capri.privacy.normal_table import positive_cells
 
 
 def seeds(count: int, seed: int = 0) -> np.ndarray:

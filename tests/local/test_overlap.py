@@ -27,9 +27,8 @@ from capri.epoch.storage import read_policy_file
 from capri.errors import BundleError, ConfigurationError, HorizonError
 from capri.learners.reading import cuts_off_too_much
 from capri.local.bundle import open_bundle
-from capri.local.device import Device
+from capri.local.device import Device, SimulatedRandomness
 from capri.local.gathering import Gathering
-from capri.local.randomness import SimulatedRandomness
 from capri.local.simulator import DeviceSimulator
 from capri.privacy.certificate.verify import check_digests
 from capri.privacy.gate import Gate

@@ -14,8 +14,7 @@ from capri.local.simulator import DeviceSimulator
 from capri.local.summing import aggregate
 from capri.privacy.certificate.beliefs import belief_table
 from capri.privacy.certificate.verify import read_certificate
-from capri.privacy.mixing import _PER_UNIT
-from capri.privacy.shuffle import blanket_delta
+from capri.privacy.shuffle import _PER_UNIT, blanket_delta
 from capri.privacy.sphere import sphere
 
 CENTRAL = capri.Budget(1.0, 1e-6)

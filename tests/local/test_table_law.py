@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import bdtrc, betainc
 
-from capri.privacy.normal_table import positive_cells
+from capri.privacy.directions import positive_cells
 from capri.privacy.sphere import Sphere, sphere
 
 CELLS = positive_cells() / np.sqrt(np.mean(positive_cells().astype(np.float64) ** 2))

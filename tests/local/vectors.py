@@ -39,13 +39,11 @@ from capri.kernels import from_dict
 from capri.kernels.evaluate import steady
 from capri.local import wire
 from capri.local.bundle import open_bundle
-from capri.local.device import Device
+from capri.local.device import Device, DeviceRandomness
 from capri.local.gathering import Gathering, judge
-from capri.local.randomness import DeviceRandomness
-from capri.privacy.directions import direction_sum, directions
+from capri.privacy.directions import direction_sum, directions, positive_cells
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.normal_table import positive_cells
 from capri.privacy.sphere import COIN, Sphere, _exponential_from_below, randomized, sphere
 
 FOLDER = Path(__file__).parents[2] / "clients" / "vectors"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capri.local.randomness import SimulatedRandomness
+from capri.local.device import SimulatedRandomness
 from capri.privacy import gate
 from capri.privacy.gate import Gate
 from capri.privacy.layout import Layout

@@ -10,8 +10,8 @@ from scipy.stats import chi2
 
 from capri import ConfigurationError, DataError, PrivateKernelRidge
 from capri.kernels import Matern
-from capri.local.randomness import SimulatedRandomness
-from capri.regression.devices import ReportPlan
+from capri.local.device import SimulatedRandomness
+from capri.regression.engine import ReportPlan
 
 
 def wave(X: np.ndarray) -> np.ndarray:

@@ -110,10 +110,10 @@ def test_web_shop(example: Running) -> None:
 
 
 def test_every_field_status_and_limit_is_on_the_page() -> None:
+    from capri.service.app import ROUTES
     from capri.service.auth import ServiceLimits
     from capri.service.decisions import MARKS, REWARD_STATUSES, VISIT_STATUSES
     from capri.service.messages import DecisionRequest
-    from capri.service.openapi import ROUTES
 
     limits = ServiceLimits.__dataclass_fields__
     for word in (*MARKS, *REWARD_STATUSES, *VISIT_STATUSES, *limits):

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from capri.service.app import document
 from capri.service.auth import ServiceLimits, add_key
-from capri.service.openapi import document
 from service_process import PATIENT, Running, service
 from waiting import PATIENCE
 

@@ -328,14 +328,14 @@ def test_a_lock_of_another_session_ends_in_a_refusal(folder: Path, url: str) -> 
     """The server itself ends the wait, so that nothing is in doubt."""
     import psycopg
 
-    from capri.store.postgres import _LOCKS
+    from capri.store.postgres_connection import LOCKS
 
     async def test() -> None:
         policy = policy_at(folder, url)
         async with inside(policy, PATIENT) as shop:
             assert (await shop.ask("/v1/decisions", visit("first"))).status == 200
             with psycopg.connect(url) as other:
-                other.execute(f"SELECT pg_advisory_xact_lock({_LOCKS}, 1)")
+                other.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, 1)")
                 told = await shop.ask("/v1/decisions", visit("refused"))
                 assert told.status == 503, told
             assert (await shop.ask("/v1/decisions", visit("last"))).status == 200

@@ -17,8 +17,8 @@ import pytest
 
 import capri
 from capri.errors import ConfigurationError
+from capri.service.app import ROUTES
 from capri.service.auth import KeyRing, add_key, digest_of, read_keys
-from capri.service.openapi import ROUTES
 from capri.service.server import Start, serve
 from service_process import PATIENT, SOMEBODY, Running, service
 from waiting import PATIENCE, eventually

@@ -171,6 +171,12 @@ class Scenario:
         law = self.stage.law(self.high.context[None])[0]
         return Piece(seen, reader.mean_share(self.low, law), reader.mean_share(self.high, law))
 
+    def quiet(self, run: Run) -> FloatArray:
+        """The noise of a release whose users are all known."""
+        reader, visit = run.reader, Visit(self.low.context, 0.0)
+        piece, decision = self.attacked(run, visit)
+        return piece.seen - reader.share(visit, self._action(decision))
+
     @property
     def _same_context(self) -> bool:
         return self.low.context is self.high.context
@@ -304,15 +310,11 @@ class Difference(Scenario):
         piece, _ = self.attacked(run, visit, last=False)
         return Play([piece.less(self.quiet(run))])
 
-    def quiet(self, run: Run) -> FloatArray:
-        """The noise of a release whose users are all known."""
-        reader, visit = run.reader, Visit(self.low.context, 0.0)
-        piece, decision = self.attacked(run, visit)
-        return piece.seen - reader.share(visit, self._action(decision))
 
-
-class Fork(Difference):
+class Fork(Scenario):
     """Releases of two sibling processes subtracted."""
+
+    whole = False
 
     def play(self, run: Run, visit: Visit) -> Play:
         """Each child starts a run of its own: a policy stays in its process."""

@@ -86,7 +86,7 @@ def forecast(
     from capri.kernels import kernel_by_name
     from capri.players import make_capri
     from capri.privacy.budget import Budget
-    from capri.privacy.mixing import Shuffle
+    from capri.privacy.shuffle import Shuffle
     from capri.spaces import ContextPool
 
     files = Output(json, output)

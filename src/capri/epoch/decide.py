@@ -1,10 +1,8 @@
 """Decisions: drawing them from a public law, and the numbers that rewards come back with."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from math import isfinite
 from typing import Any, overload
 
 import numpy as np
@@ -15,7 +13,7 @@ from capri.cells import as_numbers
 from capri.epoch.bounds import Bounds
 from capri.epoch.ids import NOBODY, SIMULATED, DecisionIds
 from capri.epoch.problem import Problem
-from capri.errors import ConfigurationError, RewardIgnoredWarning, ShapeError
+from capri.errors import ConfigurationError, ShapeError
 from capri.spaces import CHUNK_PAIRS, ContextPool, context_chunks
 
 
@@ -173,24 +171,6 @@ def _number(decision: Decision | str, ids: DecisionIds) -> int:
     )
 
 
-class RewardStatus(IntEnum):
-    """What became of a reward."""
-
-    ACCEPTED = 0
-    LATE = 1  # its epoch is closed
-    DUPLICATE = 2  # a reward for this decision came before
-    UNKNOWN = 3  # no such decision was made here
-    INVALID = 4  # not a number: the reward counts as missing
-    UNCOUNTED = 5  # the visit counts for nothing (see its status), or enough rewards came for it
-
-    def __str__(self) -> str:
-        return self.name.lower()
-
-
-# Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
-ACCEPTED, LATE, DUPLICATE, UNKNOWN, INVALID, UNCOUNTED = (int(status) for status in RewardStatus)
-
-
 def decision_rewards(
     decisions: Decisions | Sequence[Decision | str], rewards: object, ids: DecisionIds
 ) -> tuple[IntArray, FloatArray]:
@@ -200,64 +180,6 @@ def decision_rewards(
     if values.shape != numbers.shape:
         raise ShapeError(f"one reward per decision is needed: {len(numbers)}, got {values.shape}")
     return numbers, values
-
-
-def reward_statuses(
-    numbers: IntArray, rewards: FloatArray, awaited: NDArray[np.int8], first: int
-) -> IntArray:
-    """What each reward meets, row by row; of several for one decision the first valid one counts.
-
-    ``awaited[i]`` is what a reward for decision ``first + i`` would meet; those for decisions
-    before it come late.
-
-    >>> numbers, ones = np.array([7, 8, 8, 5, 9]), np.ones(5)
-    >>> reward_statuses(numbers, ones, np.array([2, 0], dtype=np.int8), 7).tolist()
-    [2, 0, 2, 1, 3]
-    """
-    if len(numbers) == 1 and 0 <= (place := int(numbers[0]) - first) < len(awaited):
-        return first_valid(awaited[place : place + 1].astype(np.int64), numbers, rewards)
-    offset = numbers - first
-    known = (offset >= 0) & (offset < len(awaited))
-    result = np.full(len(numbers), UNKNOWN, dtype=np.int64)
-    result[known] = awaited[offset[known]]
-    result[(numbers >= 0) & (numbers < first)] = LATE
-    return first_valid(result, numbers, rewards)
-
-
-def first_valid(standing: IntArray, numbers: IntArray, rewards: FloatArray) -> IntArray:
-    """What each reward meets where ``standing`` is what a first one would.
-
-    >>> first_valid(np.zeros(3, dtype=int), np.array([4, 4, 5]), np.array([0.5, 1.0, np.nan]))
-    array([0, 2, 4])
-    """
-    result = standing.copy()
-    if len(numbers) == 1:
-        if result[0] == ACCEPTED and not isfinite(rewards[0]):
-            result[0] = INVALID
-        return result
-    result[(result == ACCEPTED) & ~np.isfinite(rewards)] = INVALID
-    valid = np.flatnonzero(result == ACCEPTED)
-    if len(valid) > 1:
-        _, earliest = np.unique(numbers[valid], return_index=True)
-        repeated = np.ones(len(valid), dtype=np.bool_)
-        repeated[earliest] = False
-        result[valid[repeated]] = DUPLICATE
-    return result
-
-
-def warn_of_ignored(statuses: IntArray, stacklevel: int) -> None:
-    """In a simulation, a :class:`RewardIgnoredWarning` if a reward changed nothing.
-
-    A private run never warns: what became of whose reward is for its caller alone, and a warning
-    ends in a log.
-    """
-    if statuses.any():
-        ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
-        warnings.warn(
-            f"ignored {' and '.join(ignored)} rewards: they changed nothing",
-            RewardIgnoredWarning,
-            stacklevel=stacklevel + 1,
-        )
 
 
 # Up to so many contexts are looked at action by action; bisection takes more steps.

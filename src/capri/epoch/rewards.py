@@ -1,17 +1,19 @@
-"""When rewards count: how long they are awaited, what several make together, what none means."""
+"""When rewards count: how long they are awaited, what several or none mean, what became of each."""
 
+import warnings
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
-from math import nan
+from enum import IntEnum, StrEnum
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from capri.arrays import FloatArray
+from capri.arrays import FloatArray, IntArray
 from capri.checks import is_number, one_of, whole
 from capri.epoch.scale import RewardScale
-from capri.errors import ConfigurationError
+from capri.errors import ConfigurationError, RewardIgnoredWarning
 
 AS_ESTIMATED = "as-estimated"
 _LONGEST = timedelta(days=36_500)
@@ -156,3 +158,79 @@ def checked_terms(
 def settled(rewards: FloatArray, terms: RewardTerms) -> FloatArray:
     """Combined rewards at the close: a missing one is what it stands for."""
     return np.where(np.isnan(rewards), terms.stand_in, rewards)
+
+
+class RewardStatus(IntEnum):
+    """What became of a reward."""
+
+    ACCEPTED = 0
+    LATE = 1  # its epoch is closed
+    DUPLICATE = 2  # a reward for this decision came before
+    UNKNOWN = 3  # no such decision was made here
+    INVALID = 4  # not a number: the reward counts as missing
+    UNCOUNTED = 5  # the visit counts for nothing (see its status), or enough rewards came for it
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+# Plain numbers: looking up a member of an enumeration costs as much as encoding a reward.
+ACCEPTED, LATE, DUPLICATE, UNKNOWN, INVALID, UNCOUNTED = (int(status) for status in RewardStatus)
+
+
+def reward_statuses(
+    numbers: IntArray, rewards: FloatArray, awaited: NDArray[np.int8], first: int
+) -> IntArray:
+    """What each reward meets, row by row; of several for one decision the first valid one counts.
+
+    ``awaited[i]`` is what a reward for decision ``first + i`` would meet; those for decisions
+    before it come late.
+
+    >>> numbers, ones = np.array([7, 8, 8, 5, 9]), np.ones(5)
+    >>> reward_statuses(numbers, ones, np.array([2, 0], dtype=np.int8), 7).tolist()
+    [2, 0, 2, 1, 3]
+    """
+    if len(numbers) == 1 and 0 <= (place := int(numbers[0]) - first) < len(awaited):
+        return first_valid(awaited[place : place + 1].astype(np.int64), numbers, rewards)
+    offset = numbers - first
+    known = (offset >= 0) & (offset < len(awaited))
+    result = np.full(len(numbers), UNKNOWN, dtype=np.int64)
+    result[known] = awaited[offset[known]]
+    result[(numbers >= 0) & (numbers < first)] = LATE
+    return first_valid(result, numbers, rewards)
+
+
+def first_valid(standing: IntArray, numbers: IntArray, rewards: FloatArray) -> IntArray:
+    """What each reward meets where ``standing`` is what a first one would.
+
+    >>> first_valid(np.zeros(3, dtype=int), np.array([4, 4, 5]), np.array([0.5, 1.0, np.nan]))
+    array([0, 2, 4])
+    """
+    result = standing.copy()
+    if len(numbers) == 1:
+        if result[0] == ACCEPTED and not isfinite(rewards[0]):
+            result[0] = INVALID
+        return result
+    result[(result == ACCEPTED) & ~np.isfinite(rewards)] = INVALID
+    valid = np.flatnonzero(result == ACCEPTED)
+    if len(valid) > 1:
+        _, earliest = np.unique(numbers[valid], return_index=True)
+        repeated = np.ones(len(valid), dtype=np.bool_)
+        repeated[earliest] = False
+        result[valid[repeated]] = DUPLICATE
+    return result
+
+
+def warn_of_ignored(statuses: IntArray, stacklevel: int) -> None:
+    """In a simulation, a :class:`RewardIgnoredWarning` if a reward changed nothing.
+
+    A private run never warns: what became of whose reward is for its caller alone, and a warning
+    ends in a log.
+    """
+    if statuses.any():
+        ignored = sorted({str(RewardStatus(code)) for code in np.unique(statuses) if code})
+        warnings.warn(
+            f"ignored {' and '.join(ignored)} rewards: they changed nothing",
+            RewardIgnoredWarning,
+            stacklevel=stacklevel + 1,
+        )

@@ -33,9 +33,9 @@ from capri.kernels import Kernel, from_dict
 from capri.privacy.budget import Budget
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.mechanism import Norm
-from capri.privacy.mixing import Shuffle
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection
+from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import Sphere
 from capri.privacy.vector import VectorLayout
 from capri.schema import Schema

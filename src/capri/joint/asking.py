@@ -3,16 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from threading import RLock
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from capri.epoch.digests import configuration_digest
 from capri.epoch.problem import Problem
 from capri.epoch.scale import rescaled
 from capri.errors import BudgetError, ConfigurationError
-from capri.forecast.result import Forecast
-from capri.forecast.run import forecast
-from capri.joint.configuration import Configuration, guarantee, promise
 from capri.joint.engine import Engine
+from capri.joint.persistence import Configuration
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
@@ -21,8 +19,11 @@ from capri.learners.start.releases import releases_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import PrivacyModel, Promise
+from capri.privacy.promise import NOTHING, PrivacyModel, Promise
 from capri.privacy.randomness import Streams
+
+if TYPE_CHECKING:
+    from capri.forecast.result import Forecast
 
 
 class Asking(ABC):
@@ -72,12 +73,22 @@ class Asking(ABC):
     @property
     def guarantee(self) -> str:
         """In one line, what this policy promises to its users."""
-        return guarantee(self.problem, simulated=self._streams.simulated)
+        budget, model = self.problem.budget, self.model
+        if budget is None:
+            return "no privacy: runs without noise"
+        promise = f"({budget.epsilon:g}, {budget.delta:g})-{model} privacy"
+        if model is PrivacyModel.LOCAL:
+            promise += " of reports"
+        simulated = self._streams.simulated
+        return f"simulation of {promise}: seeded noise, no privacy claim" if simulated else promise
 
     @property
     def promise(self) -> Promise:
         """What a user is promised, to be compared; nothing for a run without budget."""
-        return promise(self.problem)
+        if self.problem.budget is None:
+            return NOTHING
+        unit = "one round" if self.problem.limit is None else "one user"
+        return Promise(model=self.model.value, kind="approximate", unit=unit)
 
     @property
     def model(self) -> PrivacyModel:
@@ -147,11 +158,13 @@ class Asking(ABC):
         kinds: Sequence[str] | None = None,
         compare: bool = True,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Forecast:
+    ) -> "Forecast":
         """What to expect of this configuration, from play against random functions.
 
         Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
         """
+        from capri.forecast.run import forecast
+
         return forecast(
             self,
             horizons=horizons,

@@ -13,21 +13,15 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import number_or_missing
 from capri.choices import as_wanted, successor
 from capri.epoch.available import Sets, given_sets
-from capri.epoch.decide import (
-    Decision,
-    Decisions,
-    RewardStatus,
-    decision_rewards,
-    warn_of_ignored,
-)
+from capri.epoch.decide import Decision, Decisions, decision_rewards
 from capri.epoch.ids import NOBODY, DecisionIds
 from capri.epoch.modes import Logged, Mode, Operation, as_logged, checked_mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem, with_actions
+from capri.epoch.rewards import RewardStatus, warn_of_ignored
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
-from capri.joint.engine import Engine, RepositoryUsers
-from capri.joint.progress import Progress
+from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId
 from capri.spaces import Contexts, FixedActions, as_contexts, as_visits
@@ -232,7 +226,7 @@ class Serving(ABC):
 
     def _checked_keys(self, keys: Sequence[str] | None, count: int) -> Sequence[str] | None:
         """The keys of some rewards; they are public in kind and number, never shown."""
-        rule = self._engine.rounds.problem.rewards.rule
+        rule = self._engine.state.problem.rewards.rule
         if keys is None:
             if rule.keyed and count:
                 raise ConfigurationError(

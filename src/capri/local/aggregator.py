@@ -20,7 +20,7 @@ import numpy as np
 
 from capri.arrays import IntArray, one_blas_thread
 from capri.checks import whole
-from capri.epoch.course import Course
+from capri.epoch.course import Course, PublicFace
 from capri.epoch.digests import configuration_digest
 from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan
@@ -39,16 +39,15 @@ from capri.learners.start import Prior, checked_prior
 from capri.learners.start.releases import releases_prior
 from capri.local import wire
 from capri.local.bundle import make_bundle
-from capri.local.gathering import Gathering, ReportStatus, as_rows, judge
-from capri.local.saved import Draws, SavedAggregator
-from capri.local.summing import EpochSum, open_for
+from capri.local.gathering import EpochSum, Gathering, ReportStatus, as_rows, judge, open_for
+from capri.local.saved import BundleDraws, SavedAggregator
 from capri.privacy.budget import Budget
-from capri.privacy.mixing import Shuffle
+from capri.privacy.shuffle import Shuffle
 from capri.schedule import Schedule
 from capri.spaces import Contexts
 
 
-class LocalCapri(SavedAggregator):
+class LocalCapri(SavedAggregator, PublicFace):
     """A contextual kernel bandit in the local model: the server that nobody has to trust.
 
     Devices fetch :meth:`bundle`, decide with :class:`~capri.LocalClient` and upload one report
@@ -147,7 +146,7 @@ class LocalCapri(SavedAggregator):
         checked = checked_options("practical", options)
         assert isinstance(checked, PracticalOptions)
         self._options = checked
-        self._draws = Draws(_generator(public_seed))
+        self._draws = BundleDraws(_generator(public_seed))
         with one_blas_thread():
             self._learner = PracticalLearner(self._problem, checked, self._draws.public)
             self._observed = checked_prior(prior, self._problem)
@@ -206,7 +205,7 @@ class LocalCapri(SavedAggregator):
     def again(self, **changes: Any) -> "LocalCapri":
         """A fresh aggregator of the same configuration, with some arguments changed.
 
-        Nothing that this one was told goes with it.
+        Nothing that was reported to this one goes with it.
         """
         problem, terms = self._problem, self._terms.arguments()
         del terms["reward_rule"]  # a device reports once
@@ -248,8 +247,8 @@ class LocalCapri(SavedAggregator):
             "terms": self._terms.to_dict(),
         }
         if self._observed is not None:
-            configuration["prior"], told = self._observed.state()
-            arrays |= told
+            configuration["prior"], known = self._observed.state()
+            arrays |= known
         return configuration, arrays
 
     # -- reports ----------------------------------------------------------------------------------
@@ -294,7 +293,7 @@ class LocalCapri(SavedAggregator):
             start += end
         return statuses
 
-    def receive_sum(self, told: EpochSum) -> None:
+    def receive_sum(self, added: EpochSum) -> None:
         """Take up what ``capri aggregate`` made of an epoch's reports, and end the epoch.
 
         Which tokens are in a sum is not known here, so it is all there is of its bundle: reports
@@ -305,16 +304,16 @@ class LocalCapri(SavedAggregator):
         with self._lock:
             now = self._now()
             self._settle(now)
-            gathering = open_for(told, self._pending, mixed=self._problem.shuffle is not None)
-            if self._horizon is not None and self._accepted + told.accepted > self._horizon:
+            gathering = open_for(added, self._pending, mixed=self._problem.shuffle is not None)
+            if self._horizon is not None and self._accepted + added.accepted > self._horizon:
                 raise HorizonError(
-                    f"{told.accepted} reports, and {self._horizon - self._accepted} of the horizon "
-                    "are left"
+                    f"{added.accepted} reports, and {self._horizon - self._accepted} of the "
+                    "horizon are left"
                 )
-            if told.accepted:
-                gathering.add_sum(told.total, told.accepted)
-                self._received += told.accepted
-                self._accepted += told.accepted
+            if added.accepted:
+                gathering.add_sum(added.total, added.accepted)
+                self._received += added.accepted
+                self._accepted += added.accepted
                 self._ending = gathering is self._newest
                 self._settle(now)
 

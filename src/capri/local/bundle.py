@@ -36,13 +36,12 @@ from capri.local.coordinates import (
     action_rows,
     action_state,
     check_kernel,
+    feasible,
     settled,
     span_of,
     span_state,
 )
-from capri.local.header import LARGEST_WHOLE, read_header
-from capri.local.wire import VERSION
-from capri.local.work import feasible
+from capri.local.wire import LARGEST_WHOLE, VERSION, read_header
 from capri.privacy.sphere import Sphere
 from capri.privacy.vector import VectorLayout
 from capri.schema import Schema

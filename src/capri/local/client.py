@@ -24,8 +24,13 @@ from capri.epoch.decide import Decision, VisitStatus
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 from capri.local import wire
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.device import Device, usable_rows
-from capri.local.randomness import DeviceRandomness, SimulatedRandomness, SystemRandomness
+from capri.local.device import (
+    Device,
+    DeviceRandomness,
+    SimulatedRandomness,
+    SystemRandomness,
+    usable_rows,
+)
 from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
@@ -50,8 +55,8 @@ class Datum:
     def from_text(cls, text: str, device: Device) -> Self:
         """The inverse. What it is made of is checked, values are not looked at."""
         try:
-            told = json.loads(text, parse_int=float, parse_constant=_refuse)
-            cells, action, digest = told["context"], told["action"], told["digest"]
+            values = json.loads(text, parse_int=float, parse_constant=_refuse)
+            cells, action, digest = values["context"], values["action"], values["digest"]
             row = np.array([[nan if each is None else each for each in cells]], dtype=np.float64)
             whole = type(action) is float and action.is_integer()
             plain = isinstance(cells, list) and {*map(type, cells)} <= {float, type(None)}

@@ -7,21 +7,27 @@ of the epoch whose bundle it answers, and that bundle says how it was made. What
 judged by its bytes and by what is public; nothing that is not accepted changes anything.
 """
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
-from math import sqrt
-from typing import Any
+from math import ceil, isqrt, sqrt
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
 from capri.arrays import BoolArray, IntArray
+from capri.checks import is_whole
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.storage import Arrays, plan_from_state, plan_state
+from capri.errors import DataError, HorizonError, StorageError
+from capri.files import write_atomically
 from capri.kernels import Kernel
 from capri.local import wire
-from capri.privacy.directions import DIRECTION_UNITS, Words, direction_sum
+from capri.privacy.directions import DIRECTION_UNITS
+from capri.privacy.sphere import reported_sum
 
 
 class ReportStatus(IntEnum):
@@ -99,13 +105,10 @@ class Gathering:
 
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
-        self.total += self.sum_of(wire.tokens_of(rows), wire.numbers_of(rows))
+        tokens, numbers = wire.tokens_of(rows), wire.numbers_of(rows)
+        self.total += reported_sum(tokens, numbers, self.plan.dimension)
         self.tokens.update(_tokens(rows))
         self.unread += len(rows)
-
-    def sum_of(self, tokens: Words, numbers: IntArray) -> IntArray:
-        """What reports add up to, in exact integers and any order the same."""
-        return direction_sum(tokens, numbers // 2, 1 - 2 * (numbers % 2), self.plan.dimension)
 
     def add_sum(self, total: IntArray, count: int) -> None:
         """What reports that were added up elsewhere come to: all there will be of this bundle."""
@@ -210,8 +213,7 @@ class Verdict:
 
 def to_bundle(rows: wire.Messages, digest: bytes) -> BoolArray:
     """Which rows answer the bundle of this digest, of which reports carry 8 bytes."""
-    words = np.ascontiguousarray(rows[:, wire.DIGEST]).view("<u8")[:, 0]
-    return np.asarray(words == _words([digest[:8]])[0])
+    return np.asarray(_digests_of(rows) == _words([digest[:8]])[0])
 
 
 def judge(
@@ -227,17 +229,20 @@ def judge(
     """
     status = np.full(len(rows), int(ReportStatus.MALFORMED), dtype=np.int64)
     place = np.full(len(rows), -1, dtype=np.int64)
-    words = np.ascontiguousarray(rows[:, wire.DIGEST]).view("<u8")[:, 0]
     others = undamaged.copy()
     for number, gathering in enumerate(gatherings):
-        mine = np.flatnonzero(undamaged & (words == _words([gathering.digest])[0]))
+        mine = np.flatnonzero(undamaged & to_bundle(rows, gathering.digest))
         others[mine] = False
         if len(mine):
             status[mine], place[mine] = gathering.judge(rows[mine]), number
     if others.any():
-        known = np.isin(words[others], _words(digests))
+        known = np.isin(_digests_of(rows[others]), _words(digests))
         status[others] = np.where(known, int(ReportStatus.STALE), int(ReportStatus.UNKNOWN))
     return Verdict(status, place)
+
+
+def _digests_of(rows: wire.Messages) -> IntArray:
+    return np.ascontiguousarray(rows[:, wire.DIGEST]).view("<u8")[:, 0]
 
 
 def _words(digests: Iterable[bytes]) -> IntArray:
@@ -262,3 +267,115 @@ def as_rows(
     joined = b"".join(sized[place] for place in places)
     statuses[places] = take(np.frombuffer(joined, dtype=np.uint8).reshape(-1, wire.SIZE))
     return statuses
+
+
+# -- reports that were added up elsewhere ----------------------------------------------------------
+
+_FORMAT, _VERSION = "capri-sum", 1
+_COUNTS = ("accepted", "replayed", "unknown", "malformed")
+
+
+@dataclass(frozen=True, eq=False)
+class EpochSum:
+    """What the reports to one bundle add up to, and what became of all that were found.
+
+    ``total`` is in the units of the bundle's reports. All of it may be published: reports are
+    private by themselves.
+    """
+
+    digest: bytes
+    epoch: int
+    total: IntArray
+    accepted: int
+    replayed: int
+    unknown: int
+    malformed: int
+
+    def __post_init__(self) -> None:
+        counts = {name: getattr(self, name) for name in (*_COUNTS, "epoch")}
+        wrong = [name for name, value in counts.items() if not is_whole(value) or value < 0]
+        if wrong:
+            raise DataError(f"{', '.join(wrong)} of a sum must be whole numbers from 0")
+        if not (isinstance(self.digest, bytes) and len(self.digest) == 32):
+            raise DataError("the digest of a sum must be 32 bytes, those of its bundle")
+        total = self.total
+        if not isinstance(total, np.ndarray) or total.dtype != np.int64 or total.ndim != 1:
+            raise DataError("the total of a sum must be one row of 64-bit integers")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; whole numbers beyond ``2^53`` are texts."""
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "digest": self.digest.hex(),
+            "epoch": self.epoch,
+            **{name: getattr(self, name) for name in _COUNTS},
+            "sum": [str(each) for each in self.total.tolist()],
+        }
+
+    def save(self, path: Path) -> None:
+        """Write it to a file, whole or not at all."""
+        write_atomically(path, json.dumps(self.to_dict(), indent=1).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a file that :meth:`save` wrote."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            listed = values["sum"]
+            if (values["format"], values["version"]) != (_FORMAT, _VERSION):
+                raise ValueError
+            if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+                raise ValueError
+            return cls(
+                digest=bytes.fromhex(values["digest"]),
+                epoch=values["epoch"],
+                total=np.array([int(each) for each in listed], dtype=np.int64),
+                **{name: values[name] for name in _COUNTS},
+            )
+        except (OSError, ValueError, TypeError, LookupError, OverflowError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "it is no sum of reports"
+            raise StorageError(f"{path} cannot be read: {reason}") from None
+
+
+def open_for(added: EpochSum, gatherings: Sequence[Gathering], *, mixed: bool) -> Gathering:
+    """The gathering that a sum is for, of those that take reports now.
+
+    ``mixed``: reports hide among each other, so all that were planned for must be there.
+    """
+    found = [each for each in gatherings if each.digest == added.digest[:8]]
+    if not found:
+        raise DataError(
+            f"a sum of epoch {added.epoch}, and no bundle of its digest takes reports now: it was "
+            "taken up before, its epoch is closed, or it is another aggregator's"
+        )
+    (gathering,) = found
+    if gathering.tokens or gathering.unread:
+        raise DataError(
+            "reports to this bundle were received one by one: put all of an epoch into files, or "
+            "none"
+        )
+    _check_possible(added, gathering)
+    if mixed and added.accepted < gathering.plan.length:
+        raise HorizonError(
+            f"{added.accepted} of {gathering.plan.length} reports of this batch are in the sum: a "
+            "smaller one would hide its users less than was promised. Wait, and add all of them up"
+        )
+    return gathering
+
+
+def _check_possible(added: EpochSum, gathering: Gathering) -> None:
+    """Refuse what no reports to this bundle add up to: ``|sum| <= accepted * reach``, exactly."""
+    plan = gathering.plan
+    if (added.epoch, len(added.total)) != (plan.epoch, plan.dimension):
+        raise DataError(
+            f"a sum of {len(added.total)} coordinates of epoch {added.epoch}: reports to this "
+            f"bundle have {plan.dimension}, and its epoch is {plan.epoch}. Add up its reports again"
+        )
+    squared = sum(each * each for each in added.total.tolist())
+    if squared > (added.accepted * ceil(gathering.reach)) ** 2:
+        raise DataError(
+            f"{added.accepted} reports cannot add up to this: the sum is {isqrt(squared)} units "
+            f"long, and a report at most {ceil(gathering.reach)}. The file was changed or damaged: "
+            "add up the reports again"
+        )

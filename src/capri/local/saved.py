@@ -3,17 +3,19 @@
 Reports of open epochs are in the file: they are private already.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
+from threading import RLock
 from typing import Any, Self
 
 import numpy as np
 
-from capri.epoch.course import PublicFace
+from capri.epoch.course import Course
 from capri.epoch.plan import EpochPlan
+from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
     below,
@@ -37,18 +39,22 @@ from capri.spaces import Contexts
 
 
 @dataclass(frozen=True)
-class Draws:
+class BundleDraws:
     """The generator of everything in a bundle that is drawn."""
 
     public: np.random.Generator
 
 
-class SavedAggregator(PublicFace):
+class SavedAggregator(ABC):
     """What :class:`~capri.LocalCapri` keeps and promises, and how it is written and read."""
 
+    _problem: Problem
+    _next: Problem | None
+    _course: Course
+    _lock: RLock
     _budget: Budget
     _terms: RewardTerms
-    _draws: Draws
+    _draws: BundleDraws
     _releases: list[dict[str, Any]]
     _digests: list[bytes]
     _bundle: bytes
@@ -75,6 +81,10 @@ class SavedAggregator(PublicFace):
     @abstractmethod
     def __init__(self, **settings: Any) -> None:
         """See :class:`capri.LocalCapri`."""
+
+    @abstractmethod
+    def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What it was built from, as its file says it."""
 
     @abstractmethod
     def _enter(self, plan: EpochPlan) -> Gathering:

@@ -20,7 +20,7 @@ from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.gathering import Gathering, ReportStatus, as_rows, judge
 from capri.privacy.budget import Budget
-from capri.privacy.mixing import Shuffle
+from capri.privacy.shuffle import Shuffle
 
 
 class Shuffler:

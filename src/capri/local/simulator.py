@@ -19,9 +19,8 @@ from capri.learners.options import PracticalOptions
 from capri.local.aggregator import LocalCapri
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.client import check_promise
-from capri.local.device import Device
+from capri.local.device import Device, SimulatedRandomness
 from capri.local.gathering import ReportStatus
-from capri.local.randomness import SimulatedRandomness
 from capri.local.shuffler import Shuffler
 from capri.local.wire import Messages
 from capri.privacy.budget import Budget

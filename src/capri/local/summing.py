@@ -2,38 +2,53 @@
 
 A report takes 18 bytes of scratch files on its way from the files to the sum, and workers hold a
 piece or a part of about a million of them at a time: memory does not grow with the number of
-reports, disk and time grow with it. See :mod:`capri.local.parts` for what workers do.
+reports, disk and time grow with it.
+
+A replay is a report whose token came before, in whichever file. Equal tokens have equal hashes, so
+a worker that has all reports of one part of the hashes knows all of their replays:
+
+    spill    a piece of the files: judge each report by itself, write those that count to one file,
+             ordered by the part of their token
+    add_up   one part: read it from all these files, keep one report of each token, add them up
+
+Of reports with one token that differ the one with the smallest number is kept: which one comes
+first depends on how files are named and split, the smallest does not. Sums are of integers, so the
+outcome is the same to the bit however the work is divided.
+
+Tokens may be chosen with malice, hence a salt that nobody knows beforehand parts them. All reports
+may have one token: a part is read in blocks, and only one report of each token is carried along.
 """
 
-import json
+import os
 import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from math import ceil, isqrt
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
-from capri.arrays import IntArray
-from capri.checks import is_whole
-from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
-from capri.files import write_atomically
+from capri.arrays import BoolArray, IntArray
+from capri.errors import ConfigurationError, StorageError
 from capri.local import wire
 from capri.local.bundle import open_bundle
-from capri.local.gathering import Gathering
-from capri.local.parts import BYTES, FileRange, Spilled, add_up, spill
+from capri.local.gathering import EpochSum, Gathering, to_bundle
+from capri.privacy.directions import Words, hashed
+from capri.privacy.sphere import reported_sum
 
-_FORMAT, _VERSION = "capri-sum", 1
-_COUNTS = ("accepted", "replayed", "unknown", "malformed")
 # Reports that a worker holds at a time, of files and of a part; fewer where there are few in all,
 # so that there is work for several.
 PIECE, _LEAST = 1 << 20, 1 << 16
 _TASKS = 32
 _MOST_PARTS = 1 << 10
+# Reports of a part that are in memory at once, beside one of each token.
+_BLOCK = 1 << 21
+# What is kept of a report: both halves of its token, and its number.
+_COLUMNS = ("<u8", "<u8", "<u2")
+BYTES = sum(np.dtype(form).itemsize for form in _COLUMNS)
 
 
 class Run(Protocol):
@@ -49,110 +64,31 @@ def here(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
     return map(function, tasks)
 
 
-@dataclass(frozen=True, eq=False)
-class EpochSum:
-    """What the reports to one bundle add up to, and what became of all that were found.
+@dataclass(frozen=True)
+class FileRange:
+    """Some reports of a file: ``count`` of them, from number ``start`` on."""
 
-    ``total`` is in the units of the bundle's reports. All of it may be published: reports are
-    private by themselves.
-    """
+    path: Path
+    start: int
+    count: int
 
-    digest: bytes
-    epoch: int
-    total: IntArray
-    accepted: int
-    replayed: int
+
+@dataclass(frozen=True)
+class Spilled:
+    """How many reports of a piece may count, answer another bundle, and are no reports."""
+
+    kept: int
     unknown: int
     malformed: int
 
-    def __post_init__(self) -> None:
-        counts = {name: getattr(self, name) for name in (*_COUNTS, "epoch")}
-        wrong = [name for name, value in counts.items() if not is_whole(value) or value < 0]
-        if wrong:
-            raise DataError(f"{', '.join(wrong)} of a sum must be whole numbers from 0")
-        if not (isinstance(self.digest, bytes) and len(self.digest) == 32):
-            raise DataError("the digest of a sum must be 32 bytes, those of its bundle")
-        total = self.total
-        if not isinstance(total, np.ndarray) or total.dtype != np.int64 or total.ndim != 1:
-            raise DataError("the total of a sum must be one row of 64-bit integers")
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values; whole numbers beyond ``2^53`` are texts."""
-        return {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "digest": self.digest.hex(),
-            "epoch": self.epoch,
-            **{name: getattr(self, name) for name in _COUNTS},
-            "sum": [str(each) for each in self.total.tolist()],
-        }
+@dataclass(frozen=True)
+class Added:
+    """The sum of a part, how many reports are in it, and how many were replays."""
 
-    def save(self, path: Path) -> None:
-        """Write it to a file, whole or not at all."""
-        write_atomically(path, json.dumps(self.to_dict(), indent=1).encode())
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a file that :meth:`save` wrote."""
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            listed = values["sum"]
-            if (values["format"], values["version"]) != (_FORMAT, _VERSION):
-                raise ValueError
-            if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-                raise ValueError
-            return cls(
-                digest=bytes.fromhex(values["digest"]),
-                epoch=values["epoch"],
-                total=np.array([int(each) for each in listed], dtype=np.int64),
-                **{name: values[name] for name in _COUNTS},
-            )
-        except (OSError, ValueError, TypeError, LookupError, OverflowError) as problem:
-            reason = problem.strerror if isinstance(problem, OSError) else "it is no sum of reports"
-            raise StorageError(f"{path} cannot be read: {reason}") from None
-
-
-def open_for(told: EpochSum, gatherings: Sequence[Gathering], *, mixed: bool) -> Gathering:
-    """The gathering that a sum is for, of those that take reports now.
-
-    ``mixed``: reports hide among each other, so all that were planned for must be there.
-    """
-    found = [each for each in gatherings if each.digest == told.digest[:8]]
-    if not found:
-        raise DataError(
-            f"a sum of epoch {told.epoch}, and no bundle of its digest takes reports now: it was "
-            "taken up before, its epoch is closed, or it is another aggregator's"
-        )
-    (gathering,) = found
-    if gathering.tokens or gathering.unread:
-        raise DataError(
-            "reports to this bundle were received one by one: put all of an epoch into files, or "
-            "none"
-        )
-    _check_possible(told, gathering)
-    if mixed and told.accepted < gathering.plan.length:
-        raise HorizonError(
-            f"{told.accepted} of {gathering.plan.length} reports of this batch are in the sum: a "
-            "smaller one would hide its users less than was promised. Wait, and add all of them up"
-        )
-    return gathering
-
-
-def _check_possible(told: EpochSum, gathering: Gathering) -> None:
-    """Refuse what no reports to this bundle add up to: ``|sum| <= accepted * reach``, exactly."""
-    plan = gathering.plan
-    if (told.epoch, len(told.total)) != (plan.epoch, plan.dimension):
-        raise DataError(
-            f"a sum of {len(told.total)} coordinates of epoch {told.epoch}: reports to this bundle "
-            f"have {plan.dimension}, and its epoch is {plan.epoch}. Add up its reports again"
-        )
-    squared = sum(each * each for each in told.total.tolist())
-    if squared > (told.accepted * ceil(gathering.reach)) ** 2:
-        raise DataError(
-            f"{told.accepted} reports cannot add up to this: the sum is {isqrt(squared)} units "
-            f"long, and a report at most {ceil(gathering.reach)}. The file was changed or damaged: "
-            "add up the reports again"
-        )
+    total: IntArray
+    accepted: int
+    replayed: int
 
 
 def report_files(places: Sequence[Path]) -> list[Path]:
@@ -246,7 +182,7 @@ def aggregate(
         _check_room(folder, count * BYTES)
         targets = [folder / f"{number}.spill" for number in range(len(work))]
         tasks = list(zip(work, targets, strict=True))
-        judged = list(run(partial(_spill, bundle, parts, salt), tasks))
+        judged = list(run(partial(spill, bundle, parts, salt), tasks))
         added = list(run(partial(add_up, bundle, targets, parts), range(parts)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -264,13 +200,6 @@ def aggregate(
     )
 
 
-def _spill(
-    bundle: bytes, parts: int, salt: tuple[int, int], task: tuple[list[FileRange], Path]
-) -> Spilled:
-    piece, target = task
-    return spill(bundle, piece, target, parts, salt)
-
-
 def _check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
@@ -278,3 +207,161 @@ def _check_room(folder: Path, needed: int) -> None:
             f"{folder.parent} has {free / 1e9:.1f} GB left, and {needed / 1e9:.1f} GB are needed "
             "for scratch files: give another --scratch"
         )
+
+
+# -- what a worker does ----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
+def gathering_of(bundle: bytes) -> Gathering:
+    """What judges and adds up the reports to a bundle."""
+    opened = open_bundle(bundle)
+    return Gathering(opened.plan, opened.digest[:8])
+
+
+def spill(
+    bundle: bytes, parts: int, salt: tuple[int, int], task: tuple[Sequence[FileRange], Path]
+) -> Spilled:
+    """Judge the reports of a piece and write those that may count, ordered by part.
+
+    ``task``: the piece, and the file to write.
+    The file has the offsets of all parts, then both halves of the tokens, then the numbers.
+    """
+    piece, target = task
+    gathering = gathering_of(bundle)
+    rows = _read(piece)
+    undamaged = wire.are_reports(rows)
+    ours = undamaged & to_bundle(rows, gathering.digest)
+    kept = np.flatnonzero(ours & gathering.sensible(rows))
+    unknown = int(np.count_nonzero(undamaged) - np.count_nonzero(ours))
+    outcome = Spilled(len(kept), unknown, len(rows) - len(kept) - unknown)
+    rows = rows[kept]
+    tokens = wire.tokens_of(rows)
+    part = _part_of(tokens, parts, salt)
+    order = np.argsort(part, kind="stable")  # of 16 bits: by counting
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=parts))])
+    rows, tokens = rows[order], tokens[order]
+    columns = (tokens[:, 0], tokens[:, 1], wire.numbers_of(rows))
+    # Whole or not at all, under a name of its own: Dask may run a task again elsewhere.
+    unfinished = target.with_suffix(f".{secrets.token_hex(4)}")
+    try:
+        with unfinished.open("wb") as file:
+            offsets.astype("<i8").tofile(file)
+            for form, column in zip(_COLUMNS, columns, strict=True):
+                column.astype(form).tofile(file)
+        os.replace(unfinished, target)
+    except OSError as problem:
+        raise StorageError(f"{target.parent} cannot be written: {problem.strerror}") from None
+    return outcome
+
+
+def add_up(bundle: bytes, files: Sequence[Path], parts: int, number: int) -> Added:
+    """The sum of one part over all files, each token once."""
+    kept = _joined([])
+    replayed = 0
+    for block in _blocks(files, parts, number):
+        kept = _joined([kept, block])
+        once = _once(*kept)
+        if not once.all():
+            replayed += int(np.count_nonzero(~once))
+            kept = [column[once] for column in kept]
+    first, second, numbers = kept
+    tokens, dimension = np.stack([first, second], axis=1), gathering_of(bundle).plan.dimension
+    total = reported_sum(tokens, numbers.astype(np.int64), dimension)
+    return Added(total, len(first), replayed)
+
+
+# -- the reports of a piece ------------------------------------------------------------------------
+
+
+def _read(piece: Sequence[FileRange]) -> wire.Messages:
+    rows = np.empty((sum(range_.count for range_ in piece), wire.SIZE), dtype=np.uint8)
+    place = 0
+    for range_ in piece:
+        part = rows[place : place + range_.count]
+        place += range_.count
+        try:
+            with range_.path.open("rb") as file:
+                file.seek(range_.start * wire.SIZE)
+                found = file.readinto(part.data.cast("B"))
+        except OSError as problem:
+            raise StorageError(f"{range_.path} cannot be read: {problem.strerror}") from None
+        if found != part.nbytes:
+            raise StorageError(f"{range_.path} has become shorter while it was read")
+    return rows
+
+
+def _part_of(tokens: Words, parts: int, salt: tuple[int, int]) -> IntArray:
+    """The part of each token, 0 to ``parts - 1``, in 16 bits."""
+    first, second = (tokens[:, half] ^ np.uint64(salt[half]) for half in (0, 1))
+    mixed = hashed(first, second, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    share = ((mixed >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)
+    return share.astype(np.uint16)
+
+
+# -- the reports of a part -------------------------------------------------------------------------
+
+_Columns = list[np.ndarray]
+
+
+def _joined(several: Sequence[_Columns]) -> _Columns:
+    """One after the other."""
+    empty = [np.empty(0, dtype=form) for form in _COLUMNS]
+    filled = [each for each in several if len(each[0])]
+    if len(filled) < 2:
+        return filled[0] if filled else empty
+    return [np.concatenate(column) for column in zip(*filled, strict=True)]
+
+
+def _blocks(files: Sequence[Path], parts: int, number: int) -> Iterator[_Columns]:
+    """The reports of a part, a bounded number at a time."""
+    gathered: list[_Columns] = []
+    count = 0
+    for path in files:
+        gathered.append(_slice(path, parts, number))
+        count += len(gathered[-1][0])
+        if count >= _BLOCK:
+            yield _joined(gathered)
+            gathered, count = [], 0
+    yield _joined(gathered)
+
+
+def _slice(path: Path, parts: int, number: int) -> _Columns:
+    """The reports of one part in one file."""
+    try:
+        with path.open("rb") as file:
+            offsets = np.fromfile(file, dtype="<i8", count=parts + 1)
+            start, end, total = (int(offsets[place]) for place in (number, number + 1, parts))
+            found, at = [], offsets.nbytes
+            for form in _COLUMNS:
+                each = np.dtype(form).itemsize
+                file.seek(at + start * each)
+                found.append(np.fromfile(file, dtype=form, count=end - start))
+                if len(found[-1]) != end - start:
+                    raise ValueError("cut short")
+                at += total * each
+            return found
+    except (OSError, IndexError, ValueError) as problem:
+        raise StorageError(
+            f"{path} cannot be read ({type(problem).__name__}): the folder for scratch files must "
+            "be one that all workers share, with room for them"
+        ) from None
+
+
+def _once(first: Words, second: Words, numbers: IntArray) -> BoolArray:
+    """One report of each token: of several, the one with the smallest number.
+
+    Sorting one half tells whether two tokens could be equal at all, which honest ones are never;
+    only those that share it are compared in full.
+    """
+    once = np.ones(len(first), dtype=np.bool_)
+    ordered = np.sort(first)
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(twice):
+        return once
+    nearest = twice[np.minimum(np.searchsorted(twice, first), len(twice) - 1)]
+    places = np.flatnonzero(nearest == first)
+    order = places[np.lexsort((numbers[places], second[places], first[places]))]
+    again = (first[order[1:]] == first[order[:-1]]) & (second[order[1:]] == second[order[:-1]])
+    once[order[1:][again]] = False
+    return once

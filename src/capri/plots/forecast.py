@@ -24,7 +24,7 @@ def forecast_figure(forecast: "Forecast", verdicts: Sequence[tuple[float, str]])
     ``verdicts`` names what a ratio means, each up to its limit, from small to large.
     """
     figure = new_figure(16, 5.8, _headline(forecast), _footnote(forecast))
-    figure.subplots_adjust(left=0.045, right=0.925, wspace=0.54)
+    figure.subplots_adjust(left=0.045, right=0.925, wspace=0.62)
     left, middle, right = figure.subplots(1, 3)
     for axes in (left, middle, right):
         axes.set_xscale("log")

@@ -139,7 +139,7 @@ class Sphere:
 
 
 class SphereDraws(Protocol):
-    """What a report draws besides its datum; see :mod:`capri.local.randomness`."""
+    """What a report draws besides its datum; see :class:`capri.local.device.DeviceRandomness`."""
 
     def seeds(self, count: int) -> Words:
         """128 uniform bits each."""
@@ -182,9 +182,14 @@ def on_sphere(vectors: IntArray, norm_limit: int, uniform: FloatArray) -> IntArr
     return np.where(forward[:, None], vectors, -vectors)
 
 
+def reported_sum(tokens: Words, numbers: IntArray, dimension: int) -> IntArray:
+    """What reports add up to, in units of ``1 / DIRECTION_UNITS``; exact, any order the same."""
+    return direction_sum(tokens, numbers // 2, 1 - 2 * (numbers % 2), dimension)
+
+
 def unbiased_sum(tokens: Words, numbers: IntArray, sphere: Sphere) -> FloatArray:
     """Estimate of the sum of the vectors behind some reports: ``sum +-V / shrinkage``."""
-    total = direction_sum(tokens, numbers // 2, 1 - 2 * (numbers % 2), sphere.dimension)
+    total = reported_sum(tokens, numbers, sphere.dimension)
     return np.asarray(total / (DIRECTION_UNITS * sphere.shrinkage))
 
 

@@ -13,7 +13,7 @@ little is known and never says 0 or 1 for sure.
 
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from math import erf, nan, pi, sqrt
 from typing import Any, Self
 
@@ -28,14 +28,14 @@ from capri.cells import as_number_rows, is_list, plain
 from capri.errors import ConfigurationError, DataError
 from capri.privacy.certificate import Certificate, Declaration
 from capri.regression.estimator import PrivateKernelRidge
-from capri.regression.scikit_learn import ClassifierParameters, SharedParameters, warn_of_leak
+from capri.regression.scikit_learn import SharedParameters, warn_of_leak
 from capri.regression.summary import earlier_events
 from capri.regression.tables import CellTypeError
 
 _erf = np.vectorize(erf, otypes=[np.float64])
 
 
-class ByRidge(SharedParameters):
+class ByRidge:
     """An estimator whose secrets all go through a :class:`PrivateKernelRidge` of its own."""
 
     def _ridge(self, **more: Any) -> PrivateKernelRidge:
@@ -89,8 +89,9 @@ def one_per_row(y: Any, what: str, read: Callable[[Any], Any]) -> Any:
     return values
 
 
+@dataclass(eq=False, repr=False)
 class PrivateKernelClassifier(
-    ClassifierParameters,
+    SharedParameters,
     ByRidge,
     ClassifierMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
@@ -110,6 +111,8 @@ class PrivateKernelClassifier(
     >>> model.fit(X, np.where(X[:, 0] < 0.5, "low", "high")).predict_proba([[0.1]]).shape
     (1, 2)
     """
+
+    classes: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit on an array or a data frame, with one class per row."""

@@ -1,7 +1,7 @@
 """The estimator: scikit-learn's manners around the engine."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import NormalDist
 from typing import Any, Self
@@ -19,10 +19,9 @@ from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.sphere import sphere
 from capri.regression.decode import PARTS, ErrorWidth, Model
-from capri.regression.devices import ReportPlan, read_reports
-from capri.regression.engine import Engine, OpenRows
+from capri.regression.engine import Engine, OpenRows, ReportPlan, read_reports
 from capri.regression.options import Options, checked
-from capri.regression.scikit_learn import RidgeParameters, warn_of_leak
+from capri.regression.scikit_learn import SharedParameters, warn_of_leak
 from capri.regression.sources import (
     RowSource,
     blocks_of,
@@ -51,8 +50,9 @@ from capri.regression.tables import (
 _TYPICAL_DIMENSION = 32
 
 
+@dataclass(eq=False, repr=False)
 class PrivateKernelRidge(
-    RidgeParameters,
+    SharedParameters,
     ShownWithStages,
     MultiOutputMixin,  # type: ignore[misc]
     RegressorMixin,  # type: ignore[misc]
@@ -103,13 +103,9 @@ class PrivateKernelRidge(
     (1,)
     """
 
-    _open: OpenRows | None = None
-    # Targets are codes that another estimator made: all of them at an end of their range.
-    _codes: bool = False
-    _engine: Engine
-    _awaited: tuple[Engine, bytes, int] | None = None
-    _private: bool
-    _one_dimensional: bool
+    kernel: Any = "auto"  # may be given by its place
+    y_bounds: Any = field(default=None, kw_only=True)
+    stream_rows: int = field(default=100_000, kw_only=True)
 
     # -- fitting ----------------------------------------------------------------------------------
 
@@ -256,7 +252,7 @@ class PrivateKernelRidge(
     def fit_sum(self, plan: ReportPlan, total: Any, *, count: int, noise_scale: float) -> Self:
         """Fit from the sum of messages that any randomizer made private.
 
-        See :func:`capri.regression.devices.read_reports`.
+        See :func:`capri.regression.engine.read_reports`.
         """
         if self._awaited is None or self._awaited[1] != plan.digest:
             raise ConfigurationError("make a report_plan first, and fit what was reported under it")
@@ -441,4 +437,4 @@ class PrivateKernelRidge(
 
 def _is_fitted(name: str) -> bool:
     """Whether a fit leaves this on an estimator; scikit-learn hangs things of its own on them."""
-    return name in PrivateKernelRidge.__annotations__ or name.endswith("_")
+    return name in ShownWithStages.__annotations__ or name.endswith("_")

@@ -21,7 +21,7 @@ in the middle that of cumulative indicators, ``sigma sqrt(k) / 2`` at every edge
 ends. Indicators of the classes themselves have ``sqrt(K^2 / 4 k)`` times as much everywhere.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any, Self
 
@@ -42,7 +42,7 @@ from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.regression.classifier import ByRidge, one_per_row
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.options import checked
-from capri.regression.scikit_learn import QuantileParameters
+from capri.regression.scikit_learn import SharedParameters
 from capri.regression.summary import earlier_events, fit_digests, one_account
 from capri.regression.tables import as_targets, as_weights, encoded, rows_at
 
@@ -127,8 +127,9 @@ def _between(at: FloatArray, knots: FloatArray, heights: FloatArray) -> FloatArr
     return np.asarray(start + np.clip((at - low) / (high - low), 0, 1) * (end - start))
 
 
+@dataclass(eq=False, repr=False)
 class PrivateKernelQuantiles(
-    QuantileParameters,
+    SharedParameters,
     ByRidge,
     RegressorMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
@@ -147,6 +148,9 @@ class PrivateKernelQuantiles(
     >>> model.fit(X, X[:, 0] ** 2).predict([[0.1], [0.5], [0.9]]).shape
     (3, 2)
     """
+
+    quantiles: Any = (0.1, 0.5, 0.9)
+    y_bounds: Any = field(default=None, kw_only=True)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit on an array or a data frame, with one number per row."""

@@ -12,7 +12,7 @@ the same rows before they came here. What is not known to be harmless counts as 
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from traceback import walk_stack
 from types import FrameType
 from typing import Any, Self
@@ -49,30 +49,6 @@ class SharedParameters:
     calibration: str = "analytic"
     random_state: Any = None
     weight_bound: float = 1.0
-
-
-@dataclass(eq=False, repr=False)
-class RidgeParameters(SharedParameters):
-    """Of regression: the kernel may be given by its place."""
-
-    kernel: Any = "auto"
-    y_bounds: Any = field(default=None, kw_only=True)
-    stream_rows: int = field(default=100_000, kw_only=True)
-
-
-@dataclass(eq=False, repr=False)
-class ClassifierParameters(SharedParameters):
-    """Of classification: the classes may be given by their place."""
-
-    classes: Any = None
-
-
-@dataclass(eq=False, repr=False)
-class QuantileParameters(SharedParameters):
-    """Of quantiles: they may be given by their place."""
-
-    quantiles: Any = (0.1, 0.5, 0.9)
-    y_bounds: Any = field(default=None, kw_only=True)
 
 
 def steps_to_caller() -> int:

@@ -31,7 +31,7 @@ from capri.learners.start import Observed, Prior, observed
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
 from capri.regression.decode import Model
-from capri.regression.engine import Engine, Setting
+from capri.regression.engine import Engine, OpenRows, Setting
 from capri.regression.scikit_learn import steps_to_caller, warn_of_leak
 from capri.regression.stage import StagePlan, StageResult
 
@@ -53,9 +53,19 @@ class Stages(tuple[Row, ...]):
 
 
 class ShownWithStages:
-    """An estimator that shows its stages beside scikit-learn's diagram; open rows stay open."""
+    """An estimator that shows its stages beside scikit-learn's diagram; open rows stay open.
 
+    What a fit leaves on it beside public attributes is declared here: fields of the estimator are
+    its parameters.
+    """
+
+    _open: OpenRows | None = None
+    # Targets are codes that another estimator made: all of them at an end of their range.
+    _codes: bool = False
     _engine: Engine
+    _awaited: tuple[Engine, bytes, int] | None = None
+    _private: bool
+    _one_dimensional: bool
 
     @property
     def stages_(self) -> Stages:

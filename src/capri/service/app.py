@@ -1,7 +1,8 @@
 """One application for both models: it serves what the policy describes, and says so elsewhere.
 
-Routes of the table (:data:`capri.service.openapi.ROUTES`) for which the model has a handler are
-served; the others answer 409 and name the model that has them.
+Routes of the table (:data:`ROUTES`) for which the model has a handler are served; the others answer
+409 and name the model that has them. The OpenAPI 3.1 document is generated from the same table, its
+schemas from the types that go over the wire (:mod:`capri.service.messages`).
 """
 
 import asyncio
@@ -11,16 +12,32 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from capri.errors import ConfigurationError
 from capri.joint.policy import Capri
+from capri.service import messages
 from capri.service.aggregator import DurableAggregator
-from capri.service.auth import Guard, KeyRing, RefusalError, ServiceLimits
+from capri.service.auth import (
+    ADMIN,
+    DECIDE,
+    OPERATOR,
+    READ,
+    REWARD,
+    Guard,
+    KeyRing,
+    RefusalError,
+    ServiceLimits,
+)
 from capri.service.endpoint import (
+    BINARY,
+    JSON,
     Endpoint,
     Handler,
     Receive,
     Request,
     Response,
+    Route,
     Scope,
     Send,
     respond,
@@ -28,10 +45,25 @@ from capri.service.endpoint import (
 )
 from capri.service.figures import DeviceFigures, Figures
 from capri.service.handlers import DeviceHandlers, JointHandlers
-from capri.service.messages import encode
-from capri.service.openapi import ROUTES, Route, document
+from capri.service.messages import REPORT_SIZE, encode
+from capri.version import VERSION
 
 _log = logging.getLogger("capri.service")
+_PLACE = "#/components/schemas/{name}"
+_REFUSALS = {
+    "400": "The body is no JSON, or nested too deeply.",
+    "401": "No key that is known: `Authorization: Bearer ...`.",
+    "403": "The key has not the role.",
+    "405": "This method is not offered here.",
+    "409": "The horizon is reached, an epoch cannot be closed yet, or the model is another.",
+    "413": "The body or the list is too large.",
+    "415": "The content type is not application/json.",
+    "421": "The Host is none of this service's.",
+    "422": "A field of the envelope is not as it must be; `field` names it.",
+    "429": "Too many items a second for this key.",
+    "503": "The store cannot be reached, or too much waits: this was not done. Try again.",
+    "504": "The store was lost meanwhile: this was done or not. Ask again with the same key.",
+}
 _SELF = b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
 _SELF += b"img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _SITE = _SELF + b"; worker-src 'self'; font-src 'self'"
@@ -47,6 +79,57 @@ _KINDS = {
 _LARGEST_FILE = 1 << 23
 _PAGES = {"/": "index.html", "/v1/docs": "api.html"}
 _ASSETS = ("icon.svg", "page.css", "page.js", "chart.js", "charts.js", "api.js")
+
+ROUTES = (
+    Route(
+        "POST", "/v1/decisions", DECIDE, "Decide for one visit",
+        (messages.DecisionRequest,), (messages.DecisionAnswer,),
+    ),
+    Route(
+        "POST", "/v1/decisions:batch", DECIDE,
+        "Decide for many visits, item by item, some perhaps `refused` or `in doubt`",
+        (list[messages.DecisionRequest],), (list[messages.DecisionAnswer],),
+    ),
+    Route(
+        "POST", "/v1/rewards", REWARD,
+        "Bring one reward, or a list of them, judged item by item, some perhaps `refused` or "
+        "`in doubt`",
+        (messages.RewardRequest, list[messages.RewardRequest]),
+        (messages.RewardAnswer, list[messages.RewardAnswer]),
+    ),
+    Route(
+        "GET", "/v1/bundle", None, "What devices of a local policy decide with",
+        answers=(bytes,), devices=True,
+    ),
+    Route(
+        "POST", "/v1/reports", None, "Bring reports of devices, one or many, judged one by one",
+        (messages.ReportRequest, list[messages.ReportRequest]),
+        (messages.ReportAnswer, list[messages.ReportAnswer]),
+        devices=True,
+    ),
+    Route(
+        "POST", "/v1/admin/catalogue", ADMIN, "Offer other actions from the next epoch on",
+        (messages.CatalogueRequest,),
+    ),
+    Route("POST", "/v1/admin/mode", ADMIN, "Change who decides", (messages.ModeRequest,)),
+    Route("POST", "/v1/admin/close", ADMIN, "Close what is due", (messages.CloseRequest,)),
+    Route("GET", "/v1/live", OPERATOR, "Live counts, inside the trust boundary"),
+    Route("GET", "/metrics", READ, "Public figures for Prometheus", answers=(str,)),
+    Route("GET", "/healthz", None, "Whether the process lives", anywhere=True),
+    Route("GET", "/readyz", None, "Whether the store serves", anywhere=True),
+    Route("GET", "/v1/policy", READ, "What the policy is, and how far it has come"),
+    Route("GET", "/v1/epochs", READ, "One record for each closed epoch", answers=(list,)),
+    Route("GET", "/v1/estimate", READ, "Estimated reward by action, over the public contexts"),
+    Route("GET", "/v1/explanation", READ, "What the releases made it believe"),
+    Route("GET", "/v1/certificate", READ, "The certificate of differential privacy"),
+    Route("GET", "/v1/ledger", READ, "What was promised and spent, release by release"),
+    Route(
+        "GET", "/v1/shadow", READ, "What the policy would have been worth, as released",
+        answers=(list,),
+    ),
+    Route("GET", "/v1/forecast", READ, "What was expected before the first user"),
+    Route("GET", "/v1/operations", READ, "What operators did, one line each", answers=(list,)),
+)  # fmt: skip
 
 
 class Application:
@@ -174,3 +257,90 @@ def site_files(folder: Path | None) -> dict[str, Response]:
             found["/site/" + path.relative_to(folder).as_posix()] = response
     found["/site/"] = found["/site/index.html"]
     return found
+
+
+# -- the interface as a document -------------------------------------------------------------------
+
+
+def document(limits: ServiceLimits) -> dict[str, Any]:
+    """All endpoints, with the limits of this service."""
+    kinds = [each for route in ROUTES for each in (*route.body, *route.answers)]
+    kinds += [messages.ErrorAnswer, messages.RefusedItem]
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_PLACE)
+    for schema in schemas.values():
+        schema.pop("title", None)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "capri",
+            "version": VERSION,
+            "description": (
+                "A differentially private contextual bandit. Only the envelope of a request may "
+                "be refused; whatever is in `context`, `actions`, `chosen` or `reward` is private, "
+                "is served, and is never quoted."
+            ),
+        },
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"key": []}],
+        "paths": {
+            route.path: {route.method.lower(): _operation(route, limits.largest_batch)}
+            for route in ROUTES
+        },
+    }
+
+
+def _operation(route: Route, most: int) -> dict[str, Any]:
+    refusal = _content(_schema(messages.ErrorAnswer))
+    described: dict[str, Any] = {
+        "summary": route.summary,
+        "responses": {
+            "200": {"description": route.summary, **_answer(route)},
+            **{code: {"description": text, **refusal} for code, text in _REFUSALS.items()},
+        },
+    }
+    if route.role is not None:
+        described["description"] = f"Role `{route.role}`."
+    else:
+        described["security"] = []
+    if route.devices:
+        described["description"] = "No key; other sites may ask."
+    if route.body:
+        schemas = [_schema(kind, {"maxItems": most}) for kind in route.body]
+        described["requestBody"] = {"required": True, **_content(_any_of(schemas))}
+        if route.devices:
+            longest = {"minLength": REPORT_SIZE, "maxLength": REPORT_SIZE * most}
+            binary = {"type": "string", "format": "binary", **longest}
+            described["requestBody"]["content"][BINARY.decode()] = {"schema": binary}
+    return described
+
+
+def _answer(route: Route) -> dict[str, Any]:
+    if route.answers == (str,):
+        return {"content": {"text/plain": {}}}
+    if route.answers == (bytes,):
+        return _content({"type": "string"}, BINARY)
+    return _content(_any_of([_schema(kind, refused=True) for kind in route.answers]))
+
+
+def _content(schema: dict[str, Any], kind: bytes = JSON) -> dict[str, Any]:
+    return {"content": {kind.decode(): {"schema": schema}}}
+
+
+def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+def _schema(
+    kind: Any, bounds: dict[str, int] | None = None, *, refused: bool = False
+) -> dict[str, Any]:
+    """A type as JSON Schema; ``refused``: items of a list may have been refused."""
+    (found,), _ = msgspec.json.schema_components([kind], ref_template=_PLACE)
+    schema: dict[str, Any] = found
+    if "items" in schema:
+        schema |= bounds or {}
+        if refused:
+            schema["items"] = {"anyOf": [schema["items"], _schema(messages.RefusedItem)]}
+    return schema

@@ -20,7 +20,8 @@ from msgspec import UNSET
 
 from capri.arrays import FloatArray
 from capri.cells import number_or_missing
-from capri.epoch.decide import Decisions, RewardStatus, VisitStatus
+from capri.epoch.decide import Decisions, VisitStatus
+from capri.epoch.rewards import RewardStatus
 from capri.errors import ConfigurationError, HorizonError
 from capri.joint.policy import Capri
 from capri.schema import Boolean, Categorical, Numeric, Schema

@@ -11,7 +11,7 @@ learns nothing by it.
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -26,7 +26,6 @@ from capri.errors import (
 )
 from capri.service.auth import ADMIN, DEVICES, OPERATOR, READ, Guard, Headers, Holder, RefusalError
 from capri.service.messages import ErrorAnswer, ErrorDetail, encode
-from capri.service.openapi import Route
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -80,6 +79,24 @@ class Response(Struct):
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Route(NamedTuple):
+    """What may be asked for at a path, by which role, with which types.
+
+    ``body`` and ``answers`` are types of JSON values, of which any one may stand; a list of answers
+    holds an item that was refused, too. ``devices``: without a key, from the pages of any site.
+    ``anywhere``: by whatever name of the host, as those ask who look after machines.
+    """
+
+    method: str
+    path: str
+    role: str | None = None
+    summary: str = ""
+    body: tuple[Any, ...] = ()
+    answers: tuple[Any, ...] = (dict,)
+    devices: bool = False
+    anywhere: bool = False
 
 
 class Endpoint:

@@ -146,7 +146,7 @@ LOGGED = """
 """
 
 # First number of our advisory locks: other programs in the same database take others.
-_LOCKS = 0x0CA9
+LOCKS = 0x0CA9
 _POLICY_LOCK = 0
 # Whoever meets these tries again: the database has undone everything.
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
@@ -216,9 +216,7 @@ class PostgresTransaction(Transaction):
         One message with several statements: each sees what was committed before it began, so the
         counter is that of after the locks were taken.
         """
-        joined = [
-            f"SELECT pg_advisory_xact_lock_shared({_LOCKS}, {int(epoch)})" for epoch in epochs
-        ]
+        joined = [f"SELECT pg_advisory_xact_lock_shared({LOCKS}, {int(epoch)})" for epoch in epochs]
         first = [] if self.begun else ["BEGIN"]
         self.begun = True
         cursor = self._plain.execute("; ".join([*first, *joined, COUNTER]))
@@ -229,11 +227,11 @@ class PostgresTransaction(Transaction):
 
     def hold_epoch(self, epoch: int) -> None:
         """Alone: waits for who joined, and nobody joins until the end."""
-        self.rows(f"SELECT pg_advisory_xact_lock({_LOCKS}, {int(epoch)})")
+        self.rows(f"SELECT pg_advisory_xact_lock({LOCKS}, {int(epoch)})")
 
     def hold_policy(self) -> None:
         """Alone with counter and publications. Epochs are numbered from 1, this lock is 0."""
-        self.rows(f"SELECT pg_advisory_xact_lock({_LOCKS}, {_POLICY_LOCK})")
+        self.rows(f"SELECT pg_advisory_xact_lock({LOCKS}, {_POLICY_LOCK})")
 
     def scrub(self, table: str) -> None:
         """Dead rows are for the vacuum, see :meth:`PostgresDatabase.forget`."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.decide import ACCEPTED, UNCOUNTED, UNKNOWN
+from capri.epoch.rewards import ACCEPTED, UNCOUNTED, UNKNOWN
 from capri.privacy.users import UserLimit
 from capri.store.codec import (
     Played,

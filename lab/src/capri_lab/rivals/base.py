@@ -25,18 +25,10 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_numbers
 from capri.checks import between, is_whole, positive, whole
 from capri.choices import as_actions, as_wanted
-from capri.epoch.decide import (
-    ACCEPTED,
-    DUPLICATE,
-    Decision,
-    Decisions,
-    RewardStatus,
-    decision_rewards,
-    reward_statuses,
-    warn_of_ignored,
-)
+from capri.epoch.decide import Decision, Decisions, decision_rewards
 from capri.epoch.ids import SIMULATED
 from capri.epoch.plan import EpochRecord
+from capri.epoch.rewards import ACCEPTED, DUPLICATE, RewardStatus, reward_statuses, warn_of_ignored
 from capri.errors import ConfigurationError, DataError, HorizonError
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget

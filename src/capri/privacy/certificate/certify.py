@@ -15,8 +15,8 @@ from capri.privacy.certificate.document import Certificate, Declaration, filled,
 from capri.privacy.certificate.evidence import audit_evidence, independent_account
 from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
 from capri.privacy.mechanism import MECHANISMS, Norm
-from capri.privacy.mixing import Shuffle
 from capri.privacy.promise import PrivacyModel
+from capri.privacy.shuffle import Shuffle
 from capri.privacy.users import UserLimit
 from capri.version import version_of
 

@@ -1,4 +1,4 @@
-"""Where a stored policy decides: every decision is durable before it is answered.
+"""Where a policy decides: on a store every decision is durable before it is answered.
 
 A decision is a row under the number of its slot. Where the database has one writer, slots are taken
 in the transaction that fills them. Where many write at once, a process leases some slots of one
@@ -21,9 +21,9 @@ from capri.epoch.decide import Decisions
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
-from capri.joint.record import TURNS, OvertakenError
-from capri.joint.rounds import Rounds
+from capri.joint.loop import EpochLoop
 from capri.joint.slots import FullError, SlotBook, Slots
+from capri.joint.state import TURNS, OvertakenError
 from capri.privacy.randomness import Streams
 from capri.store.codec import VOID, Played, owned
 from capri.store.repository import Remembered
@@ -57,12 +57,12 @@ class _Drawn:
     prepared: Any
 
 
-class Desk:
+class Decider:
     """Serves the visits of one process."""
 
     def __init__(
         self,
-        keeper: Rounds,
+        loop: EpochLoop,
         streams: Streams,
         ids: DecisionIds,
         *,
@@ -70,11 +70,12 @@ class Desk:
         retention: float,
         now: Callable[[], float],
     ) -> None:
-        self._repository, self._keeper, self._streams = keeper.repository, keeper, streams
-        self._rows, self._ids = keeper.repository.rows, ids
-        self._problem = keeper.problem
+        state = loop.state
+        self._loop, self._state, self._streams = loop, state, streams
+        self._repository, self._rows, self._ids = state.repository, state.repository.rows, ids
+        self._problem = state.problem
         self._retention, self._now = retention, now
-        self.slots = SlotBook(keeper, streams, horizon)
+        self.slots = SlotBook(state, streams, horizon)
         self._last: Slots | None = None  # what was played last, most likely the next one, too
 
     # -- deciding ---------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ class Desk:
     def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
         """One transaction for all visits; which of them were kept."""
         for _ in range(TURNS):
-            view, slots = self._keeper.view, None
+            view, slots = self._state.view, None
             try:
                 with self._repository.drawing(self._streams):
                     if self.slots.leased and (wanted := self.wanted(visits)):
@@ -96,7 +97,7 @@ class Desk:
                 self.slots.give_back(slots, filled)
                 return decisions, kept
             except OvertakenError:
-                self._keeper.look()
+                self._state.look()
             except FullError:
                 self._plan_now()
             except _NotLoadedError as missing:
@@ -106,7 +107,7 @@ class Desk:
                     self.slots.give_back(slots)
                 raise
             self.slots.give_back(slots)
-        raise self._keeper.never_current()
+        raise self._state.never_current()
 
     def wanted(self, visits: Visits) -> int:
         """How many visits need a slot: a key that is known has its decision."""
@@ -192,7 +193,7 @@ class Desk:
         """
         slots = leased or self._last
         inside = visits.keys is not None or visits.users is not None or visits.wanted is not None
-        if slots is None or inside or self._keeper.synchronous:
+        if slots is None or inside or self._state.synchronous:
             return None
         try:
             return self._draw(view, visits, np.arange(len(visits)), slots, None)
@@ -208,7 +209,7 @@ class Desk:
         within: BoolArray | None,
     ) -> _Drawn:
         """Decisions for some of the visits, by the law of these slots."""
-        chooser = self._keeper.chooser_if_loaded(slots.law)
+        chooser = self._state.chooser_if_loaded(slots.law)
         if chooser is None:
             raise _NotLoadedError(slots.law)
         everybody = len(fresh) == len(visits)
@@ -216,7 +217,7 @@ class Desk:
         valid = visits.valid if everybody or visits.valid is None else visits.valid[fresh]
         users = None if visits.users is None else _at(visits.users, fresh)
         mode = view.mode
-        problem = self._keeper.problem_of(view, slots.epoch.number)
+        problem = self._state.problem_of(view, slots.epoch.number)
         logged = visits.logged if everybody or visits.logged is None else visits.logged[fresh]
         uniform = self._streams.actions.random(len(rows))
         sets = (
@@ -239,24 +240,24 @@ class Desk:
     def _load(self, law: int) -> None:
         """Read a law; one that is gone belongs to a view that is over."""
         try:
-            self._keeper.chooser(law)
+            self._state.chooser(law)
         except OvertakenError:
-            self._keeper.look()
+            self._state.look()
 
     def _plan_now(self) -> None:
         """Nothing can be decided before the next epoch is planned."""
         try:
-            self._keeper.plan_now()
+            self._loop.plan_now()
         except OvertakenError:
             return
-        if self._keeper.at_the_horizon():
+        if self._state.at_the_horizon():
             self.slots.refuse(1, 0)
 
     # -- keys -------------------------------------------------------------------------------------
 
     def _keyed(self, view: View, epoch: int, played: Played) -> Played:
         """What is kept for a key: without the context."""
-        dimension = self._keeper.problem_of(view, epoch).actions.dimension
+        dimension = self._state.problem_of(view, epoch).actions.dimension
         rows = played.numbers[:, played.numbers.shape[1] - dimension :]
         place = np.full(len(played), -1)
         return Played(played.status, place, played.action, played.propensity, rows)
@@ -266,7 +267,7 @@ class Desk:
         numbers = np.array([number for number, _, _ in found], dtype=np.int64)
         epochs = np.array([epoch for _, epoch, _ in found], dtype=np.int64)
         played = Played.read([blob for _, _, blob in found])
-        names = [self._keeper.problem_of(view, epoch).actions.names for _, epoch, _ in found]
+        names = [self._state.problem_of(view, epoch).actions.names for _, epoch, _ in found]
         called = None
         if any(each is not names[0] for each in names):
             called = tuple(
@@ -287,7 +288,7 @@ class Desk:
         )
 
     def _decisions(self, view: View, numbers: IntArray, epoch: int, played: Played) -> Decisions:
-        actions = self._keeper.problem_of(view, epoch).actions
+        actions = self._state.problem_of(view, epoch).actions
         features = played.numbers[:, played.numbers.shape[1] - actions.dimension :]
         return Decisions(
             numbers,
