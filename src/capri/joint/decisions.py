@@ -42,9 +42,6 @@ class Visits:
     wanted: IntArray | None = None
     available: Sets | None = None
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
 
 @dataclass(eq=False, slots=True)
 class _Drawn:
@@ -88,13 +85,14 @@ class Decider:
                 with self._repository.drawing(self._streams):
                     if self.slots.leased and (wanted := self.wanted(visits)):
                         slots = self.slots.take(view, wanted)
-                    ahead = self._ahead(view, visits, slots)
+                    ahead = None if self._state.synchronous else self._ahead(view, visits, slots)
                     decisions, kept, filled = self._repository.write(
                         lambda unit, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
                             unit, view, visits, slots, ahead
                         )
                     )
-                self.slots.give_back(slots, filled)
+                if slots is not None:
+                    self.slots.give_back(slots, filled)
                 return decisions, kept
             except OvertakenError:
                 self._state.look()
@@ -103,16 +101,18 @@ class Decider:
             except _NotLoadedError as missing:
                 self._load(missing.law)
             except BaseException as problem:
-                if not isinstance(problem, StorageError):  # else they may have been filled
+                # What a store has failed at may have been filled.
+                if slots is not None and not isinstance(problem, StorageError):
                     self.slots.give_back(slots)
                 raise
-            self.slots.give_back(slots)
+            if slots is not None:
+                self.slots.give_back(slots)
         raise self._state.never_current()
 
     def wanted(self, visits: Visits) -> int:
         """How many visits need a slot: a key that is known has its decision."""
         if visits.keys is None:
-            return len(visits)
+            return len(visits.rows)
         keys = sorted(set(visits.keys))
         return len(keys) - self._rows.count_known(keys, self._now())
 
@@ -130,7 +130,7 @@ class Decider:
         if generation != view.generation:
             raise OvertakenError
         known: dict[str, Remembered] = {}
-        fresh = np.arange(len(visits))
+        fresh = np.arange(len(visits.rows))
         if visits.keys is not None:
             known = self._rows.known_keys(unit, sorted(set(visits.keys)), self._now())
             seen: set[str] = set(known)
@@ -138,11 +138,12 @@ class Decider:
         played, numbers, epoch, kept = self._play(unit, view, visits, fresh, issued, leased, ahead)
         if visits.keys is None:
             assert played is not None
-            return self._decisions(view, numbers, epoch, played), kept, len(played)
+            return self._decisions(view, numbers, epoch, played), kept, len(numbers)
         fresh_keys = [visits.keys[place] for place in fresh.tolist()]
         if played is not None:
             owners = None if visits.users is None else _at(visits.users, fresh)
-            blobs = owned(self._keyed(view, epoch, played).blobs(), owners)
+            blobs = self._keyed(view, epoch, played).blobs()
+            blobs = blobs if owners is None else owned(blobs, owners)
             expires = self._now() + self._retention
             if not self._rows.write_keys(unit, fresh_keys, numbers, epoch, blobs, expires):
                 raise OvertakenError  # another process was first: its decision is returned
@@ -162,7 +163,7 @@ class Decider:
     ) -> tuple[Played | None, IntArray, int, BoolArray]:
         """Store decisions for visits that have none yet; drawn now where that was not done."""
         if len(fresh) == 0:
-            return None, np.empty(0, dtype=np.int64), 0, np.ones(len(visits), dtype=np.bool_)
+            return None, np.empty(0, dtype=np.int64), 0, np.ones(len(visits.rows), dtype=np.bool_)
         if self.slots.leased and (leased is None or len(leased.numbers) < len(fresh)):
             raise OvertakenError  # a key has expired since it was looked up
         slots = leased or self.slots.at(view, issued, len(fresh))
@@ -174,7 +175,7 @@ class Decider:
             if limit is not None and users is not None and view.mode.contributes:
                 within = self._rows.reserve(unit, users, slots.epoch.number, limit)
             drawn = self._draw(view, visits, fresh, slots, within)
-        count = len(drawn.played)
+        count = len(drawn.played.status)
         if leased is None:
             numbers = np.arange(slots.numbers[0], slots.numbers[0] + count)
         else:
@@ -193,10 +194,10 @@ class Decider:
         """
         slots = leased or self._last
         inside = visits.keys is not None or visits.users is not None or visits.wanted is not None
-        if slots is None or inside or self._state.synchronous:
+        if slots is None or inside:
             return None
         try:
-            return self._draw(view, visits, np.arange(len(visits)), slots, None)
+            return self._draw(view, visits, np.arange(len(visits.rows)), slots, None)
         except _NotLoadedError:
             return None
 
@@ -209,10 +210,10 @@ class Decider:
         within: BoolArray | None,
     ) -> _Drawn:
         """Decisions for some of the visits, by the law of these slots."""
-        chooser = self._state.chooser_if_loaded(slots.law)
+        chooser = self._state.choosers.get(slots.law)
         if chooser is None:
             raise _NotLoadedError(slots.law)
-        everybody = len(fresh) == len(visits)
+        everybody = len(fresh) == len(visits.rows)
         rows = visits.rows if everybody else visits.rows[fresh]
         valid = visits.valid if everybody or visits.valid is None else visits.valid[fresh]
         users = None if visits.users is None else _at(visits.users, fresh)
@@ -226,7 +227,7 @@ class Decider:
         available = None if sets is None else sets.among(problem.actions)
         served = serve(mode, problem, chooser, rows, valid, within, uniform, logged, available)
         place, actions, propensity = served.place, served.action, served.propensity
-        status, kept = served.status, np.ones(len(visits), dtype=np.bool_)
+        status, kept = served.status, np.ones(len(visits.rows), dtype=np.bool_)
         if visits.wanted is not None:
             kept = actions == visits.wanted
             rows, place, actions = rows[kept], place[kept], actions[kept]

@@ -203,7 +203,7 @@ class Background:
         if view.newest is not None:
             margin = self._loop.margin(view.newest)
             due.append(view.newest.first + view.newest.length - margin - 1)
-        if len(decisions) == 0:
+        if len(decisions.number) == 0:
             return False
         first, last = int(decisions.number.min()), int(decisions.number.max())
         if self._state.repository.single_writer or not due:

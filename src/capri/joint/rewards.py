@@ -38,7 +38,7 @@ class Rewards:
     def __init__(self, state: PublicState) -> None:
         self._repository, self._state, self._now = state.repository, state, state.now
         self._rows, self._terms = state.repository.rows, state.problem.rewards
-        self._rule = self._terms.rule
+        self._rule, self._keyed = self._terms.rule, self._terms.rule.keyed
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Keep the rewards that are awaited; a status for each."""
@@ -96,7 +96,7 @@ class Rewards:
         A slot that nobody filled is unknown; of the others some count for nothing.
         """
         standing = self._rows.standing(unit, numbers)
-        if self._rule.keyed:
+        if self._keyed:
             return self._combine(unit, standing, numbers, values, names)
         standing[(standing == ACCEPTED) & self._rows.rewarded(unit, numbers)] = DUPLICATE
         statuses = first_valid(standing, numbers, values)

@@ -187,9 +187,9 @@ class SlotBook:
         self.count(unit, view, slots, len(numbers))
         return slots
 
-    def give_back(self, slots: Slots | None, filled: int = 0) -> None:
+    def give_back(self, slots: Slots, filled: int = 0) -> None:
         """Slots that were not filled serve the next visits."""
-        if slots is None or filled == len(slots.numbers):
+        if filled == len(slots.numbers):
             return
         with self._leasing:
             lease = self._lease

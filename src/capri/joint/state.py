@@ -94,6 +94,7 @@ class PublicState:
         """``publish`` is told what this process has learnt or read, after it is committed."""
         self.repository, self.problem = repository, problem
         self.course, self._streams = course, streams
+        self._learnt = course.learnt  # releases behind the course
         self.now, self._tell, self._horizon = now, publish, horizon
         # Whether all that is due is done before the next decision.
         self.synchronous = repository.synchronous or streams.simulated
@@ -109,7 +110,7 @@ class PublicState:
             self.played, self.catalogue = head["played"], head.get("catalogue", 0)
             self.versions = {self.catalogue: problem}
         self._timed = problem.rewards.timed
-        self._choosers: dict[int, Chooser] = {}
+        self.choosers: dict[int, Chooser] = {}  # of laws that were read already
         self._plans: dict[int, EpochPlan] = {}
         self._segments: dict[tuple[int, int], Segment] = {}
         self.lock = StepLock(repository)
@@ -184,6 +185,7 @@ class PublicState:
                     self.catalogue = version
                 course.restore(values["course"], arrays, values["plan_seconds"])
                 self.course, self.law, self.played = course, view.law, values["played"]
+                self._learnt = course.learnt
             self._tell(self.course, self._new_events())
             self._noted = view.generation
             self._drop_old(view)
@@ -216,10 +218,10 @@ class PublicState:
 
     def chooser(self, law: int) -> Chooser:
         """Draws by the law of a generation."""
-        found = self._choosers.get(law)
+        found = self.choosers.get(law)
         if found is None:
             with self._loading:
-                if law not in self._choosers:
+                if law not in self.choosers:
                     found_law = self._law_of(law)
                     if found_law is None:
                         raise OvertakenError
@@ -229,24 +231,21 @@ class PublicState:
                     learner = self.course.learner.on(problem)
                     learner.restore((values["course"]["learner"], arrays))
                     chooser = Chooser(problem, learner.probabilities, learner.pool_law())
-                    self._choosers = {**self._choosers, law: chooser}
-                found = self._choosers[law]
+                    self.choosers = {**self.choosers, law: chooser}
+                found = self.choosers[law]
         return found
 
     def adopt(self, result: PlanResult, law: int, catalogue: int) -> None:
         """Go on from what was computed and published here: it need not be read again."""
         self.course, self.law, self.played = result.course, law, result.played
+        self._learnt = result.course.learnt
         self.catalogue = catalogue
         with self._loading:
             if result.chooser is not None:
-                self._choosers = {**self._choosers, law: result.chooser}
+                self.choosers = {**self.choosers, law: result.chooser}
             if result.plan is not None:
                 self._plans[result.plan.epoch] = result.plan
         self.refresh()
-
-    def chooser_if_loaded(self, law: int) -> Chooser | None:
-        """The same without reading: None where that is still to be done."""
-        return self._choosers.get(law)
 
     def plan(self, epoch: int) -> EpochPlan:
         """The plan of an epoch."""
@@ -268,14 +267,14 @@ class PublicState:
 
     def recall(self, other: "PublicState") -> None:
         """What another process of thought has read already, and is public."""
-        self._choosers = dict(other._choosers)
+        self.choosers = dict(other.choosers)
         self._plans, self._segments = dict(other._plans), dict(other._segments)
 
     def _drop_old(self, view: View) -> None:
         """Forget laws and plans of epochs that are over."""
         oldest = view.epochs[0].number if view.epochs else 0
         laws = {segment.law for epoch in view.epochs for segment in epoch.segments}
-        self._choosers = {law: each for law, each in self._choosers.items() if law in laws}
+        self.choosers = {law: each for law, each in self.choosers.items() if law in laws}
         self._plans = {epoch: plan for epoch, plan in self._plans.items() if epoch >= oldest}
         self._segments = {key: each for key, each in self._segments.items() if key[0] >= oldest}
 
@@ -328,7 +327,7 @@ class PublicState:
     def is_quiet(self, count: int) -> bool:
         """Whether so many decisions come before the next public event, and nothing is due."""
         epochs = self.ground.epochs
-        if len(epochs) != 1 or self._timed or self.played != self.course.learnt:
+        if len(epochs) != 1 or self._timed or self.played != self._learnt:
             return False
         issued, generation = self.repository.counter(self.ground)
         if generation != self._noted or generation != self.ground.generation:

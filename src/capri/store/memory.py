@@ -60,15 +60,18 @@ class MemoryRepository(Repository[None]):
 
     def write(self, function: Callable[[None], Result]) -> Result:
         """Run a function; whatever it raises has changed nothing."""
-        with self._lock:
-            issued, before = self._issued, self._public
+        lock = self._lock
+        lock.acquire()
+        issued, before = self._issued, self._public
+        try:
             self.rows.begin()
-            try:
-                return function(None)
-            except BaseException:
-                self._issued, self._public, self._view = issued, before, None
-                self.rows.undo()
-                raise
+            return function(None)
+        except BaseException:
+            self._issued, self._public, self._view = issued, before, None
+            self.rows.undo()
+            raise
+        finally:
+            lock.release()
 
     def read(self, function: Callable[[None], Result]) -> Result:
         """Run a function that reads."""
