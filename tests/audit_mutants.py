@@ -22,12 +22,11 @@ from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardStatus
 from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
-from capri.joint import keeper, settle
+from capri.joint import release
 from capri.joint.engine import Engine
-from capri.joint.keeper import Keeper
 from capri.joint.policy import Capri
+from capri.joint.release import Releases, SettledSum
 from capri.joint.rewards import Rewards
-from capri.joint.settle import SettledSum
 from capri.learners import paper
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
@@ -126,10 +125,10 @@ def pool_contexts_counted_ten_times(patch: Patch) -> None:
 @above("next")
 def sum_carried_into_the_next_epoch(patch: Patch) -> None:
     """The sum is not emptied when an epoch closes."""
-    honest = Keeper.settle
-    kept: WeakKeyDictionary[Keeper, Any] = WeakKeyDictionary()  # an id would serve the next run too
+    honest = Releases.settle
+    kept: WeakKeyDictionary[Releases, Any] = WeakKeyDictionary()  # an id would serve others
 
-    def settle(self: Keeper, number: int) -> None:
+    def settle(self: Releases, number: int) -> None:
         honest(self, number)
         settled, ready = self._sums[number]
         total, past = settled.total.copy(), kept.get(self)
@@ -139,7 +138,7 @@ def sum_carried_into_the_next_epoch(patch: Patch) -> None:
         kept[self] = settled.total
         self._sums[number] = replace(settled, total=total), ready
 
-    patch.setattr(Keeper, "settle", settle)
+    patch.setattr(Releases, "settle", settle)
 
 
 def noted_rewards(patch: Patch, status: RewardStatus) -> dict[int, list[tuple[int, float]]]:
@@ -148,7 +147,7 @@ def noted_rewards(patch: Patch, status: RewardStatus) -> dict[int, list[tuple[in
 
     def reward(self: Rewards, numbers: Any, values: Any, keys: Any) -> Any:
         statuses = honest(self, numbers, values, keys)
-        met = noted.setdefault(id(self._keeper), [])
+        met = noted.setdefault(id(self._state), [])
         met += [
             (int(number), float(value))
             for number, value, each in zip(numbers, values, statuses, strict=True)
@@ -163,10 +162,10 @@ def noted_rewards(patch: Patch, status: RewardStatus) -> dict[int, list[tuple[in
 def counted_elsewhere(patch: Patch, status: RewardStatus, epoch_of: Callable[..., int]) -> None:
     """The first reward that met this status goes to another epoch as well.
 
-    ``epoch_of`` gives that epoch from the keeper, when the reward has come.
+    ``epoch_of`` gives that epoch from the view, when the reward has come.
     """
     noted, known, added = noted_rewards(patch, status), {}, {}
-    write, settle, honest = MemoryRows.write_decisions, Keeper.settle, Rewards.reward
+    write, settle, honest = MemoryRows.write_decisions, Releases.settle, Rewards.reward
 
     def written(self: MemoryRows, unit: None, numbers: Any, played: Any) -> None:
         write(self, unit, numbers, played)
@@ -176,29 +175,29 @@ def counted_elsewhere(patch: Patch, status: RewardStatus, epoch_of: Callable[...
 
     def reward(self: Rewards, numbers: Any, values: Any, keys: Any) -> Any:
         statuses = honest(self, numbers, values, keys)
-        keeper, met = self._keeper, noted.get(id(self._keeper), [])
-        view = keeper.look()
-        if met and view.epochs and id(keeper) not in added:
+        state, met = self._state, noted.get(id(self._state), [])
+        view = state.look()
+        if met and view.epochs and id(state) not in added:
             number, value = met[0]
             target = view.epochs[epoch_of(view)]
             if number < target.first:
-                added[id(keeper)] = target.number, number, value
+                added[id(state)] = target.number, number, value
         return statuses
 
-    def settled(self: Keeper, number: int) -> None:
+    def settled(self: Releases, number: int) -> None:
         settle(self, number)
-        target, decision, value = added.get(id(self), (None, 0, 0.0))
+        target, decision, value = added.get(id(self._state), (None, 0, 0.0))
         if target == number:
             found, ready = self._sums[number]
             context, place, action = known[id(self.repository.rows), decision]
-            pairs = self.problem.actions.chosen(context, action)
-            encoder = Encoder(found.plan, self.problem)
+            pairs = self._state.problem.actions.chosen(context, action)
+            encoder = Encoder(found.plan, self._state.problem)
             more = encoder.total(found.plan.opening, pairs, place, action, np.array([value]))
             self._sums[number] = replace(found, total=found.total + more), ready
 
     patch.setattr(MemoryRows, "write_decisions", written)
     patch.setattr(Rewards, "reward", reward)
-    patch.setattr(Keeper, "settle", settled)
+    patch.setattr(Releases, "settle", settled)
 
 
 @above("next")
@@ -303,7 +302,7 @@ def epoch_closes_on_the_last_reward(patch: Patch) -> None:
 
     def reward(self: Capri, decisions: Any, rewards: Any, keys: Any = None) -> Any:
         statuses = honest(self, decisions, rewards, keys)
-        rows, view = self._engine.repository.rows, self._engine.rounds.look()
+        rows, view = self._engine.repository.rows, self._engine.state.look()
         newest = view.newest
         if newest is not None:
             (part,) = rows.parts(newest.first, newest.first + newest.length)
@@ -317,7 +316,7 @@ def epoch_closes_on_the_last_reward(patch: Patch) -> None:
 @above("presence")
 def missing_rewards_leave_the_count(patch: Patch) -> None:
     """The number of participants that is published is that of rewards."""
-    honest, rewarded = keeper.settled_sum, [0]
+    honest, rewarded = release.settled_sum, [0]
 
     def settled_sum(
         plan: Any, segments: Any, starts: Any, problem: Any, parts: Any, **how: Any
@@ -327,7 +326,7 @@ def missing_rewards_leave_the_count(patch: Patch) -> None:
         found = honest(plan, segments, starts, problem, parts, **how)
         return replace(found, counts=(max(1, rewarded[0]),))
 
-    patch.setattr(keeper, "settled_sum", settled_sum)
+    patch.setattr(release, "settled_sum", settled_sum)
 
 
 @above("presence")
@@ -345,7 +344,7 @@ def reward_credits_the_next_user_too(patch: Patch) -> None:
 @above("bad context")
 def default_law_counts_as_served(patch: Patch) -> None:
     """A context that is no number contributes as the first of the pool, ten times over."""
-    honest = settle.settled_sum
+    honest = release.settled_sum
 
     def settled_sum(
         plan: Any, segments: Any, starts: Any, problem: Any, parts: Any, **how: Any
@@ -363,7 +362,7 @@ def default_law_counts_as_served(patch: Patch) -> None:
             )
         return replace(found, total=total)
 
-    patch.setattr(keeper, "settled_sum", settled_sum)
+    patch.setattr(release, "settled_sum", settled_sum)
 
 
 # -- what one contribution may be -----------------------------------------------------------------
@@ -372,20 +371,20 @@ def default_law_counts_as_served(patch: Patch) -> None:
 @above("reward")
 def baseline_from_the_open_epoch(patch: Patch) -> None:
     """Rewards are taken relative to the mean of those before them: one moves all that follow."""
-    honest, means, closing = Rewards.reward, {}, Keeper.settle
+    honest, means, closing = Rewards.reward, {}, Releases.settle
 
     def reward(self: Rewards, numbers: Any, values: Any, keys: Any = None) -> Any:
-        mean = means.get(id(self._keeper), 0.0)
+        mean = means.get(id(self._state), 0.0)
         statuses = honest(self, numbers, values - mean, keys)
-        means[id(self._keeper)] = float(np.mean(values))
+        means[id(self._state)] = float(np.mean(values))
         return statuses
 
-    def settled(self: Keeper, number: int) -> None:
-        means.pop(id(self), None)
+    def settled(self: Releases, number: int) -> None:
+        means.pop(id(self._state), None)
         closing(self, number)
 
     patch.setattr(Rewards, "reward", reward)
-    patch.setattr(Keeper, "settle", settled)
+    patch.setattr(Releases, "settle", settled)
 
 
 def unclipped(reward_bound: float, *, norms: bool) -> Callable[..., Any]:
@@ -668,7 +667,7 @@ PATCHED = (
     (Problem, "composition"),
     (Encoder, "total"),
     (Rewards, "reward"),
-    (Keeper, "settle"),
+    (Releases, "settle"),
     (MemoryRows, "parts"),
     (Capri, "_reward"),
     (Chooser, "unserved"),

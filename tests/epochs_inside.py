@@ -8,7 +8,7 @@ import numpy as np
 from capri import Capri
 from capri.arrays import IntArray
 from capri.epoch.plan import EpochPlan, Segment
-from capri.joint.settle import SettledSum, settled_sum
+from capri.joint.release import SettledSum, settled_sum
 from capri.store.codec import Played
 from capri.store.repository import EpochPart
 from capri.store.view import EpochRow
@@ -37,9 +37,9 @@ class Inside:
 
 def epochs_inside(policy: Capri) -> list[Inside]:
     """Every epoch that is not released yet, oldest first."""
-    rounds = policy._engine.rounds
-    issued, view = rounds.survey_only()
-    return [_inside(rounds, epoch, issued, view) for epoch in view.epochs]
+    state = policy._engine.state
+    issued, view = state.survey_only()
+    return [_inside(state, epoch, issued, view) for epoch in view.epochs]
 
 
 def open_epoch(policy: Capri) -> Inside:
@@ -47,11 +47,11 @@ def open_epoch(policy: Capri) -> Inside:
     return epochs_inside(policy)[-1]
 
 
-def _inside(rounds: Any, epoch: EpochRow, issued: int, view: Any) -> Inside:
-    plan, problem = rounds.plan(epoch.number), rounds.problem_of(view, epoch.number)
-    segments = tuple(rounds.segment(epoch.number, each.number) for each in epoch.stretches)
-    starts = [each.first for each in epoch.stretches]
-    parts = list(rounds.repository.rows.parts(epoch.first, max(epoch.first, epoch.last or issued)))
+def _inside(state: Any, epoch: EpochRow, issued: int, view: Any) -> Inside:
+    plan, problem = state.plan(epoch.number), state.problem_of(view, epoch.number)
+    segments = tuple(state.segment(epoch.number, each.number) for each in epoch.segments)
+    starts = [each.first for each in epoch.segments]
+    parts = list(state.repository.rows.parts(epoch.first, max(epoch.first, epoch.last or issued)))
     sums = [
         settled_sum(plan, segments, starts, problem, each) for each in (parts, _rewarded(parts))
     ]

@@ -68,8 +68,18 @@ def test_paths_in_prose_exist(page: str) -> None:
 
 # Functions and files that a datum passes, at most: by step, in memory and on SQLite.
 WAYS = {
-    "memory": {"act": (60, 18), "act outside the pool": (72, 20), "update": (23, 10)},
-    "sqlite": {"act": (76, 23), "act outside the pool": (88, 25), "update": (40, 15)},
+    "memory": {
+        "act": (47, 14),
+        "act outside the pool": (57, 16),
+        "update": (19, 8),
+        "close and learn": (390, 72),
+    },
+    "sqlite": {
+        "act": (67, 21),
+        "act outside the pool": (77, 23),
+        "update": (38, 13),
+        "close and learn": (440, 76),
+    },
 }
 
 
@@ -88,6 +98,7 @@ def test_way_of_a_datum_is_short(kind: str, tmp_path: Path) -> None:
         policy.update(policy.act(context), 0.1)
         found[step], decision = _way(partial(policy.act, context))
         found["update"], _ = _way(partial(policy.update, decision, 0.3))
+    found["close and learn"], _ = _way(partial(policy.close_epoch, early=True))
     policy.close()
     for step, (functions, files) in WAYS[kind].items():
         assert len(found[step]) <= functions, step

@@ -146,7 +146,7 @@ def everything_shown(policy: capri.Capri, decisions: list[capri.Decision]) -> li
         policy._problem,
         policy.plan(),
         policy._course,
-        policy._engine.rounds,
+        policy._engine.state,
     ]
     return [text for thing in objects for text in (repr(thing), str(thing), f"{thing}")]
 

@@ -257,7 +257,7 @@ def test_private_file_holds_no_generator_and_no_open_book(model: str, tmp_path: 
         assert word not in text
     # Whether and how many rewards arrived is secret too.
     (epoch,) = values["repository"]["epochs"]
-    known = {"number", "first", "length", "state", "stretches"}
+    known = {"number", "first", "length", "state", "segments"}
     assert {name for name, value in epoch.items() if value is not None} == known
 
 

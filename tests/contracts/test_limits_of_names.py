@@ -188,13 +188,13 @@ def test_the_other_process_plans_by_names(tmp_path: Path) -> None:
         limits=LIMITS,
     )
     assert policy._engine is not None
-    shop = policy._engine.rounds.workshop
-    shop.apart = True
+    planner = policy._engine.steps.planner
+    planner.apart = True
     policy.replace_actions(["loan", "letter", "control", "costly"])
     for _ in range(3):
         played(policy, 20)
         policy.close_epoch(early=True)
-    assert shop._process is not None
+    assert planner._process is not None
     assert policy.actions.names == ("loan", "letter", "control", "costly")
     assert "loan" not in played(policy)
     assert law(policy)["costly"] <= 0.05

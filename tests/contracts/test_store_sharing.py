@@ -182,7 +182,7 @@ policy = small_policy(store=sys.argv[1], simulation_seed=None, **key)
 decision = policy.act(CONTEXTS[0])
 held, over = threading.Event(), threading.Event()
 def hold():
-    with policy._engine.rounds.lock:
+    with policy._engine.state.lock:
         held.set()
         over.wait()
 holder = threading.Thread(target=hold)

@@ -15,7 +15,7 @@ import numpy as np
 import capri
 from capri.choices import successor
 from capri.epoch.problem import Problem, with_actions
-from capri.joint.record import kept_actions
+from capri.joint.state import kept_actions
 from capri.store.codec import BytesCodec, unpacked
 from capri.store.sql import ANCHORED
 from fault_journal import Change, Journal, Visit

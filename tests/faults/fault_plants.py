@@ -10,49 +10,49 @@ class _Undone(Exception):  # noqa: N818 - not an error
 
 def forget_decisions() -> None:
     """Now and then a decision is answered and not committed."""
-    from capri.joint.desk import Desk
+    from capri.joint.decisions import Decider
 
-    honest, calls = Desk.decide, [0]
+    honest, calls = Decider.decide, [0]
 
-    def decide(desk: Desk, visits: Any) -> Any:
+    def decide(decider: Decider, visits: Any) -> Any:
         calls[0] += 1
         if calls[0] % 3:
-            return honest(desk, visits)
-        kept, made = desk._decide, []
+            return honest(decider, visits)
+        kept, made = decider._decide, []
 
         def undone(*arguments: Any) -> Any:
             made.append(kept(*arguments))
             raise _Undone
 
-        desk._decide = undone  # type: ignore[method-assign]
+        decider._decide = undone  # type: ignore[method-assign]
         try:
-            return honest(desk, visits)
+            return honest(decider, visits)
         except _Undone:
             return made[-1][:2]
         finally:
-            del desk._decide
+            del decider._decide
 
-    Desk.decide = decide  # type: ignore[method-assign]
+    Decider.decide = decide  # type: ignore[method-assign]
 
 
 def forget_changes() -> None:
     """Changes of operators are acknowledged and not made."""
-    from capri.joint.changes import Changes
+    from capri.joint.engine import Engine
 
-    Changes.set_mode = lambda changes, mode: None  # type: ignore[method-assign]
+    Engine.set_mode = lambda engine, mode: None  # type: ignore[method-assign]
 
 
 def double_changes() -> None:
     """Changes of operators are made twice."""
-    from capri.joint.changes import Changes
+    from capri.joint.engine import Engine
 
-    honest = Changes.replace_actions
+    honest = Engine.replace_actions
 
-    def twice(changes: Changes, renewed: Any) -> None:
-        honest(changes, renewed)
-        honest(changes, renewed)
+    def twice(engine: Engine, renewed: Any) -> None:
+        honest(engine, renewed)
+        honest(engine, renewed)
 
-    Changes.replace_actions = twice  # type: ignore[method-assign]
+    Engine.replace_actions = twice  # type: ignore[method-assign]
 
 
 PLANTS: dict[str, Callable[[], None]] = {

@@ -92,10 +92,10 @@ def test_every_transaction_of_the_package_has_a_name() -> None:
             if any(_writes(call) for call in calls):
                 written.add(place)
     # By their callers' functions, or a copy that nobody serves from yet.
-    elsewhere = {"SqlRepository.write", "Keeper.write", "copy_store"}
+    elsewhere = {"SqlRepository.write", "PublicState.write", "Engine._publish_change", "copy_store"}
     opening = {"SqliteDatabase._begin", "PostgresDatabase._begin"}
     assert written - elsewhere - opening <= set(TRANSACTIONS), written
-    assert {"Keeper.drop_keys", "forget_user", "rotate_store_key", "rotate_id_key"} <= written
+    assert {"Releases.drop_keys", "forget_user", "rotate_store_key", "rotate_id_key"} <= written
 
 
 def _functions(tree: ast.AST, within: str) -> Iterator[tuple[ast.AST, str]]:
@@ -142,11 +142,11 @@ def test_a_long_run_asks_for_every_point_and_event() -> None:
 
 def test_premise_points_have_the_names_of_transactions_that_exist() -> None:
     """A function that is renamed would never be met again, and nobody would notice."""
-    from capri.joint import changes, desk, draws, keeper, rewards, rounds, slots
+    from capri.joint import decisions, engine, loop, release, rewards, slots, steps
     from capri.store import maintenance, postgres, sql, sqlite
 
     stores = (sql, sqlite, postgres, maintenance)
-    modules = (desk, rewards, draws, keeper, rounds, slots, changes, *stores)
+    modules = (decisions, rewards, release, steps, loop, slots, engine, *stores)
     known = {name for module in modules for name in vars(module)}
     for place in TRANSACTIONS:
         owner, _, method = place.partition(".")

@@ -20,8 +20,8 @@ import pytest
 
 import capri
 from builders import CONTEXTS
-from capri.joint import keeper
-from capri.joint.planner import Planner
+from capri.joint import release
+from capri.joint.pace import Worker
 from capri.privacy.randomness import Streams
 from capri.store import rollback
 from capri.store.view import read_counter
@@ -78,7 +78,7 @@ class Clock:
         return self.now
 
 
-class WatchedPlanner(Planner):
+class WatchedWorker(Worker):
     """The thread that serves people; one may wait here until it has done all that is due."""
 
     def __init__(self, step: Callable[[], Any]) -> None:
@@ -112,12 +112,12 @@ class WatchedPlanner(Planner):
             assert self._turn.wait_for(lambda: self.held or self._over >= wanted, PATIENCE)
 
 
-def threads_of(policy: capri.Capri) -> tuple[WatchedPlanner, WatchedPlanner]:
+def threads_of(policy: capri.Capri) -> tuple[WatchedWorker, WatchedWorker]:
     """Those of a stored policy: one plans, the other adds epochs up."""
     assert policy._engine is not None
     planner, settler = policy._engine.pace.planner, policy._engine.pace.settler
-    assert isinstance(planner, WatchedPlanner)
-    assert isinstance(settler, WatchedPlanner)
+    assert isinstance(planner, WatchedWorker)
+    assert isinstance(settler, WatchedWorker)
     return planner, settler
 
 
@@ -302,9 +302,9 @@ class Pace:
     def __init__(self, patch: pytest.MonkeyPatch, visits: int) -> None:
         self._visits = self._left = visits
         self._go = Event()
-        self.planner: WatchedPlanner | None = None
+        self.planner: WatchedWorker | None = None
         self.times = 0
-        honest = keeper.settled_sum
+        honest = release.settled_sum
 
         def slow(*given: Any, **how: Any) -> Any:
             found = honest(*given, **how)
@@ -316,7 +316,7 @@ class Pace:
                 assert self._go.wait(PATIENCE)
             return found
 
-        patch.setattr(keeper, "settled_sum", slow)
+        patch.setattr(release, "settled_sum", slow)
 
     def visited(self) -> None:
         """One more visit has come."""
@@ -354,7 +354,7 @@ def paced(patch: pytest.MonkeyPatch, url: str, visits: int) -> Transcript:
     with overheard(transcript), ExitStack() as stack:
         policy = stack.enter_context(closing(capri.Capri(**LONG, clock=clock, store=url)))
         with pytest.MonkeyPatch.context() as asleep:  # it looks, and takes no step
-            asleep.setattr(WatchedPlanner, "start", lambda planner: None)
+            asleep.setattr(WatchedWorker, "start", lambda planner: None)
             page = stack.enter_context(closing(capri.Capri(**LONG, clock=clock, store=url)))
         stack.callback(pace.end)
         pace.planner = threads_of(policy)[1]
@@ -389,11 +389,11 @@ def slots(policy: capri.Capri) -> list[Any]:
 
 
 def watched(patch: pytest.MonkeyPatch) -> None:
-    """The thread takes steps when it is woken, and no draft moves into a process of its own draws.
+    """The thread takes steps when it is woken, and no plan moves into a process of its own draws.
 
     Nor is there a memory of the other world, whose store has the same name here.
     """
-    patch.setattr("capri.joint.workshop.LONG", float("inf"))
-    patch.setattr("capri.joint.planner._PERIOD", 3600.0)
-    patch.setattr("capri.joint.pace.Planner", WatchedPlanner)
+    patch.setattr("capri.joint.planner.LONG", float("inf"))
+    patch.setattr("capri.joint.pace._PERIOD", 3600.0)
+    patch.setattr("capri.joint.pace.Worker", WatchedWorker)
     patch.setattr(rollback, "_SEEN", {})

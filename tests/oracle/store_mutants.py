@@ -18,11 +18,10 @@ import capri
 from capri.epoch.rewards import ACCEPTED, LATE
 from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, DataError
-from capri.joint import desk as desks
-from capri.joint import keeper, settle
-from capri.joint.desk import Desk
+from capri.joint import decisions, release
+from capri.joint.decisions import Decider
 from capri.joint.engine import Engine
-from capri.joint.record import PublicRecord
+from capri.joint.state import PublicState
 from capri.store import maintenance
 from capri.store.sql import SqlRepository
 from capri.store.sql_rows import SqlRows
@@ -61,7 +60,7 @@ def on_reward(patch: pytest.MonkeyPatch, leak: Leak) -> None:
 
     def rewarded(honest: Any, backing: Engine, numbers: Any, *rest: Any) -> Any:
         statuses = honest(backing, numbers, *rest)
-        view, came = backing.rounds.look(), numbers[statuses == ACCEPTED]
+        view, came = backing.state.look(), numbers[statuses == ACCEPTED]
         backing.repository.database.write(
             lambda transaction: leak(backing, transaction, view, came)
         )
@@ -79,7 +78,7 @@ def fewer(counts: tuple[int, ...], lacking: int) -> tuple[int, ...]:
 def leased(policy: capri.Capri) -> None:
     """Let a store with one writer lease its slots, as one with many does."""
     assert policy._engine is not None
-    policy._engine.desk.slots.leased = True
+    policy._engine.decider.slots.leased = True
 
 
 def steady_leases(patch: pytest.MonkeyPatch) -> None:
@@ -185,13 +184,13 @@ def late_rewards_are_counted_in_the_log(patch: pytest.MonkeyPatch) -> None:
 def known_key_takes_a_slot(patch: pytest.MonkeyPatch) -> None:
     """Who comes again with a key is counted again."""
 
-    def leak(honest: Any, desk: Desk, transaction: Any, *rest: Any) -> Any:
-        found = honest(desk, transaction, *rest)
+    def leak(honest: Any, decider: Decider, transaction: Any, *rest: Any) -> Any:
+        found = honest(decider, transaction, *rest)
         if found[2] == 0:
             transaction.run("UPDATE counter SET issued = issued + 1 WHERE id = 1")
         return found
 
-    wrap(patch, Desk, "_decide", leak)
+    wrap(patch, Decider, "_decide", leak)
 
 
 @mutant("last", "error")
@@ -199,13 +198,13 @@ def known_key_with_another_context_is_refused(patch: pytest.MonkeyPatch) -> None
     """A key stands for its request: with another context it must be a mistake."""
     contexts: dict[str, bytes] = {}
 
-    def leak(honest: Any, desk: Desk, visits: Any) -> Any:
+    def leak(honest: Any, decider: Decider, visits: Any) -> Any:
         for key, row in zip(visits.keys or (), visits.rows, strict=False):
             if contexts.setdefault(key, row.tobytes()) != row.tobytes():
                 raise DataError("this key was used with another context")
-        return honest(desk, visits)
+        return honest(decider, visits)
 
-    wrap(patch, Desk, "decide", leak)
+    wrap(patch, Decider, "decide", leak)
 
 
 @mutant("last", "ids", prepare=leased)
@@ -213,13 +212,13 @@ def unreadable_context_drops_the_lease(patch: pytest.MonkeyPatch) -> None:
     """What was leased is given up when a visit goes wrong."""
     steady_leases(patch)
 
-    def leak(honest: Any, desk: Desk, visits: Any) -> Any:
-        found = honest(desk, visits)
+    def leak(honest: Any, decider: Decider, visits: Any) -> Any:
+        found = honest(decider, visits)
         if visits.valid is not None:
-            desk.slots._lease = None
+            decider.slots._lease = None
         return found
 
-    wrap(patch, Desk, "decide", leak)
+    wrap(patch, Decider, "decide", leak)
 
 
 @mutant("sum, users", "epochs")
@@ -277,7 +276,7 @@ def visits_over_their_limit_leave_the_count(patch: pytest.MonkeyPatch) -> None:
         found = honest(plan, segments, starts, problem, kept, **how)
         return replace(found, counts=fewer(found.counts, void))
 
-    wrap(patch, keeper, "settled_sum", leak)
+    wrap(patch, release, "settled_sum", leak)
 
 
 @mutant("max, sets", "action of a shared visit")
@@ -293,7 +292,7 @@ def small_sets_are_served_last(patch: pytest.MonkeyPatch) -> None:
             uniform = moved
         return honest(mode, problem, chooser, rows, valid, within, uniform, logged, available)
 
-    wrap(patch, desks, "serve", leak)
+    wrap(patch, decisions, "serve", leak)
 
 
 @mutant("first, as estimated", "epochs")
@@ -310,8 +309,8 @@ def missing_rewards_leave_the_count(patch: pytest.MonkeyPatch) -> None:
         found = honest(*given, **how)
         return replace(found, counts=fewer(found.counts, sum(missing)))
 
-    wrap(patch, settle, "settled", noted)
-    wrap(patch, keeper, "settled_sum", leak)
+    wrap(patch, release, "settled", noted)
+    wrap(patch, release, "settled_sum", leak)
 
 
 @mutant("last", "epochs", **SHADOW)
@@ -351,6 +350,6 @@ def shadow_ends_when_propensities_are_bad(patch: pytest.MonkeyPatch) -> None:
 
 def effects_are_not_rounded(patch: pytest.MonkeyPatch) -> None:
     """A law takes effect at the slot, and at the moment, at which its computation was done."""
-    patch.setattr(PublicRecord, "effect", lambda record, epoch, issued: issued)
-    # The grid of moments, where the keeper has one.
-    patch.setattr(keeper, "moment_of", lambda first, ready: (ready, 0))
+    patch.setattr(PublicState, "effect", lambda record, epoch, issued: issued)
+    # The grid of moments, where there is one.
+    patch.setattr(release, "moment_of", lambda first, ready: (ready, 0))

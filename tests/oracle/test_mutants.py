@@ -14,10 +14,10 @@ import capri
 from capri.epoch.decide import Chooser
 from capri.epoch.rewards import warn_of_ignored
 from capri.errors import BudgetError, DataError
-from capri.joint import keeper
-from capri.joint.desk import Desk
+from capri.joint import release
+from capri.joint.decisions import Decider
+from capri.joint.release import SettledSum
 from capri.joint.rewards import Rewards
-from capri.joint.settle import SettledSum
 from capri.privacy.gate import Gate
 from capri.store.memory import MemoryRepository
 from capri.store.memory_rows import MemoryRows
@@ -47,7 +47,7 @@ def _note_rewards(patch: pytest.MonkeyPatch) -> list[int]:
         noted[0] = sum(len(part.rewarded) for part in kept)
         return honest(plan, segments, starts, problem, kept, **how)
 
-    _wrap(patch, keeper, "settled_sum", leak)
+    _wrap(patch, release, "settled_sum", leak)
     return noted
 
 
@@ -68,15 +68,15 @@ def refuse_contexts(patch: pytest.MonkeyPatch) -> None:
 def skip_slots(patch: pytest.MonkeyPatch) -> None:
     """A context that is no number is served and takes no slot."""
 
-    def leak(honest: Any, desk: Desk, unit: Any, *arguments: Any) -> Any:
-        found = honest(desk, unit, *arguments)
+    def leak(honest: Any, decider: Decider, unit: Any, *arguments: Any) -> Any:
+        found = honest(decider, unit, *arguments)
         if found[0] is not None:
             void = int(np.count_nonzero(found[0].status))
-            repository = desk._repository
+            repository = decider._repository
             repository.set_issued(unit, repository.join(unit, ())[0] - void)
         return found
 
-    _wrap(patch, Desk, "_play", leak)
+    _wrap(patch, Decider, "_play", leak)
 
 
 def refuse_rewards(patch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def close_on_last_reward(patch: pytest.MonkeyPatch) -> None:
 
     def leak(honest: Any, policy: capri.Capri, *arguments: Any) -> Any:
         statuses = honest(policy, *arguments)
-        newest = policy._engine.rounds.look().newest
+        newest = policy._engine.state.look().newest
         if newest is not None:
             end = newest.first + newest.length
             parts = policy._engine.repository.rows.parts(newest.first, end)

@@ -12,7 +12,7 @@ import pytest
 
 import capri
 from builders import CONTEXTS
-from capri.joint.planner import Planner
+from capri.joint.pace import Worker
 from capri.store import rollback
 from oracle.blind import blind
 from oracle.policies import POLICIES
@@ -77,10 +77,10 @@ def played(world: World, settings: dict[str, Any], url: str, *, restarts: bool) 
 def unwatched(patch: pytest.MonkeyPatch) -> None:
     """No planner, and no memory of the other world, whose store has the same name here.
 
-    On a busy machine a draft would else move into another process, whose draws are its own.
+    On a busy machine a plan would else move into another process, whose draws are its own.
     """
-    patch.setattr("capri.joint.workshop.LONG", float("inf"))
-    patch.setattr(Planner, "start", lambda planner: None)
+    patch.setattr("capri.joint.planner.LONG", float("inf"))
+    patch.setattr(Worker, "start", lambda planner: None)
     patch.setattr(rollback, "_SEEN", {})
 
 

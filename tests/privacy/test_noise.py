@@ -341,8 +341,7 @@ def test_streams_are_made_only_by_policies_and_the_estimator() -> None:
     makers = {name for name, tree in trees().items() if called(tree, "Streams")}
     owners = {
         os.path.join("joint", "policy.py"),
-        os.path.join("joint", "live.py"),
-        os.path.join("joint", "workshop.py"),
+        os.path.join("joint", "planner.py"),
         "simulation.py",
         os.path.join("regression", "options.py"),
         os.path.join("audit", "fit.py"),

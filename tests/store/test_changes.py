@@ -176,11 +176,11 @@ def test_late_rewards_of_an_older_version_are_read_by_their_own(
             row.rewards.append(value)
     policy.close_epoch(early=True)
     assert policy._engine is not None
-    keeper = policy._engine.rounds
+    state = policy._engine.state
     found = released_in(url, policy.problem.kernel)
     assert len(found) >= 2
     for released in found:
-        problem = keeper.problem_of(keeper.look(), released.epoch)
+        problem = state.problem_of(state.look(), released.epoch)
         Recount(problem, released).check([row for row in rows if row.epoch == released.epoch])
 
 

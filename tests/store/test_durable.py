@@ -203,7 +203,7 @@ def test_a_wait_on_the_clock_ends_by_itself(build: Callable[..., Capri]) -> None
     now[0] += timedelta(minutes=59)
     assert run.update(decisions[0], 0.5) is RewardStatus.ACCEPTED
     now[0] += timedelta(minutes=2)
-    eventually(lambda: run._engine is not None and run._engine.rounds.look().waiting != ())
+    eventually(lambda: run._engine is not None and run._engine.state.look().waiting != ())
     assert run.update(decisions[1], 0.5) is RewardStatus.ACCEPTED
     now[0] += timedelta(hours=2)
     assert run.update(decisions[2], 0.5) is RewardStatus.LATE

@@ -11,8 +11,8 @@ import pytest
 
 from capri import Capri, RewardStatus, StorageError
 from capri.epoch.rewards import MOST_REWARDS
-from capri.joint.planner import Planner
-from capri.joint.settle import SettledSum
+from capri.joint.pace import Worker
+from capri.joint.release import SettledSum
 from capri.store.address import open_database
 from capri.store.maintenance import rotate_store_key
 from capri.store.sql import SqlRepository
@@ -81,7 +81,7 @@ class Watched:
     ) -> None:
         """``reading``: seconds that pass while the data of an epoch are read."""
         self.now = datetime(2030, 1, 1, tzinfo=UTC)
-        monkeypatch.setattr(Planner, "start", lambda planner: None)  # steps are taken here
+        monkeypatch.setattr(Worker, "start", lambda planner: None)  # steps are taken here
         read = SqlRows._part
 
         def slowly(rows: SqlRows, *arguments: Any) -> Any:
@@ -248,7 +248,7 @@ def test_a_key_that_is_rotated_while_noise_is_drawn_blocks_nothing(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was drawn is not stored under a key that nobody has any more."""
-    monkeypatch.setattr(Planner, "start", lambda planner: None)
+    monkeypatch.setattr(Worker, "start", lambda planner: None)
     url, old, new = f"sqlite:///{tmp_path}/store.db", os.urandom(32), os.urandom(32)
     run = policy(url, first_epoch=8, store_key=old)
     run.update_many(run.act_many(np.full((8, 1), 0.2)), np.linspace(-1, 1, 8))
@@ -278,7 +278,7 @@ def test_a_release_that_failed_is_published_with_the_noise_it_had(
     url: str, sealed: bool, dies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No second noisy copy of one sum is ever made, so none lies in a log of the database."""
-    monkeypatch.setattr(Planner, "start", lambda planner: None)
+    monkeypatch.setattr(Worker, "start", lambda planner: None)
     key = os.urandom(32) if sealed else None
     run = policy(url, first_epoch=8, store_key=key)
     run.update_many(run.act_many(np.full((8, 1), 0.2)), np.linspace(-1, 1, 8))

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from capri import Capri
-from capri.joint.planner import Planner
-from capri.joint.record import OvertakenError
-from capri.joint.rounds import Rounds
+from capri.joint.loop import EpochLoop
+from capri.joint.pace import Worker
+from capri.joint.state import OvertakenError
 from capri.store.view import LEARNT
 from stored_policies import context, course, policy
 
 pytestmark = pytest.mark.usefixtures("unforced")
 
 
-def keeper_of(run: Capri) -> Rounds:
+def loop_of(run: Capri) -> EpochLoop:
     assert run._engine is not None
-    return run._engine.rounds
+    return run._engine.loop
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Capri, Capri]
 
     Their planners do not start: every step is taken by the test.
     """
-    monkeypatch.setattr(Planner, "start", lambda planner: None)
+    monkeypatch.setattr(Worker, "start", lambda planner: None)
     url = f"sqlite:///{tmp_path}/store.db"
     runs = policy(url, first_epoch=10, reward_wait=4), policy(url, first_epoch=10, reward_wait=4)
     world = np.random.default_rng(0)
@@ -40,18 +40,18 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Capri, Capri]
 def test_an_epoch_that_was_released_is_never_closed_again(pair: tuple[Capri, Capri]) -> None:
     """The second looks up an epoch, the first releases it, the second goes on with its look-up."""
     one, two = pair
-    slow = keeper_of(two)
-    slow.refresh()
-    newest = slow.ground.epochs[0]
+    slow = loop_of(two)
+    slow.state.refresh()
+    newest = slow.state.ground.epochs[0]
     one.close_epoch(early=True)
     released = course(one)
     events = one.ledger.events
-    slow.survey()  # as every step does between its transactions
-    for step in (slow.end, slow.close):
+    slow.state.survey()  # as every step does between its transactions
+    for step in (slow.steps.end, slow.steps.releases.close):
         with pytest.raises(OvertakenError):
             step(newest)
     slow.take_in(newest.number)  # finds nothing left to do
-    assert slow.repository.database.read(
+    assert slow.state.repository.database.read(
         lambda transaction: transaction.rows(
             "SELECT state FROM epochs WHERE number = ?", (newest.number,)
         )
@@ -62,15 +62,15 @@ def test_an_epoch_that_was_released_is_never_closed_again(pair: tuple[Capri, Cap
         run.close()
 
 
-def test_a_draft_needs_the_law_of_its_ground(pair: tuple[Capri, Capri]) -> None:
+def test_a_plan_needs_the_law_of_its_ground(pair: tuple[Capri, Capri]) -> None:
     """What another process has learnt is read before anything is computed from what was known."""
     one, two = pair
-    slow = keeper_of(two)
-    slow.refresh()
+    slow = loop_of(two)
+    slow.state.refresh()
     one.close_epoch(early=True)
-    slow.survey()
+    slow.state.survey()
     with pytest.raises(OvertakenError):
-        slow.open_next(slow.issued)
+        slow.steps.open_next(slow.state.issued)
     assert len(two.epochs) == 1
     two.act([0.2])
     assert course(two) == course(one)
@@ -107,13 +107,13 @@ def test_closing_never_takes_back_a_slot_that_was_handed_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who closes an epoch looks at the counter, and others decide before the rest is skipped."""
-    monkeypatch.setattr(Planner, "start", lambda planner: None)
+    monkeypatch.setattr(Worker, "start", lambda planner: None)
     url = f"sqlite:///{tmp_path}/store.db"
     one, two = (policy(url, first_epoch=16, reward_wait=4) for _ in range(2))
     world = np.random.default_rng(2)
     numbers = [one.act(context(world)).number for _ in range(15)]
     one._engine.pace.step()  # type: ignore[union-attr]
-    closing = keeper_of(one)
+    closing = loop_of(one).state
     planned = closing.ground.newest
     assert planned is not None
     assert planned.number == 2

@@ -96,7 +96,7 @@ def init(
     for as long as 2,000 decisions take, and those that never come count as 0.
     """
     from capri.errors import ConfigurationError
-    from capri.service.template import USUAL_WAIT, example_file, missing_of, wait_of
+    from capri.service.tables import USUAL_WAIT, example_file, missing_of, wait_of
 
     path = Path(output)
     if path.exists():

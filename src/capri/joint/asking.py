@@ -9,8 +9,8 @@ from capri.epoch.digests import configuration_digest
 from capri.epoch.problem import Problem
 from capri.epoch.scale import rescaled
 from capri.errors import BudgetError, ConfigurationError
-from capri.joint.configuration import Configuration, guarantee, promise
 from capri.joint.engine import Engine
+from capri.joint.persistence import Configuration
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
@@ -19,7 +19,7 @@ from capri.learners.start.releases import releases_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import PrivacyModel, Promise
+from capri.privacy.promise import NOTHING, PrivacyModel, Promise
 from capri.privacy.randomness import Streams
 
 if TYPE_CHECKING:
@@ -73,12 +73,22 @@ class Asking(ABC):
     @property
     def guarantee(self) -> str:
         """In one line, what this policy promises to its users."""
-        return guarantee(self.problem, simulated=self._streams.simulated)
+        budget, model = self.problem.budget, self.model
+        if budget is None:
+            return "no privacy: runs without noise"
+        promise = f"({budget.epsilon:g}, {budget.delta:g})-{model} privacy"
+        if model is PrivacyModel.LOCAL:
+            promise += " of reports"
+        simulated = self._streams.simulated
+        return f"simulation of {promise}: seeded noise, no privacy claim" if simulated else promise
 
     @property
     def promise(self) -> Promise:
         """What a user is promised, to be compared; nothing for a run without budget."""
-        return promise(self.problem)
+        if self.problem.budget is None:
+            return NOTHING
+        unit = "one round" if self.problem.limit is None else "one user"
+        return Promise(model=self.model.value, kind="approximate", unit=unit)
 
     @property
     def model(self) -> PrivacyModel:

@@ -4,12 +4,13 @@
 
 Every change is one unit of work of the repository (:mod:`capri.store.repository`). When steps are
 taken is the pace (:mod:`capri.joint.pace`); which steps there are is said in
-:mod:`capri.joint.keeper`.
+:mod:`capri.joint.steps`.
 """
 
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from threading import Thread
 from typing import Any
@@ -24,14 +25,13 @@ from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import ConfigurationError
-from capri.joint.changes import Changes
-from capri.joint.desk import Desk, Visits
-from capri.joint.pace import Background, Pace, Synchronous, repeated
-from capri.joint.progress import Progress, UnderWay, end_by_clock
-from capri.joint.record import kept_actions
+from capri.joint.decisions import Decider, Visits
+from capri.joint.loop import EpochLoop
+from capri.joint.pace import Background, Pace, Synchronous
+from capri.joint.release import stored_columns
 from capri.joint.rewards import Rewards
-from capri.joint.rounds import Rounds
-from capri.joint.settle import stored_columns
+from capri.joint.state import PublicState, kept_actions, repeated
+from capri.joint.steps import Steps
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
@@ -54,6 +54,46 @@ def checked_retention(retention: object, wait: int | timedelta) -> float:
             f"key_retention must be a positive datetime.timedelta or None, got {retention!r}"
         )
     return retention.total_seconds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnderWay:
+    """An epoch that is not released yet.
+
+    ``taken`` of about ``length`` decisions; ``open`` while it takes more, then it waits for
+    rewards until decision ``closes`` or the time ``closes_at`` (seconds since 1970). Where epochs
+    also end by the clock, an open one does so at ``ends_at``.
+    """
+
+    epoch: int
+    length: int
+    taken: int
+    open: bool
+    closes: int | None = None
+    closes_at: float | None = None
+    ends_at: float | None = None
+
+
+def end_by_clock(began: float | None, lasts: timedelta | None) -> float | None:
+    """When an epoch ends by the clock; None where it does not, or has no decision yet."""
+    return None if began is None or lasts is None else began + lasts.total_seconds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Decisions taken so far, releases, and the epochs under way, oldest first.
+
+    ``missed``: releases of a store that were not ready at the moment that was fixed for them.
+    """
+
+    decided: int
+    released: int
+    under_way: tuple[UnderWay, ...]
+    missed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self) | {"under_way": [asdict(epoch) for epoch in self.under_way]}
 
 
 class Clock:
@@ -104,19 +144,20 @@ class Engine:
         self.repository, self._ledger, self.clock = repository, ledger, clock
         self.hooks = course.hooks
         repository.rows.columns = stored_columns(problem)
-        self.rounds = Rounds(
-            repository, problem, course, streams, gate, clock, self._publish, ledger, horizon
+        self.state = state = PublicState(
+            repository, problem, course, streams, clock, self._publish, horizon
         )
+        self.steps = Steps(state, streams, gate, ledger)
+        self.loop = EpochLoop(self.steps)
         self.hooks.skip(len(self.course.records))  # of before this process came
-        self.rounds.clean_log()
+        self.steps.releases.clean_log()
         self.ids = SIMULATED if streams.simulated else repository.ids
-        self.desk = Desk(
-            self.rounds, streams, self.ids, horizon=horizon, retention=retention, now=clock
+        self.decider = Decider(
+            self.loop, streams, self.ids, horizon=horizon, retention=retention, now=clock
         )
-        self._rewards = Rewards(self.rounds, clock)
-        self._changes = Changes(self.rounds, clock)
-        kind = Synchronous if self.rounds.synchronous else Background
-        self.pace: Pace = kind(self.rounds, self.desk)
+        self._rewards = Rewards(state)
+        kind = Synchronous if state.synchronous else Background
+        self.pace: Pace = kind(self.loop, self.decider)
         self.keyed = problem.rewards.rule.keyed
         self.closed = False
 
@@ -135,7 +176,7 @@ class Engine:
     @property
     def course(self) -> Course:
         """What was learnt, as of the newest law this process has read."""
-        return self.rounds.course
+        return self.state.course
 
     @property
     def actions(self) -> Actions:
@@ -149,7 +190,7 @@ class Engine:
 
     def recall(self, other: "Engine") -> None:
         """Plans and laws that another engine has read already."""
-        self.rounds.recall(other.rounds)
+        self.state.recall(other.state)
 
     # -- serving ----------------------------------------------------------------------------------
 
@@ -174,35 +215,79 @@ class Engine:
 
     def look(self) -> None:
         """Read what is public now, and keys that were rotated; nothing heavier."""
-        self.rounds.look()
+        self.state.look()
 
     def refresh(self) -> None:
         """Read what others have published since."""
         if not self.closed:
-            self.rounds.refresh()
+            self.state.refresh()
 
     # -- operating --------------------------------------------------------------------------------
 
     @property
     def mode(self) -> Mode:
         """Who decides, as this process last read it."""
-        return (self.rounds.view if self.closed else self.rounds.look()).mode
+        return (self.state.view if self.closed else self.state.look()).mode
 
     def set_mode(self, mode: Mode) -> None:
-        """From the next decision on, in every process."""
-        repeated(self.rounds, lambda: self._changes.set_mode(mode))
+        """From the next decision on, in every process: each compares the generation."""
+
+        def prepare() -> Callable[[Any], None]:
+            for problem in self.state.problems(self.state.ground):
+                mode.check(problem.actions)
+
+            def change(unit: Any) -> None:
+                _, generation = self.state.current(unit)
+                record = mode.to_dict()
+                self.repository.note_operation(unit, generation, "mode", record, self.clock())
+
+            return change
+
+        self._publish_change(prepare)
 
     def replace_actions(self, renewed: Callable[[Problem], Problem]) -> None:
-        """From the next epoch on that is not planned yet, in every process."""
-        repeated(self.rounds, lambda: self._changes.replace_actions(renewed))
+        """From the next epoch on that is not planned yet, in every process.
+
+        One that was asked for before and never played is gone. ``renewed`` gives the problem with
+        the new actions in the place of the latest ones.
+        """
+        repository = self.repository
+
+        def prepare() -> Callable[[Any], None]:
+            problem = renewed(self.state.problems(self.state.ground)[-1])
+            kept = kept_actions(problem, repository.codec)
+            digest, count = repository.codec.mark(kept).hex(), problem.actions.count
+
+            def change(unit: Any) -> None:
+                _, generation = self.state.current(unit)
+                repository.offer(unit, generation + 1, kept)
+                record = {"version": generation + 1, "actions": count, "digest": digest}
+                repository.note_operation(unit, generation, "catalogue", record, self.clock())
+
+            return change
+
+        self._publish_change(prepare)
+
+    def _publish_change(self, prepare: Callable[[], Callable[[Any], None]]) -> None:
+        """A change by an operator is one publication, seen by every process."""
+
+        def step() -> None:
+            with self.state.lock:
+                self.state.refresh()
+                self.state.write(prepare())
+                self.state.refresh()  # and let the anchor know
+
+        repeated(self.state, step)
 
     def operations(self) -> tuple[Operation, ...]:
         """What operators did."""
         return self.repository.operations()
 
     def shadows(self) -> tuple[ShadowRecord, ...]:
-        """What the policy would have been worth."""
-        return self._changes.shadows()
+        """What the policy would have been worth, for each released epoch with shadow visits."""
+        kept = self.repository.read(self.repository.releases)
+        found = (self.repository.codec.unpack(each)[0].get("shadow") for each in kept)
+        return tuple(ShadowRecord(**each) for each in found if each is not None)
 
     def forget_user(self, digest: str) -> Forgotten:
         """Delete what is kept of a user.
@@ -216,8 +301,8 @@ class Engine:
             clean = self.repository.overwrite()
         finally:
             if not clean:
-                with self.rounds.lock:  # else a step that ends now may think otherwise
-                    self.rounds.unclean = True
+                with self.state.lock:  # else a step that ends now may think otherwise
+                    self.steps.releases.unclean = True
                 self.pace.wake()
         return done
 
@@ -226,19 +311,19 @@ class Engine:
     @property
     def pending(self) -> bool:
         """Whether an epoch with decisions is under way."""
-        return self.rounds.has_data()
+        return self.state.has_data()
 
     @property
     def remaining(self) -> int:
         """Decisions that one call may ask for."""
-        return self.rounds.remaining()
+        return self.state.remaining()
 
     def progress(self) -> Progress:
         """How far all processes of this policy have come."""
-        issued, view = self.rounds.survey_only()
+        issued, view = self.state.survey_only()
         newest = max((epoch.number for epoch in view.epochs), default=0)
         released = view.epochs[0].number - 1 if view.epochs else len(self.course.records)
-        lasts = self.rounds.problem.rewards.epoch_time
+        lasts = self.state.problem.rewards.epoch_time
         return Progress(
             decided=issued,
             released=released,
@@ -260,48 +345,48 @@ class Engine:
 
     def plan(self) -> EpochPlan:
         """The plan of the epoch under way, planned now where there is none."""
-        if self.rounds.look().newest is None:
+        if self.state.look().newest is None:
             self.pace.open()
-        newest = self.rounds.look().newest
+        newest = self.state.look().newest
         if newest is None:
-            raise self.rounds.horizon_reached()
-        return self.rounds.plan(newest.number)
+            raise self.state.horizon_reached()
+        return self.state.plan(newest.number)
 
     def playing(self) -> tuple[EpochPlan, Segment] | None:
         """Plan and segment of the next decision, None where no epoch is open."""
-        issued, view = self.rounds.survey_only()
+        issued, view = self.state.survey_only()
         if (newest := view.newest) is None:
             return None
-        number = newest.stretch(max(issued, newest.first)).number
-        return self.rounds.plan(newest.number), self.rounds.segment(newest.number, number)
+        number = newest.segment(max(issued, newest.first)).number
+        return self.state.plan(newest.number), self.state.segment(newest.number, number)
 
     def check_plans(self) -> None:
         """Read all that is played, and refuse what the budget does not cover.
 
         A file may hold anything.
         """
-        for epoch in self.rounds.look().epochs:
-            for stretch in epoch.stretches:
-                self.rounds.segment(epoch.number, stretch.number)
-            self.rounds.check_plan(self.rounds.plan(epoch.number))
+        for epoch in self.state.look().epochs:
+            for segment in epoch.segments:
+                self.state.segment(epoch.number, segment.number)
+            self.steps.check_plan(self.state.plan(epoch.number))
             if epoch.last is None:
-                self.rounds.chooser(epoch.stretches[-1].law)
+                self.state.chooser(epoch.segments[-1].law)
 
     def warm(self) -> None:
         """Plan an epoch where there is none, and read the laws that the next decisions play."""
         self.plan()
-        for epoch in self.rounds.view.epochs:
-            for stretch in epoch.stretches:
+        for epoch in self.state.view.epochs:
+            for segment in epoch.segments:
                 if epoch.accepts:
-                    self.rounds.chooser(stretch.law)
+                    self.state.chooser(segment.law)
 
     def close_epoch(self, *, early: bool) -> None:
         """Close every epoch whose decisions are all taken, or also the one under way."""
-        repeated(self.rounds, lambda: self.rounds.close_all(early=early))
+        repeated(self.state, lambda: self.loop.close_all(early=early))
 
     def close_full_epoch(self) -> None:
         """Close epochs whose decisions are all taken, if none is under way."""
-        repeated(self.rounds, self.rounds.close_full)
+        repeated(self.state, self.loop.close_full)
 
     def runs_in(self, thread: Thread) -> bool:
         """Whether a thread is one of its own."""

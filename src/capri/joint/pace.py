@@ -1,27 +1,29 @@
 """When steps of an engine are taken: before the next decision, or beside the path of requests."""
 
+import logging
 from collections.abc import Callable
-from threading import Thread
-from typing import Protocol, TypeVar
+from threading import Event, Thread
+from typing import Protocol
 
 from capri.arrays import BoolArray
 from capri.epoch.decide import Decisions
-from capri.joint.desk import Desk, Visits
-from capri.joint.planner import Planner
-from capri.joint.record import TURNS, OvertakenError
-from capri.joint.rounds import Rounds
+from capri.errors import CapriError, StorageError
+from capri.joint.decisions import Decider, Visits
+from capri.joint.loop import EpochLoop
+from capri.joint.state import repeated
 
-Result = TypeVar("Result")
+# Seconds after which it looks by itself: for epochs on a clock, and for what others left half-way.
+_PERIOD = 0.5
+# Seconds to rest at least, also where a release is due at once.
+_SHORTEST = 0.01
+# Seconds to rest after a step has failed.
+_REST = 2.0
+# Failures in a row before requests are refused.
+_PATIENCE = 3
+# Seconds to wait on closing for a step under way; whatever it still computes is thrown away.
+_PARTING = 5.0
 
-
-def repeated(rounds: Rounds, step: Callable[[], Result]) -> Result:
-    """Take a step, again where another process was faster."""
-    for _ in range(TURNS):
-        try:
-            return step()
-        except OvertakenError:
-            continue
-    raise rounds.never_current()
+_log = logging.getLogger("capri.store")
 
 
 class Pace(Protocol):
@@ -52,24 +54,24 @@ class Pace(Protocol):
 class Synchronous:
     """All that is due is done before the next decision, by who asks for it."""
 
-    def __init__(self, rounds: Rounds, desk: Desk) -> None:
-        self._rounds, self._desk = rounds, desk
+    def __init__(self, loop: EpochLoop, decider: Decider) -> None:
+        self._loop, self._state, self._decider = loop, loop.state, decider
 
     def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
         """Decide in the order of the calls."""
-        with self._rounds.lock:
-            wanted = self._desk.wanted(visits)
-            if wanted and not self._rounds.is_quiet(wanted):
-                self._rounds.refresh()
-                remaining = self._rounds.remaining()
+        with self._state.lock:
+            wanted = self._decider.wanted(visits)
+            if wanted and not self._state.is_quiet(wanted):
+                self._state.refresh()
+                remaining = self._state.remaining()
                 if wanted > remaining:
-                    self._desk.slots.refuse(wanted, remaining)
-                self._rounds.ready()
-            return self._desk.decide(visits)
+                    self._decider.slots.refuse(wanted, remaining)
+                self._loop.ready()
+            return self._decider.decide(visits)
 
     def open(self) -> None:
         """Have an epoch under way, or say that the horizon is reached."""
-        self._rounds.ready()
+        self._loop.ready()
 
     def step(self) -> float | None:
         """Nothing is done between two calls."""
@@ -89,25 +91,103 @@ class Synchronous:
         """There is nothing to stop."""
 
 
+class Worker:
+    """A thread beside the path of requests: takes a step when it is woken, and from time to time.
+
+    A step that fails is told to the logger ``capri.store`` and tried again. If it goes on failing,
+    who asks for decisions or brings rewards is told, too: nothing would be released or learnt any
+    more. Neither says more than the kind of the failure, and its words where they are ours.
+    """
+
+    def __init__(self, step: Callable[[], float | None] | Callable[[], None]) -> None:
+        """``step`` returns after how many seconds it wants to be called again at the latest."""
+        self._step = step
+        self._due, self._ended = Event(), Event()
+        self._thread: Thread | None = None
+        self._failures, self._said = 0, ""
+
+    def check(self) -> None:
+        """Refuse to go on where nothing is released or planned any more."""
+        if self._failures >= _PATIENCE:
+            raise StorageError(
+                f"releasing and planning have failed {self._failures} times in a row "
+                f"({self._said}): nothing was changed by this call. Mend that; it is tried again "
+                "all the time"
+            )
+
+    def start(self) -> None:
+        """Begin, once."""
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="capri-planner", daemon=True)
+            self._thread.start()
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a thread, to which a step can be left."""
+        return self._thread is not None
+
+    def runs_in(self, thread: Thread) -> bool:
+        """Whether a thread is this one."""
+        return thread is self._thread
+
+    def wake(self) -> None:
+        """Something is due."""
+        self._due.set()
+
+    def stop(self) -> None:
+        """End after the step under way, or without it where that takes long."""
+        self._ended.set()
+        self._due.set()
+        if self._thread is not None:
+            self._thread.join(_PARTING)
+
+    def _run(self) -> None:
+        rest: float = _PERIOD
+        while not self._ended.is_set():
+            self._due.wait(rest)
+            self._due.clear()
+            if self._ended.is_set():
+                return
+            try:
+                soon = self._step()
+                rest = _PERIOD if soon is None else min(_PERIOD, max(soon, _SHORTEST))
+            except BaseException as problem:  # also what would end a thread: others need this one
+                if self._ended.is_set():
+                    return
+                self._note(problem)
+                self._ended.wait(_REST)
+            else:
+                self._failures = 0
+
+    def _note(self, problem: BaseException) -> None:
+        """Words of others may quote a value."""
+        kind = type(problem).__name__
+        self._said = f"{kind}: {problem}" if isinstance(problem, CapriError) else kind
+        self._failures += 1
+        _log.warning(
+            "a step of releasing and planning failed, %d in a row (%s)", self._failures, self._said
+        )
+
+
 class Background:
     """Releasing, learning and planning in a thread, adding up in another.
 
     How long it takes to add up an epoch must move nothing that the planner does.
     """
 
-    def __init__(self, rounds: Rounds, desk: Desk) -> None:
-        self._rounds, self._desk = rounds, desk
-        self.planner = Planner(self.step)
-        self.settler = Planner(rounds.settle_closed)
+    def __init__(self, loop: EpochLoop, decider: Decider) -> None:
+        self._loop, self._state, self._decider = loop, loop.state, decider
+        self.planner = Worker(self.step)
+        self.settler = Worker(loop.steps.releases.settle_closed)
         self.planner.start()  # epochs on a clock also close where nobody decides
         self.settler.start()
 
     def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
         """A key that is known has its decision, also where no epoch takes another one."""
         self.check()
-        if self._rounds.view.newest is None and self._desk.wanted(visits):
+        if self._state.view.newest is None and self._decider.wanted(visits):
             self.open()
-        decisions, kept = self._desk.decide(visits)
+        decisions, kept = self._decider.decide(visits)
         if self._is_due(decisions):
             self.planner.wake()
         return decisions, kept
@@ -118,31 +198,31 @@ class Background:
         Where many processes decide, the one that fills the slot goes ahead: if all did, each would
         compute the same. The others look by themselves a little later, should nothing come of it.
         """
-        view = self._rounds.view
+        view = self._state.view
         due = [epoch.closes for epoch in view.waiting if epoch.closes is not None]
         if view.newest is not None:
-            margin = self._rounds.margin(view.newest)
+            margin = self._loop.margin(view.newest)
             due.append(view.newest.first + view.newest.length - margin - 1)
-        if len(decisions) == 0:
+        if len(decisions.number) == 0:
             return False
         first, last = int(decisions.number.min()), int(decisions.number.max())
-        if self._rounds.repository.single_writer or not due:
+        if self._state.repository.single_writer or not due:
             return last >= min(due, default=0)
         return any(first <= slot <= last for slot in due)
 
     def open(self) -> None:
         """A step that a caller waits for."""
         self.step()
-        if self._rounds.at_the_horizon():
-            raise self._rounds.horizon_reached()
+        if self._state.at_the_horizon():
+            raise self._state.horizon_reached()
 
     def step(self) -> float | None:
         """All that is due, whoever else is at it; the seconds until more is."""
-        soon = repeated(self._rounds, self._rounds.step)
+        soon = repeated(self._state, self._loop.step)
         if self.settler.started:
             self.settler.wake()
         else:
-            self._rounds.settle_closed()
+            self._loop.steps.releases.settle_closed()
         return soon
 
     def check(self) -> None:
@@ -160,7 +240,7 @@ class Background:
 
     def stop(self) -> None:
         """Stop both threads."""
-        self._rounds.workshop.stop()
+        self._loop.steps.planner.stop()
         self.planner.stop()
         self.settler.stop()
-        self._rounds.workshop.close()
+        self._loop.steps.planner.close()

@@ -1,100 +1,299 @@
-"""A thread beside the path of requests: takes a step when something is due.
+"""The planner: learning and planning on public values, in a process of its own where that is long.
 
-One releases, learns and plans; another adds up epochs, since how long that takes is private.
+A plan result is computed from a branch of the course and changes nothing: it says what a step will
+publish. So it may be made in another process, and thrown away if somebody was faster. While it is
+computed there, requests keep the interpreter.
 
-A step that fails is told to the logger ``capri.store`` and tried again. If it goes on failing, who
-asks for decisions or brings rewards is told, too: nothing would be released or learnt any more.
-Neither says more than the kind of the failure, and its words where they are ours.
+A thread would do for small problems, and does until a result has taken longer than :data:`LONG`.
+The process is then started, and not waited for any longer than that result took: users play an old
+law meanwhile.
+Only public values cross the pipe: a course, a release, and the result that comes back. The process
+ends when its input does, so it does not outlive a policy that was killed by more than a result.
+
+A problem may hold code of the caller, such as a sampler of contexts, which is pickled by its name.
+Where the other process does not find it, every later result is made here. Any other failure there
+is met by making that one result here, where a failure that is real shows itself.
 """
 
-import logging
-from collections.abc import Callable
-from threading import Event, Thread
+import os
+import pickle
+import subprocess
+import sys
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from select import select
+from time import thread_time
+from typing import IO, Any
 
-from capri.errors import CapriError, StorageError
+from capri.epoch.course import Course
+from capri.epoch.decide import Chooser
+from capri.epoch.plan import EpochPlan, Release, Segment
+from capri.epoch.problem import Problem
+from capri.epoch.storage import plan_state, segment_state
+from capri.errors import StorageError
+from capri.privacy.randomness import Streams
+from capri.store.codec import BytesCodec, Codec
 
-# Seconds after which it looks by itself: for epochs on a clock, and for what others left half-way.
-_PERIOD = 0.5
-# Seconds to rest at least, also where a release is due at once.
-_SHORTEST = 0.01
-# Seconds to rest after a step has failed.
-_REST = 2.0
-# Failures in a row before requests are refused.
-_PATIENCE = 3
-# Seconds to wait on closing for a step under way; whatever it still computes is thrown away.
-_PARTING = 5.0
+# Seconds of computing in this process after which another one is worth its start. Of its own
+# computing: on a busy machine everything takes long, and one more process does not help.
+LONG = 0.1
+_LENGTH = 8
+Parts = list[bytes | bytearray | memoryview]
+# What the other process says where it has no result: it cannot read the order, or it failed at it.
+_UNREAD: Parts = [b"unread"]
+_FAILED: Parts = [b"failed"]
+_THERE: Parts = [b"there"]
+# Under no name of ours: a sampler of the caller's __main__ must not be found as another function.
+_COMMAND = "__import__('capri.joint.planner', fromlist=['main']).main()"
 
-_log = logging.getLogger("capri.store")
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """What to compute: learn from a release, turn the newest epoch, plan the next, in this order.
+
+    ``learn`` is the number of an epoch; its ``release`` is None where none of its slots was used.
+    ``plan`` is the number of an epoch and the slot it begins at; ``renewed`` the problem with the
+    actions that it begins with, where these are new. ``catalogue`` is the version of the actions
+    that are known afterwards.
+    """
+
+    learn: int | None = None
+    release: Release | None = None
+    turn: bool = False
+    plan: tuple[int, int] | None = None
+    renewed: Problem | None = None
+    catalogue: int = 0
+    codec: Codec = field(default_factory=BytesCodec)
 
 
-class Planner:
-    """Calls a step whenever it is woken, and from time to time."""
+@dataclass(frozen=True, eq=False)
+class PlanResult:
+    """The course afterwards, and what is to be published of it, as it is kept."""
 
-    def __init__(self, step: Callable[[], float | None] | Callable[[], None]) -> None:
-        """``step`` returns after how many seconds it wants to be called again at the latest."""
-        self._step = step
-        self._due, self._ended = Event(), Event()
-        self._thread: Thread | None = None
-        self._failures, self._said = 0, ""
+    course: Course
+    played: int  # releases behind the newest law that is played
+    law: Any
+    mark: bytes  # digest of the law
+    chooser: Chooser | None = None
+    segment: Segment | None = None
+    kept_segment: Any = None
+    plan: EpochPlan | None = None
+    kept_plan: Any = None
 
-    def check(self) -> None:
-        """Refuse to go on where nothing is released or planned any more."""
-        if self._failures >= _PATIENCE:
-            raise StorageError(
-                f"releasing and planning have failed {self._failures} times in a row "
-                f"({self._said}): nothing was changed by this call. Mend that; it is tried again "
-                "all the time"
+
+def planned(course: Course, request: PlanRequest, played: int) -> PlanResult:
+    """Carry a request out on a course that is ours to change."""
+    segment = plan = None
+    if request.release is not None:
+        course.close(request.release)
+    elif request.learn is not None:
+        course.learner.drop(request.learn)
+    if request.turn:
+        segment = course.turn()
+    if request.renewed is not None:
+        course.adopt(request.renewed)
+    if request.plan is not None:
+        plan = course.plan(*request.plan)
+        segment = None if plan is None else plan.opening
+    chooser = None
+    if request.turn or plan is not None:
+        played = len(course.records)
+    if segment is not None:
+        # Learners replace what they know piece by piece: a copy keeps the law of now.
+        learner = copy(course.learner)
+        chooser = Chooser(learner.problem, learner.probabilities, learner.pool_law())
+    values, arrays = course.state()
+    head = {"course": values, "plan_seconds": course.plan_seconds, "played": played}
+    if request.catalogue:
+        head["catalogue"] = request.catalogue
+    codec = request.codec
+    law = codec.pack(head, arrays)
+    return PlanResult(
+        course,
+        played,
+        law,
+        codec.mark(law),
+        chooser,
+        segment,
+        None if segment is None else codec.pack(*segment_state(segment)),
+        plan,
+        None if plan is None else codec.pack(*plan_state(plan)),
+    )
+
+
+class PlannerProcess:
+    """Makes results, here or there."""
+
+    def __init__(self, *, alone: bool = False) -> None:
+        """``alone``: whoever waits for the result anyway makes it here."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+        self.apart = False  # whether results are worth a process
+        self._portable = not alone  # whether the other process can read the problem, too
+        self._answers = False  # whether it has said that it is there
+        self._patience = inf  # seconds that the last result took here
+
+    def make(
+        self, course: Course, request: PlanRequest, played: int, streams: Streams
+    ) -> PlanResult:
+        """A result from a branch of the course."""
+        if self.apart and self._portable and not streams.simulated:
+            found = self._made_apart(course, request, played)
+            if found is not None:
+                return _at_home(found, request.renewed or course.learner.problem, streams)
+            if self._stopped:
+                raise StorageError("the policy was closed while it planned")
+        started = thread_time()
+        result = planned(course, request, played)
+        self._patience = thread_time() - started
+        slow = self._patience > LONG and not streams.simulated
+        if slow and self._portable and not self.apart:
+            self.apart = True
+            self._started()
+        return result
+
+    def _made_apart(self, course: Course, request: PlanRequest, played: int) -> PlanResult | None:
+        """The same by the other process; None where that cannot be."""
+        own, course._draws = course._draws, Streams(None)  # our own draws stay here
+        try:
+            order = _in_parts((course, request, played))
+        except Exception:  # whatever a sampler of contexts is made of
+            self._portable = False
+            self.close()
+            return None
+        finally:
+            course._draws = own
+        try:
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            if not self._is_there(process.stdout):
+                return None
+            send(process.stdin, order)
+            answer = receive(process.stdout)
+            result = None if answer in (_UNREAD, _FAILED) else _whole(answer)
+        except Exception:  # it has ended, or what it sent cannot be read
+            self.close()
+            return None
+        if answer == _UNREAD:
+            self._portable = False
+            self.close()
+        return result
+
+    def _is_there(self, pipe: IO[bytes]) -> bool:
+        """Whether the process has started; whoever made a short result does not wait for it."""
+        if not self._answers:
+            waited = None if self._patience == inf else self._patience
+            if not select([pipe], [], [], waited)[0]:
+                return False
+            self._answers = receive(pipe) == _THERE
+        return self._answers
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._answers = False
+            home = str(Path(__file__).parents[2])
+            paths = filter(None, [home, os.environ.get("PYTHONPATH")])
+            limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _COMMAND],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=os.environ | limits | {"PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,  # an interrupt at the terminal is for the policy
             )
-
-    def start(self) -> None:
-        """Begin, once."""
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="capri-planner", daemon=True)
-            self._thread.start()
-
-    @property
-    def started(self) -> bool:
-        """Whether there is a thread, to which a step can be left."""
-        return self._thread is not None
-
-    def runs_in(self, thread: Thread) -> bool:
-        """Whether a thread is the planner's."""
-        return thread is self._thread
-
-    def wake(self) -> None:
-        """Something is due."""
-        self._due.set()
+        return self._process
 
     def stop(self) -> None:
-        """End after the step under way, or without it where that takes long."""
-        self._ended.set()
-        self._due.set()
-        if self._thread is not None:
-            self._thread.join(_PARTING)
+        """Give up the result under way; asked by another thread than the one that waits for it."""
+        self._stopped = True
+        process = self._process
+        if process is not None:
+            process.kill()
 
-    def _run(self) -> None:
-        rest: float = _PERIOD
-        while not self._ended.is_set():
-            self._due.wait(rest)
-            self._due.clear()
-            if self._ended.is_set():
-                return
-            try:
-                soon = self._step()
-                rest = _PERIOD if soon is None else min(_PERIOD, max(soon, _SHORTEST))
-            except BaseException as problem:  # also what would end a thread: others need this one
-                if self._ended.is_set():
-                    return
-                self._note(problem)
-                self._ended.wait(_REST)
-            else:
-                self._failures = 0
+    def close(self) -> None:
+        """End the other process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+            process.wait()
 
-    def _note(self, problem: BaseException) -> None:
-        """Words of others may quote a value."""
-        kind = type(problem).__name__
-        self._said = f"{kind}: {problem}" if isinstance(problem, CapriError) else kind
-        self._failures += 1
-        _log.warning(
-            "a step of releasing and planning failed, %d in a row (%s)", self._failures, self._said
-        )
+
+def _at_home(result: PlanResult, problem: Problem, streams: Streams) -> PlanResult:
+    """A result that came from elsewhere, with the problem and the draws of this process."""
+    course: Any = result.course
+    course._draws, course.learner._problem = streams, problem
+    if result.chooser is not None:
+        result.chooser._problem = problem
+    return result
+
+
+def _in_parts(content: Any) -> Parts:
+    """A pickle, and apart from it the arrays: copying them would keep the interpreter busy."""
+    arrays: list[pickle.PickleBuffer] = []
+    parts: Parts = [pickle.dumps(content, protocol=5, buffer_callback=arrays.append)]
+    return parts + [array.raw() for array in arrays]
+
+
+def _whole(parts: Parts) -> Any:
+    """The inverse of :func:`_in_parts`."""
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def send(pipe: IO[bytes], parts: Parts) -> None:
+    """Some bytes, each after their length, all after their number."""
+    pipe.write(len(parts).to_bytes(_LENGTH))
+    for part in parts:
+        pipe.write(len(part).to_bytes(_LENGTH))
+        pipe.write(part)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> Parts:
+    """The inverse of :func:`send`; the end of the pipe is an error."""
+    return [_read(pipe, _read_number(pipe)) for _ in range(_read_number(pipe))]
+
+
+def _read_number(pipe: IO[bytes]) -> int:
+    return int.from_bytes(_read(pipe, _LENGTH))
+
+
+def _read(pipe: IO[bytes], length: int) -> bytearray:
+    content = bytearray(length)  # arrays that are made of it may be written to
+    view, done = memoryview(content), 0
+    while done < length:
+        count = pipe.readinto(view[done:])  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError
+        done += count
+    return content
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    # Whatever prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        send(answers, _THERE)
+        while True:
+            send(answers, _answered(receive(sys.stdin.buffer)))
+
+
+def _answered(order: Parts) -> Parts:
+    """A result in bytes, or why there is none."""
+    try:
+        parts = _whole(order)
+    except Exception:  # code of the caller that is not to be found here
+        return _UNREAD
+    try:
+        return _in_parts(planned(*parts))
+    except Exception:  # met again where it can be told, see above
+        return _FAILED

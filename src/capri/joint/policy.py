@@ -19,11 +19,15 @@ from capri.epoch.rewards import checked_terms
 from capri.epoch.scale import checked_scale
 from capri.errors import ConfigurationError
 from capri.joint.asking import Asking
-from capri.joint.configuration import Configuration
 from capri.joint.engine import Clock, Engine, RepositoryUsers, checked_retention, in_memory
-from capri.joint.saved import load_policy, save_policy
+from capri.joint.persistence import (
+    Configuration,
+    load_policy,
+    open_store,
+    save_policy,
+    stored_settings,
+)
 from capri.joint.serving import Serving
-from capri.joint.stored import open_store, stored_settings
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
 from capri.learners.start import Prior, checked_prior

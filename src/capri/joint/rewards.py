@@ -1,11 +1,11 @@
-"""Where a stored policy takes rewards: each durable before it is answered.
+"""Where a policy takes rewards: on a store each is durable before it is answered.
 
 How often rewards come for a decision is private. So they are combined when they arrive: a decision
 has at most one row of rewards, of one size. Adding an epoch up is then the same work however often
 a user was rewarded.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from math import isfinite
 from typing import Any
@@ -23,8 +23,7 @@ from capri.epoch.rewards import (
     UNKNOWN,
     first_valid,
 )
-from capri.joint.record import TURNS, OvertakenError
-from capri.joint.rounds import Rounds
+from capri.joint.state import TURNS, OvertakenError, PublicState
 from capri.store.repository import Combined
 from capri.store.view import OPEN, EpochRow, View
 
@@ -36,16 +35,16 @@ _ENDLESS = 1 << 62
 class Rewards:
     """Takes the rewards of one process."""
 
-    def __init__(self, keeper: Rounds, now: Callable[[], float]) -> None:
-        self._repository, self._keeper, self._now = keeper.repository, keeper, now
-        self._rows, self._terms = keeper.repository.rows, keeper.problem.rewards
-        self._rule = self._terms.rule
+    def __init__(self, state: PublicState) -> None:
+        self._repository, self._state, self._now = state.repository, state, state.now
+        self._rows, self._terms = state.repository.rows, state.problem.rewards
+        self._rule, self._keyed = self._terms.rule, self._terms.rule.keyed
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Keep the rewards that are awaited; a status for each."""
         names = [] if keys is None else self._rows.reward_digests(keys)
         for _ in range(TURNS):
-            view = self._keeper.view
+            view = self._state.view
             try:
                 return self._repository.write(
                     lambda unit, view=view: self._reward(  # type: ignore[misc]
@@ -53,8 +52,8 @@ class Rewards:
                     )
                 )
             except OvertakenError:
-                self._keeper.look()
-        raise self._keeper.never_current()
+                self._state.look()
+        raise self._state.never_current()
 
     def _reward(
         self, unit: Any, view: View, numbers: IntArray, values: FloatArray, names: list[bytes]
@@ -97,7 +96,7 @@ class Rewards:
         A slot that nobody filled is unknown; of the others some count for nothing.
         """
         standing = self._rows.standing(unit, numbers)
-        if self._rule.keyed:
+        if self._keyed:
             return self._combine(unit, standing, numbers, values, names)
         standing[(standing == ACCEPTED) & self._rows.rewarded(unit, numbers)] = DUPLICATE
         statuses = first_valid(standing, numbers, values)

@@ -21,8 +21,7 @@ from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
-from capri.joint.engine import Engine, RepositoryUsers
-from capri.joint.progress import Progress
+from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId
 from capri.spaces import Contexts, FixedActions, as_contexts, as_visits
@@ -81,7 +80,7 @@ class Serving(ABC):
         logged = None
         if chosen is not None or chosen_propensity is not None:
             logged = as_logged([chosen], [chosen_propensity], 1)
-        sets = self._sets(available, 1, single=True)
+        sets = None if available is None else self._sets(available, 1, single=True)
         return self._serve(*visit, users, keys, logged, sets)[0][0]
 
     def act_many(
@@ -101,7 +100,7 @@ class Serving(ABC):
         public = self._contexts
         visits = as_visits(public.encoded(contexts), public.dimension)
         logged = as_logged(chosen, chosen_propensities, len(visits[0]))
-        sets = self._sets(available, len(visits[0]))
+        sets = None if available is None else self._sets(available, len(visits[0]))
         return self._serve(*visits, users, keys, logged, sets)[0]
 
     def match_many(self, contexts: object, action_index: object) -> tuple[Decisions, BoolArray]:
@@ -143,7 +142,8 @@ class Serving(ABC):
         if keys is not None:
             keys = _checked_texts("context", "decision", keys, len(rows))
         self._check_process()
-        self._check_users(users, len(rows))
+        if users is not None or self._users is not None:
+            self._check_users(users, len(rows))
         if len(rows) == 0:
             return self._no_decisions(), np.empty(0, dtype=np.bool_)
         digests = None if users is None or self._users is None else self._users.digests(users)
@@ -151,7 +151,7 @@ class Serving(ABC):
 
     def _sets(self, available: object, count: int, *, single: bool = False) -> Sets | None:
         """Sets of available actions, as they were given."""
-        if available is not None and self.preset == "paper":
+        if self.preset == "paper":
             raise ConfigurationError(
                 "available needs preset='practical': the paper's algorithm plays every active "
                 "action alike"
@@ -227,7 +227,7 @@ class Serving(ABC):
 
     def _checked_keys(self, keys: Sequence[str] | None, count: int) -> Sequence[str] | None:
         """The keys of some rewards; they are public in kind and number, never shown."""
-        rule = self._engine.rounds.problem.rewards.rule
+        rule = self._engine.state.problem.rewards.rule
         if keys is None:
             if rule.keyed and count:
                 raise ConfigurationError(

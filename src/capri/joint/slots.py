@@ -7,11 +7,11 @@ lease is worth nothing once its epoch is closed.
 
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from capri.errors import HorizonError
-from capri.joint.record import OvertakenError
-from capri.joint.rounds import Rounds
+from capri.joint.state import OvertakenError, PublicState
 from capri.privacy.randomness import Streams
 from capri.store.repository import OwnLock
 from capri.store.view import EpochRow, View
@@ -49,13 +49,13 @@ class _Room(NamedTuple):
 class SlotBook:
     """Hands out the slots of one process."""
 
-    def __init__(self, keeper: Rounds, streams: Streams, horizon: int | None) -> None:
-        self._repository, self._keeper, self._streams = keeper.repository, keeper, streams
-        self._problem, self._horizon = keeper.problem, horizon
-        self.leased = not (keeper.repository.single_writer or keeper.synchronous)
+    def __init__(self, state: PublicState, streams: Streams, horizon: int | None) -> None:
+        self._repository, self._state, self._streams = state.repository, state, streams
+        self._problem, self._horizon = state.problem, horizon
+        self.leased = not (state.repository.single_writer or state.synchronous)
         self._lease: Slots | None = None
         self._room: _Room | None = None
-        self._timed = keeper.problem.rewards.timed
+        self._timed = state.problem.rewards.timed
         self._leasing = OwnLock()
         self._used, self._since = 0, time.monotonic()
 
@@ -73,22 +73,22 @@ class SlotBook:
         A call that does not fit before a public boundary ahead takes its slots behind it.
         """
         first = issued
-        for _ in range(2 + sum(len(epoch.stretches) for epoch in view.epochs)):
+        for _ in range(2 + sum(len(epoch.segments) for epoch in view.epochs)):
             if self._horizon is not None and first + count > self._horizon:
                 self.refuse(count, max(0, self._horizon - issued))
             epoch = view.of(first)
             if epoch is None or not epoch.accepts:
                 raise FullError
-            stretch, until = epoch.stretch(first), epoch.until(first)
-            end = self._keeper.limit(epoch) if until is None else until
+            segment, until = epoch.segment(first), epoch.until(first)
+            end = self._state.limit(epoch) if until is None else until
             if until is None and first + count > end:
                 if issued >= epoch.first + epoch.length:
                     raise FullError
                 self.refuse(count, end - issued)
             if first + count <= end:
                 end = end if self._horizon is None else min(end, self._horizon)
-                return _Room(view, first, end, epoch, stretch.number, stretch.law)
-            if self._keeper.synchronous:
+                return _Room(view, first, end, epoch, segment.number, segment.law)
+            if self._state.synchronous:
                 self.refuse(count, end - issued)
             first = end
         raise FullError
@@ -96,7 +96,7 @@ class SlotBook:
     def refuse(self, count: int, left: int) -> None:
         """Say how many decisions are left."""
         if left <= 0:
-            raise self._keeper.horizon_reached()
+            raise self._state.horizon_reached()
         raise HorizonError(
             f"{count} decisions were asked for, {left} are left in this epoch: "
             "ask for at most policy.remaining at once"
@@ -114,17 +114,31 @@ class SlotBook:
         self._repository.set_issued(unit, end)
         self._repository.write_streams(unit, self._streams)
         generation = view.generation
-        if not self._keeper.synchronous:
+        if not self._state.synchronous:
             for epoch in view.waiting:
                 if epoch.due is None and epoch.closes is not None and epoch.closes < end:
-                    self._keeper.note_due(unit, epoch, generation)
+                    self._note(unit, epoch, generation, "due")
                     generation += 1
         if self._timed:
             if slots.epoch.began is None:
-                self._keeper.begin(unit, view, slots.epoch, generation)
+                self._begin_waits(unit, view)
+                self._note(unit, slots.epoch, generation, "began")
                 generation += 1
             if slots.numbers[0] < slots.epoch.first + slots.epoch.length <= end:
-                self._keeper.fill(unit, slots.epoch, generation)
+                self._note(unit, slots.epoch, generation, "filled")
+
+    def _note(self, unit: Any, epoch: EpochRow, generation: int, what: str) -> None:
+        """The public time at which an epoch began, was full, or had waited long enough."""
+        self._repository.set_epoch(unit, epoch.number, **{what: self._state.now()})
+        self._repository.publish(unit, generation, f"{what} {epoch.number}".encode())
+
+    def _begin_waits(self, unit: Any, view: View) -> None:
+        """Waits by time that run from the first decision of the epoch that follows."""
+        wait = self._state.problem.rewards.wait
+        for waiting in view.waiting:
+            if isinstance(wait, timedelta) and waiting.closes_at is None:
+                closes_at = self._state.now() + wait.total_seconds()
+                self._repository.set_epoch(unit, waiting.number, closes_at=closes_at)
 
     def take(self, view: View, count: int) -> Slots:
         """Slots to fill, from the lease or from a new one."""
@@ -166,16 +180,16 @@ class SlotBook:
         self._used, self._since = 0, now
         size = min(int(rate * _LEASE_SECONDS), least.epoch.length // _LEASE_SHARE)
         until = least.epoch.until(least.numbers[0])
-        end = self._keeper.limit(least.epoch) if until is None else until
+        end = self._state.limit(least.epoch) if until is None else until
         first = least.numbers[0]
         numbers = list(range(first, max(first + count, min(first + size, end))))
         slots = Slots(least.epoch, least.segment, least.law, numbers)
         self.count(unit, view, slots, len(numbers))
         return slots
 
-    def give_back(self, slots: Slots | None, filled: int = 0) -> None:
+    def give_back(self, slots: Slots, filled: int = 0) -> None:
         """Slots that were not filled serve the next visits."""
-        if slots is None or filled == len(slots.numbers):
+        if filled == len(slots.numbers):
             return
         with self._leasing:
             lease = self._lease

@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import logging
+import multiprocessing
 import os
+import signal
 import socket
 import sys
 import time
@@ -12,7 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, ClassVar, TextIO, TypeVar
 from weakref import WeakSet
 
@@ -21,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from capri.errors import (
     AwayError,
+    CapriError,
     ConfigurationError,
     InDoubtError,
     KernelWarning,
@@ -30,8 +35,7 @@ from capri.errors import (
 from capri.service.aggregator import DurableAggregator, report_file
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
-from capri.service.processes import read_forecast, start_forecast, supervise
-from capri.service.settings import Settings, load_settings
+from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
 from capri.store.seal import STORE_KEY, key_from
 
 Opened = TypeVar("Opened")
@@ -46,6 +50,10 @@ _SWITCH = 0.0005
 _COLLECTED = 50_000
 _MOST_HEADERS = 64 << 10
 _PERIOD = 0.5  # seconds after which deadlines of connections are looked at again
+_LOOK = 0.2  # and after which workers are
+# A worker that ends sooner than this after its start is not started again at once.
+_SOON, _REST = 5.0, 1.0
+_ENDING = 15.0  # seconds for workers to end
 
 
 @dataclass(frozen=True)
@@ -187,8 +195,8 @@ def serve(
     _check_model(start, settings.local, workers, forecast, new_anchor)
     # Filled and found sound before a worker starts; also tells of a store that is another's.
     opened(lambda: _fill(settings, start, new_anchor))
-    if forecast:
-        start_forecast(start.file)
+    if forecast and read_forecast(start.file) is None:
+        start_process(_forecast, start.file, daemon=True)
     _log_plainly()
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
@@ -197,6 +205,12 @@ def serve(
         start.run(listening)
     else:
         supervise(start.run, listening, workers)
+
+
+def _forecast(file: Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # which is for the service
+    os.nice(19)
+    write_forecast(file)
 
 
 def _fill(settings: Settings, start: Start, new_anchor: bool) -> None:
@@ -238,6 +252,73 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.listen(2048)
     listening.set_inheritable(True)
     return listening
+
+
+# -- processes: started in one way, kept running, ended with the process they serve ----------------
+
+
+def start_process(
+    target: Callable[..., None], *arguments: Any, daemon: bool = False
+) -> BaseProcess:
+    """Run a function in a process of its own; ``daemon``: ended, not waited for, at the end.
+
+    It is forked from a process that has imported everything and opened nothing: a forked policy
+    would be of no use, and imports are most of what a start takes.
+    """
+    forks = "forkserver" in multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
+    if forks:
+        context.set_forkserver_preload(["capri.service.server"])
+    process: BaseProcess = context.Process(target=_run, args=(target, *arguments), daemon=daemon)
+    process.start()
+    return process
+
+
+def _run(target: Callable[..., None], *arguments: Any) -> None:
+    """End when the parent has: nobody else would end a process that was left over."""
+    Thread(target=_end_with_parent, name="capri-parent", daemon=True).start()
+    try:
+        target(*arguments)
+    except CapriError as problem:  # such as a store that cannot be opened
+        _say(f"capri: {problem}", sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def supervise(work: Callable[[socket.socket], None], listening: socket.socket, count: int) -> None:
+    """Keep so many workers running until this process is told to stop; all end together."""
+    ended = Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: ended.set())
+
+    def worker() -> tuple[BaseProcess, float]:
+        return start_process(work, listening), time.monotonic()
+
+    workers = [worker() for _ in range(count)]
+    while not ended.wait(_LOOK):
+        for place, (process, since) in enumerate(workers):
+            if not process.is_alive():
+                process.join()
+                if time.monotonic() - since < _SOON and ended.wait(_REST):
+                    break
+                workers[place] = worker()
+    for process, _ in workers:
+        process.terminate()
+    deadline = time.monotonic() + _ENDING
+    for process, _ in workers:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+# -- connections ---------------------------------------------------------------------------------
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -309,7 +390,7 @@ def _look(loop: asyncio.AbstractEventLoop) -> None:
     PatientProtocol._watch = loop.call_later(_PERIOD, _look, loop)
 
 
-# -- the log ---------------------------------------------------------------------------------------
+# -- the log --------------------------------------------------------------------------------------
 
 
 def _log_plainly() -> None:

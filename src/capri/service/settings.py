@@ -1,5 +1,7 @@
 """``policy.toml``: what a policy is, checked where each value is taken; errors name its line."""
 
+import hashlib
+import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -11,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from capri.checks import is_number
+from capri.epoch.notice import unsaid
 from capri.epoch.rewards import AS_ESTIMATED, RewardRule
 from capri.errors import CapriError, ConfigurationError
-from capri.files import Given, Source, whole_from
+from capri.files import Given, Source, whole_from, write_atomically
 from capri.joint.policy import Capri
 from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.privacy.budget import Budget
@@ -28,6 +31,8 @@ from capri.store.address import POSTGRES, SQLITE
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
 _SHALLOWEST = 4
+# Rounds and functions that a forecast plays.
+_ROUNDS, _FUNCTIONS = 10_000, 3
 _TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions",
         "anchor")  # fmt: skip
 _TABLES = ("context", "budget", "reward", "users", "epoch", "limits", "options", "service")
@@ -180,7 +185,7 @@ def _kernel(given: Given) -> Any:
         return kernel_by_name(kernel, 0.5 if lengthscale is None else lengthscale)
 
 
-# -- promises and rewards --------------------------------------------------------------------------
+# -- promises and rewards -------------------------------------------------------------------------
 
 
 def _table(given: Given, key: str, allowed: tuple[str, ...]) -> Given:
@@ -267,7 +272,7 @@ def _epoch(given: Given) -> dict[str, Any]:
     return {"epoch_time": _duration(inner, "time", inner.take("time"))}
 
 
-# -- the service -----------------------------------------------------------------------------------
+# -- the service ----------------------------------------------------------------------------------
 
 
 def _anchor(given: Given, folder: Path) -> str | None:
@@ -314,3 +319,42 @@ def _service(given: Given) -> tuple[tuple[str, ...], ServiceLimits]:
                 check, allowed = (lambda value: 0 < value < np.inf), "a positive number"
             found[key] = type(default)(inner.number(key, None, check, allowed))
     return tuple(host.lower() for host in hosts), ServiceLimits(**found)
+
+
+# -- a forecast beside the file --------------------------------------------------------------------
+
+
+def read_forecast(path: Path) -> dict[str, Any] | None:
+    """The forecast of a policy file as it is now; None where there is none."""
+    try:
+        found = json.loads(_forecast_file(path).read_text())
+        if found["file"] != _digest(path):
+            return None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return {"functions": found["functions"], "epochs": found["epochs"]}
+
+
+def write_forecast(path: Path) -> None:
+    """Compute what to expect of a policy file, and keep it beside the file.
+
+    Plays made-up functions: neither users nor the store are touched. The page shows the forecast
+    against what happened.
+    """
+    settings = load_settings(path)
+    with unsaid():
+        policy = settings.policy(store=None)
+        found = policy.forecast(horizons=(_ROUNDS,), functions=_FUNCTIONS, compare=False)
+    budget = policy.budget
+    epsilon = None if budget is None else budget.epsilon
+    epochs = [epoch.to_dict() for epoch in found.epochs if epoch.epsilon == epsilon]
+    text = json.dumps({"file": _digest(path), "functions": _FUNCTIONS, "epochs": epochs})
+    write_atomically(_forecast_file(path), text.encode())
+
+
+def _forecast_file(path: Path) -> Path:
+    return path.with_suffix(".forecast.json")
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

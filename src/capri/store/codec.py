@@ -186,10 +186,8 @@ def is_counted(blob: bytes) -> bool:
     return blob[0] in (0, SHADOW)
 
 
-def owned(blobs: list[bytes], owners: Sequence[str] | None) -> list[bytes]:
+def owned(blobs: list[bytes], owners: Sequence[str]) -> list[bytes]:
     """Values with the digests of their users behind them."""
-    if owners is None:
-        return blobs
     return [blob + b"u" + bytes.fromhex(owner) for blob, owner in zip(blobs, owners, strict=True)]
 
 

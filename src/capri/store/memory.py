@@ -17,7 +17,7 @@ from capri.privacy.randomness import Streams
 from capri.store.codec import PlainCodec
 from capri.store.memory_rows import MemoryRows
 from capri.store.repository import Forgotten, OwnLock, Repository
-from capri.store.view import LEARNT, OPEN, EpochRow, Stretch, View
+from capri.store.view import LEARNT, OPEN, EpochRow, SegmentRow, View
 
 Result = TypeVar("Result")
 _NOTHING = nullcontext()
@@ -60,15 +60,18 @@ class MemoryRepository(Repository[None]):
 
     def write(self, function: Callable[[None], Result]) -> Result:
         """Run a function; whatever it raises has changed nothing."""
-        with self._lock:
-            issued, before = self._issued, self._public
+        lock = self._lock
+        lock.acquire()
+        issued, before = self._issued, self._public
+        try:
             self.rows.begin()
-            try:
-                return function(None)
-            except BaseException:
-                self._issued, self._public, self._view = issued, before, None
-                self.rows.undo()
-                raise
+            return function(None)
+        except BaseException:
+            self._issued, self._public, self._view = issued, before, None
+            self.rows.undo()
+            raise
+        finally:
+            lock.release()
 
     def read(self, function: Callable[[None], Result]) -> Result:
         """Run a function that reads."""
@@ -113,7 +116,7 @@ class MemoryRepository(Repository[None]):
         if not secret:
             kept = [replace(each, began=None, filled=None) for each in kept]
         newest = max(public.laws)
-        laws = {newest} | {each.stretches[-1].law for each in kept if each.state == OPEN}
+        laws = {newest} | {each.segments[-1].law for each in kept if each.state == OPEN}
         # The configuration has the actions of now.
         current = public.laws[newest][0].get("catalogue", 0)
         arrays = self.rows.arrays(self._issued) if secret else {}
@@ -124,7 +127,7 @@ class MemoryRepository(Repository[None]):
             return dict(values)
 
         played = [
-            public.segments[each.number, part.number] for each in kept for part in each.stretches
+            public.segments[each.number, part.number] for each in kept for part in each.segments
         ]
         return {
             "secret": secret,
@@ -155,10 +158,10 @@ class MemoryRepository(Repository[None]):
             return own, found
 
         rows = [
-            EpochRow(**each | {"stretches": tuple(Stretch(**part) for part in each["stretches"])})
+            EpochRow(**each | {"segments": tuple(SegmentRow(**part) for part in each["segments"])})
             for each in values["epochs"]
         ]
-        places = [(row.number, part.number) for row in rows for part in row.stretches]
+        places = [(row.number, part.number) for row in rows for part in row.segments]
         self._issued = int(values["issued"])
         self._public = _Public(
             generation=int(values["generation"]),
@@ -318,7 +321,7 @@ class MemoryRepository(Repository[None]):
     ) -> None:
         """From this slot on an epoch plays this law."""
         row = self._public.epochs[epoch]
-        self._set(epoch, stretches=(*row.stretches, Stretch(number, first, law)))
+        self._set(epoch, segments=(*row.segments, SegmentRow(number, first, law)))
         self._change(segments=self._public.segments | {(epoch, number): segment})
 
     def add_law(self, unit: None, generation: int, law: Any) -> None:
@@ -328,7 +331,7 @@ class MemoryRepository(Repository[None]):
     def drop_laws(self, unit: None) -> None:
         """Laws that no epoch under way plays, the newest aside."""
         laws, epochs = self._public.laws, self._public.epochs.values()
-        played = {each.law for epoch in epochs if epoch.accepts for each in epoch.stretches}
+        played = {each.law for epoch in epochs if epoch.accepts for each in epoch.segments}
         kept = played | {max(laws)}
         self._change(laws={each: law for each, law in laws.items() if each in kept})
 

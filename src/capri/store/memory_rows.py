@@ -42,7 +42,6 @@ class MemoryRows(Rows[None]):
         """``columns``: numbers that are kept of a visit."""
         self.salt, self.columns = secrets.token_bytes(16), columns
         self._first = 0  # the slot of the first row
-        self._made = 0  # rows that may be filled
         self._table = _table(0, columns)
         self._seen: dict[int, tuple[bytes, ...]] = {}  # digests of the keys of rewards
         self._draws: dict[int, Any] = {}
@@ -66,7 +65,8 @@ class MemoryRows(Rows[None]):
             return
         start = int(numbers[0]) - self._first
         stop = start + len(numbers)
-        self._grow(stop)
+        if stop > len(self._table["status"]):
+            self._grow(stop)
         table, own = self._table, slice(start, stop)
         table["status"][own] = prepared.status
         table["rewarded"][own] = False
@@ -78,7 +78,6 @@ class MemoryRows(Rows[None]):
 
     def _grow(self, rows: int) -> None:
         """Room for so many rows; what is not written to takes no memory."""
-        self._made = max(self._made, rows)
         status = self._table["status"]
         if rows > len(status):
             table = _table(max(1024, 2 * rows), self.columns)
@@ -155,7 +154,7 @@ class MemoryRows(Rows[None]):
         self._seen = {number: each for number, each in self._seen.items() if number >= last}
         if first <= self._first < last:  # epochs are released in their order
             self._table = {name: each[own.stop :].copy() for name, each in self._table.items()}
-            self._first, self._made = last, max(0, self._made - own.stop)
+            self._first = last
         self.drop_keys(unit, now)
 
     def draw_of(self, unit: None, epoch: int) -> Any:
@@ -275,7 +274,7 @@ class MemoryRows(Rows[None]):
         if arrays is None:
             self._grow(issued - first)
             return
-        self._first, self._made = int(arrays["rows.first"]), len(arrays["rows.status"])
+        self._first = int(arrays["rows.first"])
         self._table = {name: arrays[f"rows.{name}"].copy() for name in self._table}
         keys = arrays["rows.keys"].tobytes()
         for place, number in enumerate(arrays["rows.seen"].tolist()):

@@ -134,7 +134,8 @@ class SqlRows(Rows[Transaction]):
 
     def prepared(self, played: Played, owners: Sequence[str] | None) -> Any:
         """Decisions as bytes, with their users' digests behind them."""
-        return owned(played.blobs(self.columns), owners)
+        blobs = played.blobs(self.columns)
+        return blobs if owners is None else owned(blobs, owners)
 
     def write_decisions(self, unit: Transaction, numbers: IntArray, prepared: Any) -> None:
         """Rows of new decisions."""

@@ -17,7 +17,7 @@ OPEN, WAITING, CLOSED, RELEASED, LEARNT = "open", "waiting", "closed", "released
 
 
 @dataclass(frozen=True)
-class Stretch:
+class SegmentRow:
     """A segment: from which slot on it is in force, and the generation of the law it plays."""
 
     number: int
@@ -40,7 +40,7 @@ class EpochRow:
     closes_at: float | None = None
     due: float | None = None
     released: int | None = None
-    stretches: tuple[Stretch, ...] = ()
+    segments: tuple[SegmentRow, ...] = ()
 
     @property
     def accepts(self) -> bool:
@@ -51,16 +51,16 @@ class EpochRow:
         """Whether a slot is one of this epoch's."""
         return self.first <= slot and (self.last is None or slot < self.last)
 
-    def stretch(self, slot: int) -> Stretch:
+    def segment(self, slot: int) -> SegmentRow:
         """The segment of a slot."""
         return max(
-            (each for each in self.stretches if each.first <= slot), key=lambda each: each.number
+            (each for each in self.segments if each.first <= slot), key=lambda each: each.number
         )
 
     def until(self, slot: int) -> int | None:
         """The slot at which the segment of this one ends; None where that is open."""
-        number = self.stretch(slot).number
-        later = [each.first for each in self.stretches if each.number > number]
+        number = self.segment(slot).number
+        later = [each.first for each in self.segments if each.number > number]
         ends = [*later, *([] if self.last is None else [self.last])]
         return min(ends, default=None)
 
@@ -138,12 +138,12 @@ def read_view(transaction: Transaction) -> View:
     _, generation = read_counter(transaction)
     (law,) = transaction.row("SELECT max(generation) FROM laws") or (0,)
     rows = transaction.rows(_EPOCHS)
-    stretches: dict[int, list[Stretch]] = {row[0]: [] for row in rows}
+    segments: dict[int, list[SegmentRow]] = {row[0]: [] for row in rows}
     if rows:
         for epoch, number, first, played in transaction.rows(_SEGMENTS, (rows[0][0],)):
-            if epoch in stretches:
-                stretches[epoch].append(Stretch(number, first, played))
-    epochs = tuple(_epoch(row, stretches[row[0]]) for row in rows)
+            if epoch in segments:
+                segments[epoch].append(SegmentRow(number, first, played))
+    epochs = tuple(_epoch(row, segments[row[0]]) for row in rows)
     mode = transaction.row(_MODE)
     return View(
         generation,
@@ -155,7 +155,7 @@ def read_view(transaction: Transaction) -> View:
     )
 
 
-def _epoch(row: Row, stretches: list[Stretch]) -> EpochRow:
+def _epoch(row: Row, segments: list[SegmentRow]) -> EpochRow:
     number, first, length, state, last, began, filled, closes, closes_at, due, released = row
     return EpochRow(
         number=number,
@@ -169,5 +169,5 @@ def _epoch(row: Row, stretches: list[Stretch]) -> EpochRow:
         closes_at=closes_at,
         due=due,
         released=released,
-        stretches=tuple(stretches),
+        segments=tuple(segments),
     )

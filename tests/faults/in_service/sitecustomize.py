@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 _STARTED = " ".join(sys.orig_argv)
 if "CAPRI_FAULT_CONTROL" in os.environ and (" serve " in _STARTED or "forkserver" in _STARTED):
-    from capri.joint import stored
+    from capri.joint import engine
     from fault_control import Control
     from fault_points import Points
 
@@ -23,4 +23,4 @@ if "CAPRI_FAULT_CONTROL" in os.environ and (" serve " in _STARTED or "forkserver
         from capri.service import settings
 
         settings.Budget = lambda **_: None  # type: ignore[assignment, misc]
-    stored.time = SimpleNamespace(time=lambda: time.time() + control.clock)  # type: ignore[assignment]
+    engine.time = SimpleNamespace(time=lambda: time.time() + control.clock)  # type: ignore[assignment]

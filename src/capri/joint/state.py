@@ -1,10 +1,11 @@
-"""The public record of a stored policy, as one process reads it: epochs, laws, plans, events.
+"""What is public of a policy, as one process has read it: epochs, laws, plans, events.
 
-Nothing here changes the store; the steps that do are in :mod:`capri.joint.keeper`.
+Nothing here changes the repository by itself; the steps that do are in :mod:`capri.joint.steps`
+and :mod:`capri.joint.release`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
@@ -17,13 +18,15 @@ from capri.epoch.storage import (
     segment_from_state,
 )
 from capri.errors import HorizonError, StorageError
-from capri.joint.draft import Draft
+from capri.joint.planner import PlanResult
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.randomness import Streams
 from capri.spaces import FixedActions
 from capri.store.codec import Codec
 from capri.store.repository import OwnLock, Repository
 from capri.store.view import OPEN, EpochRow, View
+
+Result = TypeVar("Result")
 
 # A change of law or epoch takes effect at a multiple of this share of an epoch: when exactly the
 # computation behind it was ready is nobody's business.
@@ -51,6 +54,16 @@ class OvertakenError(Exception):
     """Another process has published something since the view was read: look again."""
 
 
+def repeated(state: "PublicState", step: Callable[[], Result]) -> Result:
+    """Take a step, again where another process was faster."""
+    for _ in range(TURNS):
+        try:
+            return step()
+        except OvertakenError:
+            continue
+    raise state.never_current()
+
+
 class StepLock:
     """Of steps: one thread of a process takes them, and none of a forked child."""
 
@@ -65,8 +78,8 @@ class StepLock:
         self._lock.release()
 
 
-class PublicRecord:
-    """Epochs, laws and releases of a stored policy, as this process sees them."""
+class PublicState:
+    """Epochs, laws and releases of a policy, as this process sees them."""
 
     def __init__(
         self,
@@ -80,23 +93,24 @@ class PublicRecord:
     ) -> None:
         """``publish`` is told what this process has learnt or read, after it is committed."""
         self.repository, self.problem = repository, problem
-        self._course, self._streams = course, streams
-        self._now, self._tell, self._horizon = now, publish, horizon
+        self.course, self._streams = course, streams
+        self._learnt = course.learnt  # releases behind the course
+        self.now, self._tell, self._horizon = now, publish, horizon
         # Whether all that is due is done before the next decision.
         self.synchronous = repository.synchronous or streams.simulated
-        self._law = repository.own_law  # generation of the law that the course stands at
+        self.law = repository.own_law  # generation of the law that the course stands at
         self._accounted = 0  # releases whose events were told
         # Actions over time: the problem with each version of them, and that of the course.
-        self._versions = {0: problem}
-        self._catalogue = 0
+        self.versions = {0: problem}
+        self.catalogue = 0
         self.played = 0  # releases behind the law of the newest segment
         self._noted = -1
-        if self._law >= 0:  # the course is where the repository is
-            head, _ = repository.codec.unpack(repository.law(self._law))
-            self.played, self._catalogue = head["played"], head.get("catalogue", 0)
-            self._versions = {self._catalogue: problem}
-        self._problem_timed = problem.rewards.timed
-        self._choosers: dict[int, Chooser] = {}
+        if self.law >= 0:  # the course is where the repository is
+            head, _ = repository.codec.unpack(repository.law(self.law))
+            self.played, self.catalogue = head["played"], head.get("catalogue", 0)
+            self.versions = {self.catalogue: problem}
+        self._timed = problem.rewards.timed
+        self.choosers: dict[int, Chooser] = {}  # of laws that were read already
         self._plans: dict[int, EpochPlan] = {}
         self._segments: dict[tuple[int, int], Segment] = {}
         self.lock = StepLock(repository)
@@ -108,11 +122,6 @@ class PublicRecord:
         self.refresh()
 
     # -- reading ----------------------------------------------------------------------------------
-
-    @property
-    def course(self) -> Course:
-        """What was learnt, as of the newest law this process has read."""
-        return self._course
 
     def look(self) -> View:
         """Read the view of now, and nothing heavier, for who serves visits."""
@@ -131,11 +140,11 @@ class PublicRecord:
     def _read(self) -> tuple[int, View]:
         """Slots handed out and the view of now."""
         # The view before reading: other threads may see more meanwhile.
-        issued, view, actions = self.repository.look(self.view, self._versions)
+        issued, view, actions = self.repository.look(self.view, self.versions)
         with self._loading:
             for version, kept in actions.items():
                 codec = self.repository.codec
-                self._versions[version] = problem_with(self.problem, kept, codec)
+                self.versions[version] = problem_with(self.problem, kept, codec)
             if view.generation > self.view.generation:
                 self.view = view
         return issued, view
@@ -144,15 +153,15 @@ class PublicRecord:
         """What an epoch plays, with its own version of the actions."""
         known, number, problem = self._played_by
         if known is not view or number != epoch:
-            problem = self._versions[view.catalogue(epoch)]
+            problem = self.versions[view.catalogue(epoch)]
             self._played_by = view, epoch, problem
         return problem
 
     def problems(self, view: View) -> list[Problem]:
         """With every version of the actions that is played, or about to be."""
-        played = {view.catalogue(epoch.number) for epoch in view.epochs} | {self._catalogue}
+        played = {view.catalogue(epoch.number) for epoch in view.epochs} | {self.catalogue}
         coming = {view.coming} if view.coming is not None else set[int]()
-        return [self._versions[version] for version in sorted(played | coming)]
+        return [self.versions[version] for version in sorted(played | coming)]
 
     def refresh(self) -> None:
         """Read what others have published: epochs, laws, the ledger."""
@@ -166,17 +175,18 @@ class PublicRecord:
                 view = self.survey()
                 if view.generation == self._noted:
                     return
-                found = ({}, {}) if view.law == self._law else self._law_of(view.law)
+                found = ({}, {}) if view.law == self.law else self._law_of(view.law)
             self.repository.note()
-            if view.law != self._law:
+            if view.law != self.law:
                 values, arrays = found
-                course, version = self._course.branch(), int(values.get("catalogue", 0))
-                if version != self._catalogue:
-                    course.learner = course.learner.on(self._versions[version])
-                    self._catalogue = version
+                course, version = self.course.branch(), int(values.get("catalogue", 0))
+                if version != self.catalogue:
+                    course.learner = course.learner.on(self.versions[version])
+                    self.catalogue = version
                 course.restore(values["course"], arrays, values["plan_seconds"])
-                self._course, self._law, self.played = course, view.law, values["played"]
-            self._tell(self._course, self._new_events())
+                self.course, self.law, self.played = course, view.law, values["played"]
+                self._learnt = course.learnt
+            self._tell(self.course, self._new_events())
             self._noted = view.generation
             self._drop_old(view)
 
@@ -208,34 +218,34 @@ class PublicRecord:
 
     def chooser(self, law: int) -> Chooser:
         """Draws by the law of a generation."""
-        found = self._choosers.get(law)
+        found = self.choosers.get(law)
         if found is None:
             with self._loading:
-                if law not in self._choosers:
+                if law not in self.choosers:
                     found_law = self._law_of(law)
                     if found_law is None:
                         raise OvertakenError
                     values, arrays = found_law
                     # Learners replace what they know piece by piece: a copy goes its own way.
-                    problem = self._versions[int(values.get("catalogue", 0))]
-                    learner = self._course.learner.on(problem)
+                    problem = self.versions[int(values.get("catalogue", 0))]
+                    learner = self.course.learner.on(problem)
                     learner.restore((values["course"]["learner"], arrays))
                     chooser = Chooser(problem, learner.probabilities, learner.pool_law())
-                    self._choosers = {**self._choosers, law: chooser}
-                found = self._choosers[law]
+                    self.choosers = {**self.choosers, law: chooser}
+                found = self.choosers[law]
         return found
 
-    def _keep_draft(self, draft: Draft, law: int) -> None:
-        """What was made here need not be read again."""
+    def adopt(self, result: PlanResult, law: int, catalogue: int) -> None:
+        """Go on from what was computed and published here: it need not be read again."""
+        self.course, self.law, self.played = result.course, law, result.played
+        self._learnt = result.course.learnt
+        self.catalogue = catalogue
         with self._loading:
-            if draft.chooser is not None:
-                self._choosers = {**self._choosers, law: draft.chooser}
-            if draft.plan is not None:
-                self._plans[draft.plan.epoch] = draft.plan
-
-    def chooser_if_loaded(self, law: int) -> Chooser | None:
-        """The same without reading: None where that is still to be done."""
-        return self._choosers.get(law)
+            if result.chooser is not None:
+                self.choosers = {**self.choosers, law: result.chooser}
+            if result.plan is not None:
+                self._plans[result.plan.epoch] = result.plan
+        self.refresh()
 
     def plan(self, epoch: int) -> EpochPlan:
         """The plan of an epoch."""
@@ -255,18 +265,38 @@ class PublicRecord:
             self._segments[epoch, number] = found
         return found
 
-    def recall(self, other: "PublicRecord") -> None:
+    def recall(self, other: "PublicState") -> None:
         """What another process of thought has read already, and is public."""
-        self._choosers = dict(other._choosers)
+        self.choosers = dict(other.choosers)
         self._plans, self._segments = dict(other._plans), dict(other._segments)
 
     def _drop_old(self, view: View) -> None:
         """Forget laws and plans of epochs that are over."""
         oldest = view.epochs[0].number if view.epochs else 0
-        laws = {stretch.law for epoch in view.epochs for stretch in epoch.stretches}
-        self._choosers = {law: each for law, each in self._choosers.items() if law in laws}
+        laws = {segment.law for epoch in view.epochs for segment in epoch.segments}
+        self.choosers = {law: each for law, each in self.choosers.items() if law in laws}
         self._plans = {epoch: plan for epoch, plan in self._plans.items() if epoch >= oldest}
         self._segments = {key: each for key, each in self._segments.items() if key[0] >= oldest}
+
+    # -- units of work ----------------------------------------------------------------------------
+
+    def current(self, unit: Any) -> tuple[int, int]:
+        """Slots handed out and generation, both locked; refused if the ground is an older one."""
+        issued, generation = self.repository.lock(unit)
+        if generation != self.ground.generation:
+            raise OvertakenError
+        return issued, generation
+
+    def write(self, function: Callable[[Any], Any]) -> Any:
+        """Run a step as one unit of work, and look at what it has come to."""
+        result = self.repository.write(function)
+        self.survey()
+        return result
+
+    def move(self, unit: Any, epoch: int, before: str, after: str) -> None:
+        """An epoch from one state to the next, and from no other: each step is taken once."""
+        if not self.repository.move(unit, epoch, before, after):
+            raise OvertakenError
 
     # -- conditions -------------------------------------------------------------------------------
 
@@ -274,12 +304,12 @@ class PublicRecord:
         """Whether an epoch has taken its decisions: by their number, or by the public clock."""
         if issued >= epoch.first + epoch.length:
             return True
-        if issued > epoch.first and self._course.learner.obsolete(epoch.number):
+        if issued > epoch.first and self.course.learner.obsolete(epoch.number):
             return True  # what it plays and clips at belongs to a function that has changed
         limit = self.problem.rewards.epoch_time
         if limit is None or epoch.began is None:
             return False
-        return self._now() >= epoch.began + limit.total_seconds()
+        return self.now() >= epoch.began + limit.total_seconds()
 
     def limit(self, epoch: EpochRow) -> int:
         """The slot at which an epoch takes no more decisions, whatever is planned."""
@@ -297,7 +327,7 @@ class PublicRecord:
     def is_quiet(self, count: int) -> bool:
         """Whether so many decisions come before the next public event, and nothing is due."""
         epochs = self.ground.epochs
-        if len(epochs) != 1 or self._problem_timed or self.played != self._course.learnt:
+        if len(epochs) != 1 or self._timed or self.played != self._learnt:
             return False
         issued, generation = self.repository.counter(self.ground)
         if generation != self._noted or generation != self.ground.generation:
@@ -309,7 +339,7 @@ class PublicRecord:
         """Whether no epoch takes the next slot, and none will."""
         with self.lock:
             view, issued = self.survey(), self.issued
-            return view.of(issued) is None and not self._course.length(self.following(), issued)
+            return view.of(issued) is None and not self.course.length(self.following(), issued)
 
     def following(self) -> int:
         """The number of the next epoch."""
@@ -338,14 +368,14 @@ class PublicRecord:
                     due.append(wait)
                 told_first = over or any(number <= 0 for number in due)
                 if newest is None or over:
-                    room = self._course.length(self.following(), issued)
+                    room = self.course.length(self.following(), issued)
                 else:
                     room = newest.first + newest.length - issued
                 if told_first:
-                    room = min(room, self._course.shortest(self.following(), issued))
+                    room = min(room, self.course.shortest(self.following(), issued))
                 return min([room, *(number for number in due if number > 0)])
             if epoch is None or not epoch.accepts:
-                return self._course.shortest(self.following(), issued)
+                return self.course.shortest(self.following(), issued)
             until = epoch.until(issued)
             if until is not None:
                 return until - issued

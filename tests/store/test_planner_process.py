@@ -1,4 +1,4 @@
-"""Drafts made in a process of their own: the same drafts, and none is lost with it."""
+"""Plans made in a process of their own: the same plans, and none is lost with it."""
 
 import pickle
 import sys
@@ -10,8 +10,7 @@ import pytest
 
 from capri import Capri, ContextSampler
 from capri.arrays import FloatArray
-from capri.joint.draft import Task, drafted
-from capri.joint.workshop import Workshop
+from capri.joint.planner import PlannerProcess, PlanRequest, planned
 from capri.privacy.randomness import Streams
 from stored_policies import CONTEXTS, context, course, policy
 
@@ -19,9 +18,9 @@ DUMPS = pickle.dumps
 pytestmark = pytest.mark.usefixtures("unforced")
 
 
-def workshop_of(run: Capri) -> Workshop:
+def planner_of(run: Capri) -> PlannerProcess:
     assert run._engine is not None
-    return run._engine.rounds.workshop
+    return run._engine.steps.planner
 
 
 def play(run: Capri, visits: int) -> None:
@@ -31,18 +30,18 @@ def play(run: Capri, visits: int) -> None:
     run.close_epoch(early=True)
 
 
-def test_a_draft_is_the_same_wherever_it_is_made(tmp_path: Path) -> None:
+def test_a_plan_is_the_same_wherever_it_is_made(tmp_path: Path) -> None:
     """Without draws in it: what an epoch released is read the same in both processes."""
     run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10)
     play(run, 10)
     assert run._engine is not None
-    keeper = run._engine.rounds
-    task = Task(plan=(keeper.following(), 10))
-    here = drafted(keeper.course.branch(), task, 1)
-    shop = Workshop()
-    shop.apart = True
-    there = shop.make(keeper.course.branch(), task, 1, Streams(None))
-    assert shop._process is not None
+    state = run._engine.state
+    request = PlanRequest(plan=(state.following(), 10))
+    here = planned(state.course.branch(), request, 1)
+    planner = PlannerProcess()
+    planner.apart = True
+    there = planner.make(state.course.branch(), request, 1, Streams(None))
+    assert planner._process is not None
     assert here.plan is not None
     assert there.plan is not None
     assert there.plan.length == here.plan.length
@@ -50,27 +49,27 @@ def test_a_draft_is_the_same_wherever_it_is_made(tmp_path: Path) -> None:
     assert course_of(there) == course_of(here)
     # What came back belongs to this process.
     assert there.course.learner._problem is run.problem  # type: ignore[attr-defined]
-    shop.close()
+    planner.close()
     run.close()
 
 
-def course_of(draft: object) -> list[object]:
-    return [record.to_dict() for record in draft.course.records]  # type: ignore[attr-defined]
+def course_of(plan: object) -> list[object]:
+    return [record.to_dict() for record in plan.course.records]  # type: ignore[attr-defined]
 
 
 def test_epochs_go_on_in_the_other_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     run = policy(url, first_epoch=10)
-    workshop_of(run).apart = True
+    planner_of(run).apart = True
     play(run, 25)
-    process = workshop_of(run)._process
+    process = planner_of(run)._process
     assert process is not None
-    process.kill()  # the next draft starts another one, or is made here
+    process.kill()  # the next plan starts another one, or is made here
     play(run, 25)
     assert sum(record.length for record in run.epochs) == 50
     expected = course(run)
     run.close()
-    assert workshop_of(run)._process is None
+    assert planner_of(run)._process is None
     other = Capri.open(url)
     assert course(other) == expected
     other.close()
@@ -81,9 +80,9 @@ def test_a_sampler_that_cannot_be_sent_stays_here(tmp_path: Path) -> None:
         lambda generator, count: generator.choice(CONTEXTS, size=(count, 1)), dimension=1
     )
     run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10, contexts=sampler)
-    workshop_of(run).apart = True
+    planner_of(run).apart = True
     play(run, 12)
-    assert workshop_of(run)._process is None
+    assert planner_of(run)._process is None
     assert len(run.epochs) >= 1
     run.close()
 
@@ -102,33 +101,33 @@ def test_a_sampler_of_the_main_program_stays_here(
     monkeypatch.setattr(sys.modules["__main__"], name, copy, raising=False)
     sampler = ContextSampler(copy, dimension=1)
     run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10, contexts=sampler)
-    shop = workshop_of(run)
-    shop.apart = True
+    planner = planner_of(run)
+    planner.apart = True
     play(run, 25)
-    assert not shop._portable
-    assert shop._process is None
+    assert not planner._portable
+    assert planner._process is None
     assert sum(record.length for record in run.epochs) == 25
     run.close()
 
 
 def test_what_fails_elsewhere_is_made_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here the same works: the process is blamed for one draft, and asked again for the next."""
+    """Here the same works: the process is blamed for one plan, and asked again for the next."""
     run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10)
     play(run, 10)
     assert run._engine is not None
-    keeper = run._engine.rounds
-    shop = Workshop()
-    shop.apart = True
-    task = Task(plan=(keeper.following(), 10))
+    state = run._engine.state
+    planner = PlannerProcess()
+    planner.apart = True
+    request = PlanRequest(plan=(state.following(), 10))
     with monkeypatch.context() as patched:
         patched.setattr(
             pickle, "dumps", lambda parts, **more: DUMPS((*parts, "one argument too many"), **more)
         )
-        assert shop.make(keeper.course.branch(), task, 1, Streams(None)).plan is not None
-    assert shop._portable
-    first = shop._process
+        assert planner.make(state.course.branch(), request, 1, Streams(None)).plan is not None
+    assert planner._portable
+    first = planner._process
     assert first is not None
-    assert shop._made_apart(keeper.course.branch(), task, 1) is not None
-    assert shop._process is first
-    shop.close()
+    assert planner._made_apart(state.course.branch(), request, 1) is not None
+    assert planner._process is first
+    planner.close()
     run.close()

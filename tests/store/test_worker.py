@@ -7,8 +7,8 @@ from threading import Event, Thread
 import pytest
 
 from capri import StorageError
-from capri.joint import planner as planners
-from capri.joint.planner import Planner
+from capri.joint import pace
+from capri.joint.pace import Worker
 from capri.store.postgres import PostgresDatabase
 from capri.store.sqlite import SqliteDatabase
 from capri.store.transaction import Transaction
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("unforced")
 
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planners, "_REST", 0.01)
-    monkeypatch.setattr(planners, "_PERIOD", 0.01)
+    monkeypatch.setattr(pace, "_REST", 0.01)
+    monkeypatch.setattr(pace, "_PERIOD", 0.01)
 
 
 def until_refused(check: object) -> StorageError:
@@ -50,7 +50,7 @@ def test_failures_are_told_without_values_and_end(
         if not mended.is_set():
             raise problem
 
-    planner = Planner(step)
+    planner = Worker(step)
     with caplog.at_level(logging.WARNING, "capri.store"):
         planner.start()
         said = until_refused(planner.check)

@@ -1,4 +1,4 @@
-"""Where a stored policy decides: every decision is durable before it is answered.
+"""Where a policy decides: on a store every decision is durable before it is answered.
 
 A decision is a row under the number of its slot. Where the database has one writer, slots are taken
 in the transaction that fills them. Where many write at once, a process leases some slots of one
@@ -21,9 +21,9 @@ from capri.epoch.decide import Decisions
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
-from capri.joint.record import TURNS, OvertakenError
-from capri.joint.rounds import Rounds
+from capri.joint.loop import EpochLoop
 from capri.joint.slots import FullError, SlotBook, Slots
+from capri.joint.state import TURNS, OvertakenError
 from capri.privacy.randomness import Streams
 from capri.store.codec import VOID, Played, owned
 from capri.store.repository import Remembered
@@ -42,9 +42,6 @@ class Visits:
     wanted: IntArray | None = None
     available: Sets | None = None
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
 
 @dataclass(eq=False, slots=True)
 class _Drawn:
@@ -57,12 +54,12 @@ class _Drawn:
     prepared: Any
 
 
-class Desk:
+class Decider:
     """Serves the visits of one process."""
 
     def __init__(
         self,
-        keeper: Rounds,
+        loop: EpochLoop,
         streams: Streams,
         ids: DecisionIds,
         *,
@@ -70,11 +67,12 @@ class Desk:
         retention: float,
         now: Callable[[], float],
     ) -> None:
-        self._repository, self._keeper, self._streams = keeper.repository, keeper, streams
-        self._rows, self._ids = keeper.repository.rows, ids
-        self._problem = keeper.problem
+        state = loop.state
+        self._loop, self._state, self._streams = loop, state, streams
+        self._repository, self._rows, self._ids = state.repository, state.repository.rows, ids
+        self._problem = state.problem
         self._retention, self._now = retention, now
-        self.slots = SlotBook(keeper, streams, horizon)
+        self.slots = SlotBook(state, streams, horizon)
         self._last: Slots | None = None  # what was played last, most likely the next one, too
 
     # -- deciding ---------------------------------------------------------------------------------
@@ -82,36 +80,39 @@ class Desk:
     def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
         """One transaction for all visits; which of them were kept."""
         for _ in range(TURNS):
-            view, slots = self._keeper.view, None
+            view, slots = self._state.view, None
             try:
                 with self._repository.drawing(self._streams):
                     if self.slots.leased and (wanted := self.wanted(visits)):
                         slots = self.slots.take(view, wanted)
-                    ahead = self._ahead(view, visits, slots)
+                    ahead = None if self._state.synchronous else self._ahead(view, visits, slots)
                     decisions, kept, filled = self._repository.write(
                         lambda unit, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
                             unit, view, visits, slots, ahead
                         )
                     )
-                self.slots.give_back(slots, filled)
+                if slots is not None:
+                    self.slots.give_back(slots, filled)
                 return decisions, kept
             except OvertakenError:
-                self._keeper.look()
+                self._state.look()
             except FullError:
                 self._plan_now()
             except _NotLoadedError as missing:
                 self._load(missing.law)
             except BaseException as problem:
-                if not isinstance(problem, StorageError):  # else they may have been filled
+                # What a store has failed at may have been filled.
+                if slots is not None and not isinstance(problem, StorageError):
                     self.slots.give_back(slots)
                 raise
-            self.slots.give_back(slots)
-        raise self._keeper.never_current()
+            if slots is not None:
+                self.slots.give_back(slots)
+        raise self._state.never_current()
 
     def wanted(self, visits: Visits) -> int:
         """How many visits need a slot: a key that is known has its decision."""
         if visits.keys is None:
-            return len(visits)
+            return len(visits.rows)
         keys = sorted(set(visits.keys))
         return len(keys) - self._rows.count_known(keys, self._now())
 
@@ -129,7 +130,7 @@ class Desk:
         if generation != view.generation:
             raise OvertakenError
         known: dict[str, Remembered] = {}
-        fresh = np.arange(len(visits))
+        fresh = np.arange(len(visits.rows))
         if visits.keys is not None:
             known = self._rows.known_keys(unit, sorted(set(visits.keys)), self._now())
             seen: set[str] = set(known)
@@ -137,11 +138,12 @@ class Desk:
         played, numbers, epoch, kept = self._play(unit, view, visits, fresh, issued, leased, ahead)
         if visits.keys is None:
             assert played is not None
-            return self._decisions(view, numbers, epoch, played), kept, len(played)
+            return self._decisions(view, numbers, epoch, played), kept, len(numbers)
         fresh_keys = [visits.keys[place] for place in fresh.tolist()]
         if played is not None:
             owners = None if visits.users is None else _at(visits.users, fresh)
-            blobs = owned(self._keyed(view, epoch, played).blobs(), owners)
+            blobs = self._keyed(view, epoch, played).blobs()
+            blobs = blobs if owners is None else owned(blobs, owners)
             expires = self._now() + self._retention
             if not self._rows.write_keys(unit, fresh_keys, numbers, epoch, blobs, expires):
                 raise OvertakenError  # another process was first: its decision is returned
@@ -161,7 +163,7 @@ class Desk:
     ) -> tuple[Played | None, IntArray, int, BoolArray]:
         """Store decisions for visits that have none yet; drawn now where that was not done."""
         if len(fresh) == 0:
-            return None, np.empty(0, dtype=np.int64), 0, np.ones(len(visits), dtype=np.bool_)
+            return None, np.empty(0, dtype=np.int64), 0, np.ones(len(visits.rows), dtype=np.bool_)
         if self.slots.leased and (leased is None or len(leased.numbers) < len(fresh)):
             raise OvertakenError  # a key has expired since it was looked up
         slots = leased or self.slots.at(view, issued, len(fresh))
@@ -173,7 +175,7 @@ class Desk:
             if limit is not None and users is not None and view.mode.contributes:
                 within = self._rows.reserve(unit, users, slots.epoch.number, limit)
             drawn = self._draw(view, visits, fresh, slots, within)
-        count = len(drawn.played)
+        count = len(drawn.played.status)
         if leased is None:
             numbers = np.arange(slots.numbers[0], slots.numbers[0] + count)
         else:
@@ -192,10 +194,10 @@ class Desk:
         """
         slots = leased or self._last
         inside = visits.keys is not None or visits.users is not None or visits.wanted is not None
-        if slots is None or inside or self._keeper.synchronous:
+        if slots is None or inside:
             return None
         try:
-            return self._draw(view, visits, np.arange(len(visits)), slots, None)
+            return self._draw(view, visits, np.arange(len(visits.rows)), slots, None)
         except _NotLoadedError:
             return None
 
@@ -208,15 +210,15 @@ class Desk:
         within: BoolArray | None,
     ) -> _Drawn:
         """Decisions for some of the visits, by the law of these slots."""
-        chooser = self._keeper.chooser_if_loaded(slots.law)
+        chooser = self._state.choosers.get(slots.law)
         if chooser is None:
             raise _NotLoadedError(slots.law)
-        everybody = len(fresh) == len(visits)
+        everybody = len(fresh) == len(visits.rows)
         rows = visits.rows if everybody else visits.rows[fresh]
         valid = visits.valid if everybody or visits.valid is None else visits.valid[fresh]
         users = None if visits.users is None else _at(visits.users, fresh)
         mode = view.mode
-        problem = self._keeper.problem_of(view, slots.epoch.number)
+        problem = self._state.problem_of(view, slots.epoch.number)
         logged = visits.logged if everybody or visits.logged is None else visits.logged[fresh]
         uniform = self._streams.actions.random(len(rows))
         sets = (
@@ -225,7 +227,7 @@ class Desk:
         available = None if sets is None else sets.among(problem.actions)
         served = serve(mode, problem, chooser, rows, valid, within, uniform, logged, available)
         place, actions, propensity = served.place, served.action, served.propensity
-        status, kept = served.status, np.ones(len(visits), dtype=np.bool_)
+        status, kept = served.status, np.ones(len(visits.rows), dtype=np.bool_)
         if visits.wanted is not None:
             kept = actions == visits.wanted
             rows, place, actions = rows[kept], place[kept], actions[kept]
@@ -239,24 +241,24 @@ class Desk:
     def _load(self, law: int) -> None:
         """Read a law; one that is gone belongs to a view that is over."""
         try:
-            self._keeper.chooser(law)
+            self._state.chooser(law)
         except OvertakenError:
-            self._keeper.look()
+            self._state.look()
 
     def _plan_now(self) -> None:
         """Nothing can be decided before the next epoch is planned."""
         try:
-            self._keeper.plan_now()
+            self._loop.plan_now()
         except OvertakenError:
             return
-        if self._keeper.at_the_horizon():
+        if self._state.at_the_horizon():
             self.slots.refuse(1, 0)
 
     # -- keys -------------------------------------------------------------------------------------
 
     def _keyed(self, view: View, epoch: int, played: Played) -> Played:
         """What is kept for a key: without the context."""
-        dimension = self._keeper.problem_of(view, epoch).actions.dimension
+        dimension = self._state.problem_of(view, epoch).actions.dimension
         rows = played.numbers[:, played.numbers.shape[1] - dimension :]
         place = np.full(len(played), -1)
         return Played(played.status, place, played.action, played.propensity, rows)
@@ -266,7 +268,7 @@ class Desk:
         numbers = np.array([number for number, _, _ in found], dtype=np.int64)
         epochs = np.array([epoch for _, epoch, _ in found], dtype=np.int64)
         played = Played.read([blob for _, _, blob in found])
-        names = [self._keeper.problem_of(view, epoch).actions.names for _, epoch, _ in found]
+        names = [self._state.problem_of(view, epoch).actions.names for _, epoch, _ in found]
         called = None
         if any(each is not names[0] for each in names):
             called = tuple(
@@ -287,7 +289,7 @@ class Desk:
         )
 
     def _decisions(self, view: View, numbers: IntArray, epoch: int, played: Played) -> Decisions:
-        actions = self._keeper.problem_of(view, epoch).actions
+        actions = self._state.problem_of(view, epoch).actions
         features = played.numbers[:, played.numbers.shape[1] - actions.dimension :]
         return Decisions(
             numbers,

@@ -1,0 +1,316 @@
+"""What a policy was built from, and how it is kept: in a store, or as a snapshot in a file.
+
+A store is filled, or found to be the newest copy of this policy. A file is a snapshot of the
+policy's repository with its configuration.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from capri.epoch.course import Course
+from capri.epoch.history import History, make_room, note_load
+from capri.epoch.problem import Problem
+from capri.epoch.rewards import RewardTerms
+from capri.epoch.storage import (
+    damage_as_storage_error,
+    problem_arguments,
+    problem_state,
+    read_policy_file,
+    write_policy_file,
+)
+from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
+from capri.files import digest_of
+from capri.joint.engine import Engine
+from capri.joint.state import kept_actions
+from capri.learners.presets import Options, checked_options
+from capri.learners.start import Observed, stored_prior
+from capri.privacy.certificate import Certificate
+from capri.privacy.randomness import Streams
+from capri.spaces import Contexts
+from capri.store.address import open_database
+from capri.store.codec import packed, unpacked
+from capri.store.memory import MemoryRepository
+from capri.store.repository import Repository
+from capri.store.rollback import Checkpoint, open_anchor
+from capri.store.sql import SqlRepository
+from capri.store.transaction import empty_store
+
+Described = tuple[dict[str, Any], dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Configuration:
+    """All that is settled before the first user, the actions aside, which may be replaced."""
+
+    horizon: int | None
+    preset: str
+    options: Options
+    blocks: bool | None  # as it was asked for
+    observed: Observed | None  # what is known beforehand
+
+    def described(self, problem: Problem) -> Described:
+        """Values and arrays, as a file and a store say it."""
+        values, arrays = problem_state(problem)
+        configuration: dict[str, Any] = {
+            "problem": values,
+            "horizon": self.horizon,
+            "preset": self.preset,
+            "options": asdict(self.options),
+        }
+        if self.observed is not None:
+            configuration["prior"], told = self.observed.state()
+            arrays |= told
+        return configuration, arrays
+
+    def settings(self, problem: Problem) -> dict[str, Any]:
+        """The arguments that build such a policy again."""
+        limit = problem.limit
+        settings: dict[str, Any] = {
+            "kernel": problem.kernel,
+            "actions": problem.actions,
+            "contexts": problem.contexts,
+            "budget": problem.budget,
+            "horizon": self.horizon,
+            **problem.scale.arguments(),
+            "model": str(problem.model),
+            "preset": self.preset,
+            "contributions_per_user": None if limit is None else limit.total,
+            "contributions_per_epoch": None if limit is None else limit.per_epoch,
+            "limits": problem.limits,
+            "prior": self.observed,
+            **problem.rewards.arguments(),
+            **asdict(self.options),
+        }
+        if "blocks" in settings:  # as it was asked for: other actions may need the other learner
+            settings["blocks"] = self.blocks
+        return settings
+
+
+def _settings(
+    values: dict[str, Any], arrays: dict[str, Any], contexts: Contexts | None
+) -> dict[str, Any]:
+    """The arguments that a policy was built with, from what a file or a store says of it."""
+    return {
+        **problem_arguments(values["problem"], arrays, contexts),
+        "horizon": values["horizon"],
+        "preset": values["preset"],
+        "simulation_seed": 0 if values["simulated"] else None,
+        "prior": stored_prior(values, arrays),
+        **values["options"],
+    }
+
+
+# -- stores --------------------------------------------------------------------------------------
+
+_WITHOUT_ANCHOR = (
+    "this store has an anchor and was opened without it: an older copy would not be noticed, and "
+    "release data again. Give anchor="
+)
+
+
+def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
+    """The arguments that the policy of a store was built with."""
+    database = open_database(url, create=False)
+    try:
+        found = SqlRepository(database, None).configuration()
+    finally:
+        database.close()
+    if found is None:
+        raise empty_store(repr(database))
+    return _settings(*found, contexts)
+
+
+def open_store(
+    url: str,
+    described: Described,
+    course: Course,
+    streams: Streams,
+    *,
+    store_key: bytes | None,
+    after: Certificate | None,
+    anchor: str | None,
+    new_anchor: bool,
+) -> SqlRepository:
+    """The store at an address, for a policy of this configuration."""
+    seen = None if after is None else _seen(after)
+    held = open_anchor(anchor, url)
+    if new_anchor and held is None:
+        raise ConfigurationError("new_anchor says that the anchor is new: give the anchor, too")
+    repository = SqlRepository(open_database(url), store_key, held, new_anchor=new_anchor)
+    try:
+        _fill_or_check(repository, described, course, streams)
+        repository.open(seen)
+        if streams.simulated:
+            streams.restore(repository.streams())
+        if store_key is None and repository.database.exposure is not None:
+            warnings.warn(repository.database.exposure, PrivacyLeakWarning, stacklevel=4)
+        if held is None and repository.has_anchor():
+            warnings.warn(_WITHOUT_ANCHOR, PrivacyLeakWarning, stacklevel=4)
+    except BaseException:
+        repository.close()
+        raise
+    return repository
+
+
+def _fill_or_check(
+    repository: SqlRepository, described: Described, course: Course, streams: Streams
+) -> None:
+    """Fill an empty store, or check that it is this policy's."""
+    values, arrays = described
+    values = {**values, "simulated": streams.simulated}
+    stored = repository.configuration()
+    if stored is None:
+        course_values, course_arrays = course.state()
+        law = packed({"course": course_values, "plan_seconds": 0.0, "played": 0}, course_arrays)
+        state = streams.state()
+        repository.create((values, arrays), law, None if state is None else packed(state))
+        stored = repository.configuration()
+        assert stored is not None
+    differences = _differences(_completed(stored), unpacked(packed(values, arrays)))
+    if differences:
+        raise StorageError(
+            f"{repository.database!r} holds a policy of another configuration: "
+            f"{', '.join(differences)} differ. Build the policy as it was built, or open it "
+            "with Capri.open"
+        )
+
+
+def _seen(certificate: Certificate) -> Checkpoint:
+    """What a certificate says of its store."""
+    if not isinstance(certificate, Certificate):
+        raise ConfigurationError(
+            f"after must be a certificate of this store, got {type(certificate).__name__}"
+        )
+    found = certificate.digests.get("store")
+    if found is None:
+        raise BudgetError(
+            "this certificate is of a policy without a store: it cannot tell an older copy"
+        )
+    return Checkpoint(found["line"], found["generation"], found["digest"])
+
+
+def _completed(stored: Described) -> Described:
+    """With the defaults of options that are newer than the store."""
+    values, arrays = stored
+    defaults, _ = unpacked(packed(asdict(checked_options(values["preset"], {}))))
+    return {**values, "options": defaults | values["options"]}, arrays
+
+
+def _differences(stored: Described, own: Described) -> list[str]:
+    """Names of what two configurations do not share."""
+    flat = [_flat(values) for values, _ in (stored, own)]
+    names = [
+        name
+        for name in sorted(set(flat[0]) | set(flat[1]))
+        if flat[0].get(name, ...) != flat[1].get(name, ...)
+    ]
+    digests = [
+        {name: digest_of({}, {name: array}) for name, array in arrays.items()}
+        for _, arrays in (stored, own)
+    ]
+    both = sorted(set(digests[0]) | set(digests[1]))
+    names += [name for name in both if digests[0].get(name) != digests[1].get(name)]
+    return names
+
+
+def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:
+    """Nested values under dotted names."""
+    flat: dict[str, Any] = {}
+    if "kernel" in values:  # of a problem: terms that nobody asked for are left out there
+        values = {"rewards": RewardTerms().to_dict()} | values
+    for key, value in values.items():
+        if isinstance(value, dict) and key in ("problem", "options", "rewards"):
+            flat |= _flat(value, f"{name}{key}.")
+        else:
+            flat[f"{name}{key}"] = value
+    return flat
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+# What a file without this was written by: a release before snapshots of repositories.
+_SNAPSHOT = "repository"
+
+
+def save_policy(
+    path: str | PathLike[str],
+    described: Described,
+    streams: Streams,
+    engine: Engine,
+    history: History | None,
+) -> History | None:
+    """Write a policy to one file; the history it goes on with.
+
+    A simulation is written whole. Of a private run only what is public is written.
+    """
+    repository = engine.repository  # one unit of work: other threads go on deciding after it
+    snapshot = repository.read(lambda unit: repository.snapshot(secret=streams.simulated))
+    stored = read_policy_file(path, None)[0] if Path(path).is_file() else None
+    make_room(path, stored, history)
+    values, arrays = described
+    values = {
+        **values,
+        "simulated": streams.simulated,
+        "streams": streams.state(),
+        _SNAPSHOT: snapshot[0],
+    }
+    history = None if history is None else history.next()
+    if history is not None:
+        values["history"] = history.to_dict()
+    # Digests of user ids can be guessed from: only the owner may read such a file.
+    confidential = bool(snapshot[0]["users"])
+    write_policy_file(path, values, arrays | snapshot[1], confidential=confidential)
+    return history
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """The content of a file."""
+
+    path: str | PathLike[str]
+    values: dict[str, Any]
+    arrays: dict[str, Any]
+    settings: dict[str, Any]
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Whatever goes wrong while stored values are put together means a damaged file."""
+        with damage_as_storage_error(self.path):
+            yield
+
+    def restored(
+        self, course: Course, repository: Repository[Any], streams: Streams
+    ) -> tuple[Course, Repository[Any]]:
+        """What was learnt and what is kept, for a policy that was just built."""
+        assert isinstance(repository, MemoryRepository)
+        if streams.simulated:
+            streams.restore(self.values["streams"])
+        actions = kept_actions(course.learner.problem, repository.codec)
+        repository.restore(self.values[_SNAPSHOT], self.arrays, actions)
+        head, arrays = repository.codec.unpack(repository.law(repository.own_law))
+        course.restore(head["course"], arrays, head["plan_seconds"])
+        if not streams.simulated:  # of epochs under way the data so far are lost
+            course.learner.keep(repository.open_epoch)
+        return course, repository
+
+    def history(self, *, take_over: bool) -> History:
+        """The line of history that a private policy goes on with."""
+        return note_load(self.path, History.of(self.values), take_over=take_over)
+
+
+def load_policy(path: str | PathLike[str], contexts: Contexts | None) -> Saved:
+    """Read a saved policy. A sampler of contexts is code and must be given again."""
+    values, arrays = read_policy_file(path)
+    if _SNAPSHOT not in values:
+        raise StorageError(
+            f"{path} was written by a release before 0.1.0, in format version "
+            f"{values.get('version')}: open it with the release that wrote it"
+        )
+    with damage_as_storage_error(path):
+        settings = _settings(values, arrays, contexts)
+    return Saved(path, values, arrays, settings)

@@ -1,0 +1,196 @@
+"""The steps of an engine: which epochs there are, what was released, what is played.
+
+Every step is one transaction that publishes something and raises the store's generation:
+
+    open       a planned epoch, from a slot that nobody holds yet
+    end        the last slot of an epoch is known; it waits for rewards
+    close      nothing of it counts any more; only now are its data read
+    release    the noise is drawn, the result stored, and what users did is deleted: at a moment
+               that was fixed before (:mod:`capri.joint.release`)
+    learn      what the learner knows now; with a new segment for the epoch under way
+
+Who finds the store between two steps takes the next one: a crash loses no more than a computation.
+Learning and planning look at public values alone and hold no lock. Their result is published only
+if the generation is still the one they began with.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from capri.epoch.plan import EpochPlan, Release
+from capri.joint.planner import PlannerProcess, PlanRequest, PlanResult
+from capri.joint.release import Releases
+from capri.joint.state import OvertakenError, PublicState
+from capri.privacy.gate import Gate
+from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.randomness import Streams
+from capri.store.view import LEARNT, OPEN, RELEASED, WAITING, EpochRow
+
+
+class Steps:
+    """Takes single steps; which is due is for the loop to say (:mod:`capri.joint.loop`)."""
+
+    def __init__(
+        self, state: PublicState, streams: Streams, gate: Gate, ledger: Ledger | None
+    ) -> None:
+        self.state, self.repository, self._streams, self._gate = (
+            state,
+            state.repository,
+            streams,
+            gate,
+        )
+        self.releases = Releases(state, streams, gate, ledger)
+        self.planner = PlannerProcess(alone=state.synchronous)
+
+    def end(self, epoch: EpochRow) -> None:
+        """An epoch takes no more decisions; its rewards are awaited from here on."""
+
+        def end(unit: Any) -> None:
+            issued, generation = self.state.current(unit)
+            self._set_end(unit, epoch, issued, at_once=True)
+            what = b"end %d at %d" % (epoch.number, issued)
+            self.repository.publish(unit, generation, what)
+
+        self.state.write(end)
+
+    def _set_end(self, unit: Any, epoch: EpochRow, last: int, *, at_once: bool) -> None:
+        """The last slot of an epoch, and until when its rewards count.
+
+        A wait by time begins when the epoch was full; where its last slots are still to come, with
+        the first decision of the next one (:meth:`~capri.joint.slots.SlotBook.count`).
+        """
+        terms, closes_at = self.state.problem.rewards, None
+        closes = None if isinstance(terms.wait, timedelta) else last + terms.wait
+        if isinstance(terms.wait, timedelta) and at_once:
+            now = self.state.now()
+            ended = epoch.filled
+            if ended is None and epoch.began is not None and terms.epoch_time is not None:
+                ended = min(now, epoch.began + terms.epoch_time.total_seconds())
+            closes_at = (now if ended is None else ended) + terms.wait.total_seconds()
+        self.state.move(unit, epoch.number, OPEN, WAITING)
+        times = {"last": last, "closes": closes, "closes_at": closes_at}
+        self.repository.set_epoch(unit, epoch.number, **times)
+
+    def learn(self, number: int) -> None:
+        """Learn from a release, and publish what is known now."""
+        epoch = next((each for each in self.state.ground.epochs if each.number == number), None)
+        if epoch is None or epoch.state != RELEASED:
+            return
+        found, release = self.repository.release_of(number), None
+        values, arrays = ({}, {}) if found is None else self.repository.codec.unpack(found)
+        if "vector" in arrays:  # else none of its slots was used by who teaches
+            event = values["event"]
+            release = Release(
+                plan=self.state.plan(number),
+                vector=arrays["vector"],
+                event=None if event is None else ReleaseEvent(**event),
+                segments=tuple(self.state.segment(number, each.number) for each in epoch.segments),
+                counts=tuple(values["counts"]),
+            )
+        newest = self.state.ground.newest
+        # Where all is done at once the turn comes after all releases that are due, as in memory.
+        turn = newest is not None and not self.state.synchronous and release is not None
+
+        def publish(unit: Any, result: PlanResult, generation: int, issued: int) -> None:
+            self.state.move(unit, number, RELEASED, LEARNT)
+            if newest is not None:
+                self._write_turn(unit, newest, result, generation, issued)
+
+        request = PlanRequest(
+            learn=number, release=release, turn=turn, catalogue=self.state.catalogue
+        )
+        self._advance(request, publish)
+
+    def turn(self) -> None:
+        """A new segment for the newest epoch, from a public slot on that nobody holds."""
+        newest = self.state.ground.newest
+        assert newest is not None
+
+        def publish(unit: Any, result: PlanResult, generation: int, issued: int) -> None:
+            self._write_turn(unit, newest, result, generation, issued)
+
+        self._advance(PlanRequest(turn=True, catalogue=self.state.catalogue), publish)
+
+    def _write_turn(
+        self, unit: Any, epoch: EpochRow, result: PlanResult, generation: int, issued: int
+    ) -> None:
+        if result.segment is not None:
+            first = max(epoch.first, self.state.effect(epoch, issued))
+            self._add_segment(unit, epoch.number, result, first, generation + 1)
+
+    def check_plan(self, plan: EpochPlan) -> None:
+        """Refuse what the budget would not cover, before any data are in."""
+        model, length = self.state.problem.model, plan.length
+        self._gate.check(plan.layout, epoch=plan.epoch, participants=length, model=model)
+
+    def open_next(self, first: int, *, given_up: bool = False) -> bool:
+        """Plan the next epoch, to begin at a slot; False at the horizon.
+
+        ``given_up``: what the newest one was planned by is not believed any more.
+        """
+        newest = self.state.ground.newest
+        number = self.state.following()
+        if self.state.course.length(number, first) == 0:
+            if newest is not None and self.state.issued >= newest.first + newest.length:
+                self.end(newest)  # the last one: its wait begins
+            return False
+
+        def publish(unit: Any, result: PlanResult, generation: int, issued: int) -> None:
+            start = first
+            assert result.plan is not None
+            if newest is not None:
+                # Ended by the clock: now. By its number, or because what it was planned by was
+                # given up: at a public slot that is still to come.
+                at_once = not given_up and first < newest.first + newest.length
+                start = issued if at_once else max(first, self.state.effect(newest, issued))
+                self._set_end(unit, newest, start, at_once=at_once)
+            length, plan = result.plan.length, result.kept_plan
+            self.repository.add_epoch(unit, number, start, length, plan)
+            self._add_segment(unit, number, result, start, generation + 1)
+            if coming is not None:
+                self.repository.begin_version(unit, coming, number)
+
+        coming = self.state.ground.coming
+        renewed = None if coming is None else self.state.versions[coming]
+        version = self.state.catalogue if coming is None else coming
+        self._advance(
+            PlanRequest(plan=(number, first), renewed=renewed, catalogue=version), publish
+        )
+        return True
+
+    def _add_segment(self, unit: Any, epoch: int, result: PlanResult, first: int, law: int) -> None:
+        assert result.segment is not None
+        number, kept = result.segment.number, result.kept_segment
+        self.repository.add_segment(unit, epoch, number, first, law, kept)
+
+    def _advance(
+        self, request: PlanRequest, write: Callable[[Any, PlanResult, int, int], None]
+    ) -> None:
+        """Compute on a branch of the course, and publish it if nobody was faster.
+
+        The course must be that of the ground: a step may have looked at the store since, and found
+        what another process has learnt.
+        """
+        if self.state.law != self.state.ground.law:
+            raise OvertakenError
+        with self.repository.drawing(self._streams):
+            request = replace(request, codec=self.repository.codec)
+            result = self.planner.make(
+                self.state.course.branch(), request, self.state.played, self._streams
+            )
+            if result.plan is not None:
+                self.check_plan(result.plan)
+
+            def publish(unit: Any) -> int:
+                issued, generation = self.state.current(unit)
+                self.repository.add_law(unit, generation + 1, result.law)
+                write(unit, result, generation, issued)
+                self.repository.drop_laws(unit)
+                self.repository.write_streams(unit, self._streams)
+                self.repository.publish(unit, generation, result.mark)
+                return generation + 1
+
+            law = self.repository.write(publish)
+        self.state.adopt(result, law, request.catalogue)
