@@ -3,12 +3,14 @@
 import warnings
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import capri
 from capri.learners.watch import Rates
+from capri.privacy.histogram import histogram_layout
 
 
 def _late(span: int) -> capri.Capri:
@@ -71,3 +73,16 @@ def test_rates_are_kept_in_files(tmp_path: Path) -> None:
     loaded = capri.Capri.load(tmp_path / "policy.npz")
     assert loaded._course.learner._rates == policy._course.learner._rates
     assert loaded._course.learner._rates.rise is not None
+
+
+def test_rates_are_read_from_cells_of_missing_users() -> None:
+    """A message of one cell counts missing users by cell: their sum is what a rate needs."""
+    layout = histogram_layout(cells=3, length=400, budget=capri.Budget(50.0), missing=True)
+    told = np.zeros(layout.coordinates)
+    told[layout.blocks["missing"].part] = [10.0, 20.0, 10.0]
+    release = SimpleNamespace(plan=SimpleNamespace(layout=layout), participants=100, vector=told)
+    rates = Rates().after(release)  # type: ignore[arg-type]
+    assert rates.short / rates.short_precision == pytest.approx(0.6)
+    silent = histogram_layout(cells=3, length=400, budget=capri.Budget(50.0))
+    release.plan.layout, release.vector = silent, np.zeros(silent.coordinates)
+    assert Rates().after(release) == Rates()  # type: ignore[arg-type]

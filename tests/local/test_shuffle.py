@@ -267,7 +267,7 @@ def test_the_certificate_states_both_promises(tmp_path: Path) -> None:
     assert (told.locally["epsilon"], told.locally["delta"]) == (8.0, 0.0)
     assert "shuffler" in told.kept_by
     assert "not from the shuffler" in told.protects_from
-    assert "(8, 0)-differential privacy, from everybody" in told.to_text()
+    assert "pure 8-differential privacy, from everybody" in told.to_text()
     for name in ("page.html", "data.json"):
         told.save(tmp_path / name)
         assert read_certificate(tmp_path / name) == told

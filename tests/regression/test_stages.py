@@ -92,3 +92,17 @@ def test_a_bad_row_adds_nothing_and_moves_nobody(
     some = np.setdiff1d(np.flatnonzero(half.takes(0, len(X))), (5, 11))
     expected = plan.layout.total(features[some], targets[some])
     assert np.array_equal(replace(plan, lot=half).total(*broken, 0), expected)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [capri.PrivateKernelRidge, capri.PrivateKernelQuantiles, capri.PrivateKernelClassifier],
+)
+def test_pure_fit_is_refused_before_any_row_is_read(estimator: type) -> None:
+    """A fit has no pure form: the refusal names a delta, whatever the rows are."""
+    labels = estimator is capri.PrivateKernelClassifier
+    bounds = {"classes": [0, 1]} if labels else {"y_bounds": (-1, 1)}
+    model = estimator(X_bounds=(0, 1), delta=0.0, **bounds)
+    for rows in ([[0.5]] * 8, [[0.1], [0.9]] * 4):
+        with pytest.raises(capri.ConfigurationError, match=r"needs delta above 0.*delta=1e-5"):
+            model.fit(rows, [0, 1] * 4)

@@ -137,6 +137,11 @@ class PaperLearner(Learner):
     """Plans and learns as in Algorithm 1."""
 
     def __init__(self, problem: Problem, horizon: int, options: PaperOptions) -> None:
+        if problem.budget is not None and problem.budget.delta == 0:
+            raise ConfigurationError(
+                "preset 'paper' adds Gaussian noise, which needs delta above 0: give "
+                f"Budget(epsilon={problem.budget.epsilon:g}, delta=1e-5), or leave the preset out"
+            )
         if problem.budget is not None and options.calibration == "paper":
             # Refuses a delta the printed formula has no noise for, before the first user comes.
             paper_noise_scale(problem.budget, sigma_max=1.0, reward_bound=1.0, horizon=horizon)

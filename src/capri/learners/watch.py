@@ -94,7 +94,8 @@ class Rates:
     def after(self, release: Release) -> "Rates":
         """With the rate of one more epoch, where it was measured."""
         layout, length = release.plan.layout, release.participants
-        if "count" not in layout.blocks or length == 0:
+        measured = {"count", "missing"} & set(layout.blocks)  # in all, or by cell
+        if not measured or length == 0:
             return self
         missing = float(layout.part(release.vector, "count")[0])
         return self.measured(1 - missing / length, layout.deviation("count") / length, length)

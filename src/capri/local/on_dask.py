@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from capri.arrays import one_blas_thread
@@ -83,7 +84,7 @@ class _OnDask:
         ready, waiting = as_completed(loop=client.loop), 0
         while True:
             room = _AHEAD * max(1, len(client.scheduler_info(n_workers=-1)["workers"]))
-            for task in _some(left, room - waiting):
+            for task in islice(left, max(0, room - waiting)):
                 ready.add(client.submit(_call, shared, task, pure=False))
                 waiting += 1
             if not waiting:
@@ -93,14 +94,6 @@ class _OnDask:
             outcome = _outcome(future)
             del future  # or the scheduler would keep every outcome
             yield outcome
-
-
-def _some(tasks: Iterator[Any], count: int) -> Iterator[Any]:
-    for _ in range(count):
-        task = next(tasks, None)
-        if task is None:
-            return
-        yield task
 
 
 def _outcome(future: Any) -> Any:

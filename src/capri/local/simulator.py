@@ -37,15 +37,15 @@ class DeviceSimulator:
     ``delay`` the report of a user arrives when so many later users have decided.
 
     >>> import capri
-    >>> fleet = DeviceSimulator.build(
+    >>> devices = DeviceSimulator.build(
     ...     budget=capri.Budget(epsilon=4.0), simulation_seed=1, delay=30, reward_wait=30,
     ...     kernel=capri.kernels.RBF(lengthscale=0.5), actions=[[0.0], [1.0]],
     ...     contexts=capri.ContextPool([[0.0], [1.0]]), first_epoch=50,
     ... )
-    >>> decisions = fleet.act_many([[0.0]] * 80)
-    >>> len(fleet.update_many(decisions, [0.5] * 80))  # thirty reports are under way
+    >>> decisions = devices.act_many([[0.0]] * 80)
+    >>> len(devices.update_many(decisions, [0.5] * 80))  # thirty reports are under way
     50
-    >>> [record.length for record in fleet.epochs]
+    >>> [record.length for record in devices.epochs]
     [50]
     """
 
@@ -103,7 +103,7 @@ class DeviceSimulator:
     def forecast(self, **asked: Any) -> Forecast:
         """What to expect of the aggregator with real devices; see :func:`capri.forecast.forecast`.
 
-        Touches neither this fleet nor its aggregator.
+        Touches neither these devices nor its aggregator.
         """
         return forecast(self, **asked)
 

@@ -56,8 +56,8 @@ def analytic_multiplier(budget: Budget) -> float:
     """
     if budget.delta == 0:
         raise ConfigurationError(
-            "Gaussian noise needs delta above 0, such as Budget(epsilon=1.0, delta=1e-5): only the "
-            "sphere randomizer of the local model keeps delta = 0"
+            "Gaussian noise needs delta above 0, such as Budget(epsilon=1.0, delta=1e-5): delta = 0 "
+            "is kept by messages of one cell (the joint model) and by reports of devices"
         )
     small, large = 0.0, 1.0
     while _delta_from_above(budget.epsilon, large) <= budget.delta:
@@ -101,6 +101,11 @@ def paper_noise_scale(
 
     The same in both models, as printed.
     """
+    if budget.delta == 0:
+        raise ConfigurationError(
+            "the paper's noise divides by delta: give one above 0, such as "
+            f"Budget(epsilon={budget.epsilon:g}, delta=1e-5)"
+        )
     log_horizon = log(horizon)
     argument = 1.25 * log_horizon / budget.delta
     if argument <= 1:

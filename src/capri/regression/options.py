@@ -276,12 +276,18 @@ def _box_rows(
 def checked(estimator: Any) -> Options:
     """The parameters of an estimator; refuses what makes no sense.
 
-    An infinite epsilon means no privacy.
+    An infinite epsilon means no privacy. A fit has no pure form.
     """
     epsilon, tau, rank = estimator.epsilon, estimator.tau, estimator.rank
     no_budget = is_number(epsilon) and epsilon == inf
+    budget = None if no_budget else Budget(epsilon=epsilon, delta=estimator.delta)
+    if budget is not None and budget.delta == 0:
+        raise ConfigurationError(
+            "a fit adds Gaussian noise, which needs delta above 0: give one far below one over the "
+            "number of rows, such as delta=1e-5"
+        )
     return Options(
-        budget=None if no_budget else Budget(epsilon=epsilon, delta=estimator.delta),
+        budget=budget,
         tau=None if _is_auto(tau) else positive("tau, unless 'auto',", tau),
         rank=None if _is_auto(rank) else whole("rank", rank),
         calibration=one_of("calibration", estimator.calibration, ("analytic", "paper")),

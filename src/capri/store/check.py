@@ -14,6 +14,8 @@ from typing import Any
 from capri.errors import CapriError, StorageError
 from capri.privacy.budget import Budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
+from capri.privacy.promise import PrivacyModel
+from capri.privacy.users import UserLimit
 from capri.store.codec import Played, unpacked
 from capri.store.rollback import check_newest, first_digest, unknown_store
 from capri.store.schema import VERSION, VERSION_TABLE
@@ -108,8 +110,7 @@ class Check:
     def _ledger(self, transaction: Transaction) -> str:
         found = transaction.row("SELECT configuration FROM policy")
         assert found is not None
-        budget = unpacked(found[0])[0]["problem"]["budget"]
-        ledger = None if budget is None else Ledger(Budget(**budget))
+        ledger = _new_ledger(unpacked(found[0])[0]["problem"])
         count = 0
         rows = transaction.rows(
             "SELECT number, state, release FROM epochs WHERE release IS NOT NULL ORDER BY released"
@@ -275,6 +276,19 @@ class Check:
                 WARNING,
             ),
         ]
+
+
+def _new_ledger(problem: dict[str, Any]) -> Ledger | None:
+    """An empty account like that of the policy, or it would allow several contributions for one."""
+    if problem["budget"] is None:
+        return None
+    limit = None if problem["limit"] is None else UserLimit(**problem["limit"])
+    local = problem["model"] == PrivacyModel.LOCAL
+    return Ledger(
+        Budget(**problem["budget"]),
+        composition=1.0 if limit is None else limit.composition(local=local),
+        contributions=1 if limit is None else limit.total,
+    )
 
 
 def _setting(name: str, holds: bool, good: str, bad: str, state: str = BAD) -> Finding:

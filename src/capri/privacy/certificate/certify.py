@@ -10,18 +10,18 @@ from typing import Any
 
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.calibration import noise_multiplier
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
 from capri.privacy.certificate.evidence import audit_evidence, independent_account
 from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
+from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.shuffle import Shuffle
 from capri.privacy.users import UserLimit
 from capri.version import version_of
 
-# The libraries that Gaussian noise rests on.
-_GAUSSIAN = ("opendp", "dp-accounting", "numpy", "scipy")
+# The libraries that noise and its account rest on.
+_NOISE = ("opendp", "dp-accounting", "numpy", "scipy")
 _NOTHING = {"epsilon": 0.0, "delta": 0.0}
 # The integer noise of so many coordinates; the number hardly matters.
 _COORDINATES = 2
@@ -55,10 +55,14 @@ def certify_policy(
         *(["stored"] if store is not None else []),
         *(["anchored"] if store is not None and store.get("anchored") else []),
         str(model),
+        *_kinds_of_noise(ledger, limit),
         *([] if ledger.events else ["unreleased"]),
     ]
-    multiplier = noise_multiplier(ledger.budget, 1, composition) / 2
-    mu = max((event.mu for event in ledger.events), default=1 / multiplier)
+    factors = {Norm.L2: composition, Norm.L1: 1.0 if limit is None else float(limit.total)}
+    scales = {
+        norm: MECHANISMS[norm].scale(1.0, ledger.budget, 1, factors[norm])
+        for norm in _norms(ledger)
+    }
     return _certificate(
         kinds,
         ledger.budget,
@@ -69,10 +73,8 @@ def certify_policy(
             "ready": _readiness(0 if store is None else store.get("missed", 0)),
             **({} if limit is None else {"total": limit.total, "per_epoch": limit.per_epoch}),
         },
-        noise_multiplier=multiplier,
-        independent_account=(
-            independent_account(mu * composition, ledger.budget) if accounted else None
-        ),
+        noise_multiplier=min(MECHANISMS[norm].spread * scale for norm, scale in scales.items()),
+        independent_account=_dearest_account(ledger, scales, factors) if accounted else None,
         audit=audit_evidence(audit, str(model), ledger.budget),
         releases=_releases_of(ledger, epoch="epoch", participants="decisions"),
         spent=asdict(ledger.spent),
@@ -80,6 +82,39 @@ def certify_policy(
         digests=digests,
         prior=ledger.prior,
     )
+
+
+def _norms(ledger: Ledger) -> tuple[Norm, ...]:
+    """In which norms messages were compared so far; before the first release, in which first."""
+    first = Norm.L2 if ledger.budget.delta else Norm.L1
+    used = {event.norm for event in ledger.events} or {first}
+    return tuple(norm for norm in Norm if norm in used)
+
+
+def _kinds_of_noise(ledger: Ledger, limit: UserLimit | None) -> list[str]:
+    """What there is to say beside where the noise is not Gaussian alone."""
+    norms = _norms(ledger)
+    if Norm.L1 not in norms:
+        return []
+    return [
+        *(["laplace"] if norms == (Norm.L1,) else ["both_noises"]),
+        *(["laplace_users"] if limit is not None else []),
+        *([] if ledger.budget.delta else ["pure"]),
+    ]
+
+
+def _dearest_account(
+    ledger: Ledger, scales: dict[Norm, float], factors: dict[Norm, float]
+) -> dict[str, Any]:
+    """The independent account of each kind of noise, of which the larger epsilon is stated.
+
+    Kinds mix only where a user is in one release, so they never compose with each other.
+    """
+    found = []
+    for norm, scale in scales.items():
+        losses = [event.mu for event in ledger.events if event.norm is norm] or [1 / scale]
+        found.append(independent_account(max(losses) * factors[norm], ledger.budget, norm))
+    return max(found, key=lambda account: float(account["epsilon"]))
 
 
 def certify_devices(
@@ -198,7 +233,7 @@ def _certificate(
     declaration: Declaration | None,
     digests: dict[str, Any] | None,
     prior: PriorEvent | None = None,
-    libraries: tuple[str, ...] = _GAUSSIAN,
+    libraries: tuple[str, ...] = _NOISE,
     **figures: Any,
 ) -> Certificate:
     """Every certificate: words of its kinds, with the numbers in them, and figures beside."""
@@ -213,6 +248,7 @@ def _certificate(
         likely=likely(beliefs),
         moved=in_words(beliefs),
         prior="" if prior is None else prior.assumption,
+        slack=f"at delta {budget.delta:g}" if budget.delta else "and no delta",
         **asdict(budget),
         **{"owner": "Each user", "its": "their"} | numbers,
     )

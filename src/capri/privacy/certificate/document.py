@@ -150,9 +150,11 @@ class Certificate:
         return page(self)
 
     def __repr__(self) -> str:
+        from capri.privacy.certificate.pages import promise
+
         spent = f"epsilon at most {self.spent['epsilon']:.6g} of each user's own"
         return (
-            f"Certificate(({self.epsilon:g}, {self.delta:g})-differential privacy, {self.model} "
+            f"Certificate({promise(vars(self))}, {self.model} "
             f"model; {self.privacy_unit}; {len(self.releases)} releases, {spent}; "
             ".to_text() says all)"
         )

@@ -179,13 +179,16 @@ def _said(name: str, **values: Any) -> str:
     return filled(words()["page"][name], values)
 
 
-def _promise(values: dict[str, Any]) -> str:
+def promise(values: dict[str, Any]) -> str:
+    """In numbers; a pure promise has one."""
+    if not values["delta"]:
+        return f"pure {values['epsilon']:g}-differential privacy"
     return f"({values['epsilon']:g}, {values['delta']:g})-differential privacy"
 
 
 def _claim(told: Certificate) -> str:
     """The guarantee in one line."""
-    return f"{_promise(vars(told))} in the {told.model} model"
+    return f"{promise(vars(told))} in the {told.model} model"
 
 
 def _declared(told: Certificate) -> Terms:
@@ -197,7 +200,7 @@ def _covered(told: Certificate) -> Terms:
     """What is protected, from whom, and what of it was spent."""
     alone = []
     if (by_itself := told.locally) is not None:
-        promised = f"{_promise(by_itself)}, from {by_itself['protects_from']}"
+        promised = f"{promise(by_itself)}, from {by_itself['protects_from']}"
         alone = [("Without a shuffler", promised)]
     return [
         ("Privacy unit", told.privacy_unit),
@@ -215,7 +218,7 @@ def _kept(told: Certificate) -> Terms:
     if told.noise_multiplier is not None:
         noise = _said("noise", **vars(told))
     if told.independent_account is not None:
-        account = _said("account", **told.independent_account)
+        account = _said("account" if told.delta else "pure_account", **told.independent_account)
     if told.audit is not None:
         audit = _said("audit", **told.audit, percent=100 * told.audit["confidence"])
     return [
