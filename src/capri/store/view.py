@@ -144,7 +144,7 @@ def read_view(transaction: Transaction) -> View:
         for epoch, number, first, played in transaction.rows(_SEGMENTS, (rows[0][0],)):
             if epoch in segments:
                 segments[epoch].append(SegmentRow(number, first, played))
-    epochs = tuple(EpochRow(*row, tuple(segments[row[0]])) for row in rows)
+    epochs = tuple(EpochRow(*(*row, tuple(segments[row[0]]))) for row in rows)
     mode = transaction.row(_MODE)
     return View(
         generation,
