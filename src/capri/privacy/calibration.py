@@ -56,8 +56,8 @@ def analytic_multiplier(budget: Budget) -> float:
     """
     if budget.delta == 0:
         raise ConfigurationError(
-            "Gaussian noise needs delta above 0, such as Budget(epsilon=1.0, delta=1e-5): delta = 0 "
-            "is kept by messages of one cell (the joint model) and by reports of devices"
+            "Gaussian noise needs delta above 0, such as Budget(epsilon=1.0, delta=1e-5): delta = "
+            "0 is kept by messages of one cell (the joint model) and by reports of devices"
         )
     small, large = 0.0, 1.0
     while _delta_from_above(budget.epsilon, large) <= budget.delta:
