@@ -38,7 +38,7 @@ class Inside:
 def epochs_inside(policy: Capri) -> list[Inside]:
     """Every epoch that is not released yet, oldest first."""
     state = policy._engine.state
-    issued, view = state.survey_only()
+    issued, view = state.read()
     return [_inside(state, epoch, issued, view) for epoch in view.epochs]
 
 

@@ -320,7 +320,7 @@ class Engine:
 
     def progress(self) -> Progress:
         """How far all processes of this policy have come."""
-        issued, view = self.state.survey_only()
+        issued, view = self.state.read()
         newest = max((epoch.number for epoch in view.epochs), default=0)
         released = view.epochs[0].number - 1 if view.epochs else len(self.course.records)
         lasts = self.state.problem.rewards.epoch_time
@@ -354,7 +354,7 @@ class Engine:
 
     def playing(self) -> tuple[EpochPlan, Segment] | None:
         """Plan and segment of the next decision, None where no epoch is open."""
-        issued, view = self.state.survey_only()
+        issued, view = self.state.read()
         if (newest := view.newest) is None:
             return None
         number = newest.segment(max(issued, newest.first)).number

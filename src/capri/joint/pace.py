@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import Protocol
 
 from capri.arrays import BoolArray
 from capri.epoch.decide import Decisions
@@ -24,31 +23,6 @@ _PATIENCE = 3
 _PARTING = 5.0
 
 _log = logging.getLogger("capri.store")
-
-
-class Pace(Protocol):
-    """Who takes the steps of an engine, and when."""
-
-    def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
-        """Decide for some visits, after or beside what is due."""
-
-    def open(self) -> None:
-        """Have an epoch under way, or say that the horizon is reached."""
-
-    def step(self) -> float | None:
-        """Take the steps that are due; the seconds until more are."""
-
-    def check(self) -> None:
-        """Raise where nothing is released or planned any more."""
-
-    def wake(self) -> None:
-        """Something is left to be done."""
-
-    def runs_in(self, thread: Thread) -> bool:
-        """Whether a thread is one of its own."""
-
-    def stop(self) -> None:
-        """Take no more steps."""
 
 
 class Synchronous:
@@ -244,3 +218,7 @@ class Background:
         self.planner.stop()
         self.settler.stop()
         self._loop.steps.planner.close()
+
+
+# Who takes the steps of an engine, and when.
+Pace = Synchronous | Background

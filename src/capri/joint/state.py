@@ -125,20 +125,16 @@ class PublicState:
 
     def look(self) -> View:
         """Read the view of now, and nothing heavier, for who serves visits."""
-        self._read()
+        self.read()
         return self.view
 
     def survey(self) -> View:
         """Read the ground that the next steps stand on."""
-        self.issued, self.ground = self._read()
+        self.issued, self.ground = self.read()
         return self.ground
 
-    def survey_only(self) -> tuple[int, View]:
+    def read(self) -> tuple[int, View]:
         """Slots handed out and the view of now, for who only wants to know."""
-        return self._read()
-
-    def _read(self) -> tuple[int, View]:
-        """Slots handed out and the view of now."""
         # The view before reading: other threads may see more meanwhile.
         issued, view, actions = self.repository.look(self.view, self.versions)
         with self._loading:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from capri.epoch.modes import Mode
 from capri.store.codec import unpacked
-from capri.store.transaction import COUNTER, Row, Transaction
+from capri.store.transaction import COUNTER, Transaction
 
 # The life of an epoch. Open: takes decisions, and nobody knows yet where it ends. Waiting: its last
 # slot is known, rewards still count. Closed: nothing counts any more, nothing is released yet.
@@ -111,6 +111,7 @@ class View:
         return tuple(epoch for epoch in self.epochs if epoch.state == WAITING)
 
 
+# In the order of the fields of a row.
 _EPOCHS = (
     "SELECT number, first, length, state, last, began, filled, closes, closes_at, due, released "
     "FROM epochs WHERE state <> 'learnt' ORDER BY number"
@@ -143,7 +144,7 @@ def read_view(transaction: Transaction) -> View:
         for epoch, number, first, played in transaction.rows(_SEGMENTS, (rows[0][0],)):
             if epoch in segments:
                 segments[epoch].append(SegmentRow(number, first, played))
-    epochs = tuple(_epoch(row, segments[row[0]]) for row in rows)
+    epochs = tuple(EpochRow(*(*row, tuple(segments[row[0]]))) for row in rows)
     mode = transaction.row(_MODE)
     return View(
         generation,
@@ -152,22 +153,4 @@ def read_view(transaction: Transaction) -> View:
         read_digest(transaction, generation) or "",
         tuple((int(version), first) for version, first in transaction.rows(_CATALOGUES)),
         Mode() if mode is None else Mode.from_dict(unpacked(mode[0])[0]),
-    )
-
-
-def _epoch(row: Row, segments: list[SegmentRow]) -> EpochRow:
-    number, first, length, state, last, began, filled, closes, closes_at, due, released = row
-    return EpochRow(
-        number=number,
-        first=first,
-        length=length,
-        state=state,
-        last=last,
-        began=began,
-        filled=filled,
-        closes=closes,
-        closes_at=closes_at,
-        due=due,
-        released=released,
-        segments=tuple(segments),
     )
