@@ -257,6 +257,8 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
         values["span"], span = features.basis.state()
         arrays |= named("plan.span", span)
         arrays |= {"plan.shapes": features.shapes, "plan.sizes": features.sizes}
+        if features.offsets is not None:
+            arrays["plan.offsets"] = features.offsets
     elif isinstance(features, DenseFeatures):
         values["features"] = "dense"
         arrays["plan.basis_copy"] = features.basis_copy
@@ -275,7 +277,8 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
     if values["features"] == "arms":
         blocks = ArmBasis.from_state(values["span"], below("plan.span", arrays))
         sizes = arrays["plan.sizes"].astype(np.int64)
-        features = ArmFeatures(blocks, arrays["plan.shapes"], sizes, values["tau"])
+        offsets = arrays.get("plan.offsets")
+        features = ArmFeatures(blocks, arrays["plan.shapes"], sizes, values["tau"], offsets)
     elif span is not None:
         features = LowRankFeatures(span, arrays["plan.whitening"], values["tau"])
     else:

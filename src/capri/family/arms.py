@@ -142,16 +142,21 @@ class ArmFunction(Function):
 
 @dataclass(frozen=True, eq=False)
 class ArmFeatures(ProjectedFeatures):
-    """``psi(c, a) = e_a (x) A_a^T u(c)`` with a shape ``A_a`` for every arm.
+    """``psi(c, a) = e_a (x) A_a^T u(c)`` with a shape ``A_a`` for every arm, or one of its cells.
 
     ``shapes`` are ``(arms, width, most)``, filled up with zeros: every pair takes the same time.
     Those of arm ``a`` are ``sizes[a]`` columns, at ``starts[a]`` of the message.
+
+    ``offsets``: where arms have cells instead. A cell has a public centre, and contexts belong to
+    the nearest one: ``psi = e_q`` with ``q = argmax_j (A_a^T u - offset_a)_j``. Beyond an arm's own
+    cells offsets are infinite, so that no context ever belongs there.
     """
 
     basis: ArmBasis
     shapes: FloatArray
     sizes: IntArray
     tau: float
+    offsets: FloatArray | None = None
 
     @cached_property
     def starts(self) -> IntArray:
@@ -188,8 +193,18 @@ class ArmFeatures(ProjectedFeatures):
         found = np.zeros((len(pairs), self.rank + most))
         places = self.starts[arm][:, None] + np.arange(most)
         own = np.matmul(u[:, None, :], self.shapes[arm])[:, 0, :]
+        if self.offsets is not None:
+            own = in_cells(own, self.offsets[arm])
         found[np.arange(len(pairs))[:, None], places] = own
         return found[:, : self.rank]
+
+    def of_arm(self, arm: int, u: FloatArray) -> FloatArray:
+        """``psi`` of an arm at contexts, in its own columns, as messages have it."""
+        size = self.sizes[arm]
+        own = u @ self.shapes[arm, :, :size]
+        if self.offsets is not None:
+            return in_cells(own, self.offsets[arm, :size])
+        return np.asarray(own / np.maximum(1.0, np.linalg.norm(own, axis=1))[:, None])
 
     def whitened_block(self, pairs: FloatArray) -> FloatArray:
         """The same."""
@@ -199,3 +214,16 @@ class ArmFeatures(ProjectedFeatures):
         """``|psi(w)|^2``: nothing is outside of the span."""
         psi = self.whitened(pairs)
         return np.asarray(np.einsum("ij,ij->i", psi, psi))
+
+
+def in_cells(scores: FloatArray, offsets: FloatArray) -> FloatArray:
+    """A 1 at the cell of the largest score less its offset, for each row by itself.
+
+    A row that is not a number, or whose arm has no cell, is in none.
+    """
+    away = scores - offsets
+    best = away.argmax(axis=-1)
+    found = np.zeros(away.shape)
+    rows = np.arange(len(away))
+    found[rows, best] = np.isfinite(away[rows, best])
+    return found

@@ -17,6 +17,7 @@ from capri.learners.belief import Belief, Expected, Observation, Posterior
 from capri.learners.boundary import Encoding, mean_of, noise_at, shared_baseline
 from capri.learners.options import PracticalOptions
 from capri.learners.support import Support
+from capri.privacy.mechanism import Norm
 from capri.privacy.promise import PrivacyModel
 
 # Overall loudness tried, relative to the most informative direction; the best prediction wins.
@@ -101,8 +102,10 @@ class Design:
         return self.noise**2 * len(covariance) / float(np.trace(covariance))
 
 
-def first_epoch_length(problem: Problem) -> int:
+def first_epoch_length(problem: Problem, norms: Sequence[Norm] = (Norm.L2,)) -> int:
     """Long enough for the first release to rise above its noise: 40 times the noise multiplier.
+
+    That of the least noise among the ``norms`` in which messages may be compared.
 
     In the local model the noise of ``n`` reports grows as ``sqrt(n)``, so the length goes with the
     square: 10 times the squared multiplier. At least 50 rounds in any case.
@@ -111,7 +114,7 @@ def first_epoch_length(problem: Problem) -> int:
         return 50
     if problem.shuffle is not None:
         return _first_batch(problem)
-    multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION)
+    multiplier = min(problem.noise_per_bound(_TYPICAL_DIMENSION, norm=norm) for norm in norms)
     if problem.model is PrivacyModel.LOCAL:
         return max(50, int(10 * multiplier**2))
     return max(50, int(40 * multiplier))
@@ -226,6 +229,7 @@ def bound_of(
     belief: Belief,
     variance: float,
     played: tuple[FloatArray, FloatArray, int] | None = None,
+    norms: Sequence[Norm] = (Norm.L2,),
 ) -> Encoding:
     """``B_s`` and what is subtracted: a few predicted standard deviations of residuals.
 
@@ -240,7 +244,9 @@ def bound_of(
         # Tails are measured all the same where an estimate is subtracted.
         return Encoding(2 * reward_bound if known else reward_bound, float(known), clips=known)
     if known and belief.ends and played is not None:
-        multiplier = problem.noise_per_bound(_TYPICAL_DIMENSION, played[2])
+        multiplier = min(
+            problem.noise_per_bound(_TYPICAL_DIMENSION, played[2], norm=norm) for norm in norms
+        )
         return shared_baseline(problem, multiplier, *played)
     bound = options.clip_scale * sqrt(variance)
     if known and not belief.heavy_tails and bound < reward_bound:

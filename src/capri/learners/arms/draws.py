@@ -10,15 +10,18 @@ The common part is drawn once for all arms: it decides between contexts, never b
 """
 
 from dataclasses import dataclass
+from math import pi, sqrt
 
 import numpy as np
+from scipy.special import ndtr
 
-from capri.arrays import FloatArray
+from capri.arrays import FloatArray, IntArray
 from capri.epoch.problem import Problem
 from capri.learners.arms.prior import ArmPosterior, remaining
 from capri.learners.belief import Belief
 from capri.learners.messages import bound_of, coordinate_noise
 from capri.learners.options import PracticalOptions
+from capri.privacy.mechanism import Norm
 
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25
@@ -26,6 +29,8 @@ _FIRST, _GROWTH = 8, 1.25
 _FIRST_BOLDNESS, _CALM, _LAST_BOLDNESS = 1.8, 0.93, 0.85
 # Coordinates that stand for all when the noise of a coming epoch is estimated.
 TYPICAL_DIMENSION = 64
+# Share of the draws in which an arm is tried that others are ahead of.
+_TRIES = 0.25
 # Without privacy noise a few plays tell an arm from others: so many a draw, and at most so many
 # times as many draws.
 _ENOUGH, _MORE = 50, 8
@@ -38,6 +43,15 @@ class Outlook:
     length: float
     noise: float
     variance: float
+
+
+def coordinate_deviation(
+    problem: Problem, value_bound: float, norm: Norm, length: int = 1
+) -> float:
+    """Standard deviation of the noise on a coordinate of an arm, for messages in this norm."""
+    if norm is Norm.L2:
+        return coordinate_noise(problem, TYPICAL_DIMENSION, value_bound, length)
+    return value_bound * problem.noise_per_bound(1, norm=norm)
 
 
 def outlook_of(
@@ -53,7 +67,7 @@ def outlook_of(
     bound = bound_of(problem, options, belief, spread + variance).bound
     noise = 0.0
     if problem.budget is not None:
-        noise = coordinate_noise(problem, TYPICAL_DIMENSION, bound, max(1, int(length)))
+        noise = min(coordinate_deviation(problem, bound, norm) for norm in problem.norms)
     return Outlook(length=length, noise=noise, variance=variance)
 
 
@@ -93,6 +107,37 @@ def resolved(values: FloatArray, plays: float, outlook: Outlook) -> FloatArray:
     return best
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prospect:
+    """What there is to gain: ``u`` of public contexts, arms on offer, decisions made so far."""
+
+    u: FloatArray
+    offered: IntArray
+    decisions: float
+
+    def worth_a_try(self, mean: FloatArray, covariance: FloatArray, plays: float) -> IntArray:
+        """Arms on offer that are worth so many plays, the best first.
+
+        An arm behind by ``g(c)`` with deviation ``s(c)`` is expected to be better than the best of
+        now by ``E[s phi(g/s) - g Phi(-g/s)]``. Over as many decisions as were made so far that is
+        to pay for ``plays`` times ``E[g]``: an arm is not given up for good on a belief that few
+        plays made, and in a run that goes on it is tried again, ever more rarely.
+        """
+        estimate = self.u @ mean[self.offered].T
+        variance = np.einsum(
+            "ci,aij,cj->ca", self.u, covariance[self.offered], self.u, optimize=True
+        )
+        deviation = np.sqrt(np.maximum(variance, 1e-300))
+        behind = estimate.max(axis=1)[:, None] - estimate
+        ratio = behind / deviation
+        density = np.exp(-0.5 * ratio**2) / sqrt(2 * pi)
+        better = (deviation * (density - ratio * ndtr(-ratio))).mean(axis=0)
+        cost = plays * behind.mean(axis=0)
+        worth = self.decisions * better / np.maximum(cost, 1e-300)
+        order = np.argsort(-worth, kind="stable")
+        return np.asarray(self.offered[order[worth[order] > 1]])
+
+
 def thompson_draws(
     state: ArmPosterior,
     outlook: Outlook,
@@ -100,10 +145,12 @@ def thompson_draws(
     scale: float,
     generator: np.random.Generator,
     awaited: FloatArray | None = None,
+    prospect: Prospect | None = None,
 ) -> FloatArray:
     """Coefficients of all arms, ``(arms * width, count)``.
 
-    ``awaited``: information under way, which settles a part of what is unknown.
+    ``awaited``: information under way, which settles a part of what is unknown. ``prospect``: in
+    some of the draws an arm that is worth a try is the best everywhere.
 
     Without privacy noise a try is cheap: an arm whose mean nothing is known of is drawn with its
     full spread.
@@ -125,4 +172,11 @@ def thompson_draws(
         scales = np.maximum(scales, unknown / unknown.max())
     found = scales[:, None, None] * (vectors @ (deviation[:, :, None] * own))
     found = state.mean[:, :, None] + found + scale * (state.carried @ common)
+    if prospect is not None and outlook.noise > 0:
+        covariance = unsettled + state.carried @ state.carried.transpose(0, 2, 1)
+        tried = prospect.worth_a_try(state.mean, covariance, outlook.length / count)
+        for place, arm in enumerate(tried[: int(_TRIES * count)]):
+            values = prospect.u @ found[prospect.offered, :, place].T
+            short = values.max(axis=1) - prospect.u @ found[arm, :, place]
+            found[arm, 0, place] += 1.1 * float(short.max())  # the constant is the first feature
     return np.asarray(found.reshape(-1, count))

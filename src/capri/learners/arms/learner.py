@@ -6,7 +6,7 @@ Cost grows with arms times the cube of the coordinates of one arm, and no arm is
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,11 @@ from capri.epoch.problem import Problem
 from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
+from capri.learners.arms.cells import Sums
 from capri.learners.arms.draws import (
-    TYPICAL_DIMENSION,
+    Prospect,
     boldness,
+    coordinate_deviation,
     number_of_draws,
     outlook_of,
     thompson_draws,
@@ -29,8 +31,10 @@ from capri.learners.arms.draws import (
 from capri.learners.arms.messages import (
     ArmDesign,
     ArmLeg,
+    Shapes,
+    blocks_of_arms,
+    cells_of_arms,
     design_of,
-    shapes_of,
     sigma_max,
     silences,
 )
@@ -53,14 +57,29 @@ from capri.learners.start.prior import Observed
 from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage
 from capri.learners.watch import Comers, Rates, Watch
+from capri.privacy.histogram import HistogramLayout, histogram_layout
+from capri.privacy.mechanism import Norm
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout, vector_layout
 from capri.spaces import FixedActions, context_chunks
 
 # Coordinates of all arms together, of one arm at least and at most.
 _COORDINATES, _NARROWEST, _WIDEST = 2400, 12, 60
+# Contexts on which it is judged whether an arm is worth a try.
+_PROSPECT_CONTEXTS = 256
 # Epochs grow by no more.
 _GROWTH = 1.3
+# The tail of a message of one cell, as a share of that of a vector.
+_CELL_TAIL = 0.5
+
+
+@dataclass(frozen=True)
+class MessageKind:
+    """How messages are compared, the noise on a coordinate, and the share that it is left of 1."""
+
+    norm: Norm
+    noise: float
+    main_share: float
 
 
 class ArmsLearner(StoredLearner):
@@ -145,32 +164,25 @@ class ArmsLearner(StoredLearner):
             belief,
             unknown + noise_variance,
             played=(*leg.estimates(state), answers),
+            norms=self._norms,
         )
         bound, residual = encoding.bound, encoding.clips
         kept = self._leg(encoding.subtracted(state.mean), bound)
         leg = replace(leg, baseline=kept.baseline, value_bound=bound)
         # Later segments may clip residuals even where the first does not.
         tail = residual or problem.rewards.overlapping
-        main_share = options.main_share(tail=tail, products=measured)
         expected = sum(
             float(weights @ leg.signal(state, arm, u))
             for arm in leg.played
             for u, weights in (leg.where(arm),)
         )
-        noise = coordinate_noise(problem, TYPICAL_DIMENSION, bound, answers) / main_share
-        shapes, sizes = shapes_of(
-            leg,
-            remaining(state.factor, awaited),
-            length=answers,
-            noise=noise,
-            residual_variance=expected + noise_variance,
-            loudness=options.loudness,
-        )
-        tau = (expected + noise_variance) / self._largest_prior_variance()
-        features = ArmFeatures(self._basis, shapes, sizes, tau)
+        factor, residual_variance = remaining(state.factor, awaited), expected + noise_variance
+        found, kind = self._shapes(leg, factor, answers, bound, residual_variance, tail)
+        tau = residual_variance / self._largest_prior_variance()
+        features = ArmFeatures(self._basis, found.shapes, found.sizes, tau, found.offsets)
         if problem.rewards.overlapping:  # the next epochs begin before this one is told
             answering = [replace(leg, decisions=answers)]
-            design = self._expectation(features, answering, bound, noise, main_share)
+            design = self._expectation(features, answering, bound, kind.noise, kind.main_share)
             kept = replace(kept, promised=design.information)
         self._flights = {**self._flights, epoch: (kept,)}
         self._drift = self._drift.planned(length)
@@ -182,15 +194,64 @@ class ArmsLearner(StoredLearner):
             sigma_max=sigma_max(leg, length, tau),
             value_bound=bound,
             clip_norm=1.0,
-            layout=self._layout(features.rank, length, bound, options.tail_share * tail),
+            layout=self._layout(kind.norm, features.rank, length, bound, tail),
             baseline=self._basis.function(kept.baseline.ravel()) if encoding.share else None,
         )
 
+    def _shapes(
+        self,
+        leg: ArmLeg,
+        factor: FloatArray,
+        length: int,
+        bound: float,
+        residual_variance: float,
+        tail: bool,
+    ) -> tuple[Shapes, "MessageKind"]:
+        """The messages that are predicted to leave least unknown: all arms in cells, or none."""
+        found = []
+        for norm in self._norms:
+            kind = self._kind(norm, bound, length, tail)
+            sums = Sums(length=length, noise=kind.noise, variance=residual_variance)
+            if norm is Norm.L1:
+                found.append((cells_of_arms(leg, factor, sums), kind))
+            else:
+                found.append((blocks_of_arms(leg, factor, sums, self._options.loudness), kind))
+        return min(found, key=lambda each: each[0].left)
+
+    def _kind(self, norm: Norm, bound: float, length: int, tail: bool) -> "MessageKind":
+        """Noise and share of what messages in a norm say of an arm."""
+        noise = coordinate_deviation(self._problem, bound, norm, length)
+        if norm is Norm.L1:
+            return MessageKind(norm, noise * (1 + self._cell_tail_share * tail), 1.0)
+        products = self._problem.rewards.measured
+        share = self._options.main_share(tail=tail, products=products)
+        return MessageKind(norm, noise / share, share)
+
+    @property
+    def _cell_tail_share(self) -> float:
+        """In L1 the tail is added to the diameter of a cell's message."""
+        return _CELL_TAIL * self._options.tail_share
+
+    @property
+    def _norms(self) -> tuple[Norm, ...]:
+        """Without noise there is nothing that cells would save."""
+        return self._problem.norms if self._problem.budget is not None else (Norm.L2,)
+
     def _layout(
-        self, rank: int, length: int, bound: float, tail_share: float
-    ) -> VectorLayout | ProductLayout:
-        """One vector, or the message with a form for missing rewards where they are measured."""
-        problem = self._problem
+        self, norm: Norm, rank: int, length: int, bound: float, tail: bool
+    ) -> VectorLayout | ProductLayout | HistogramLayout:
+        """One cell, or one vector, or the message of products where missing rewards count."""
+        problem, tail_share = self._problem, self._options.tail_share * tail
+        if norm is Norm.L1:
+            return histogram_layout(
+                cells=rank,
+                length=4 * length,  # an epoch may go on beyond its plan
+                budget=problem.budget,
+                value_bound=bound,
+                tail_share=self._cell_tail_share * tail,
+                missing=problem.rewards.measured,
+                contributions=problem.contributions,
+            )
         if problem.rewards.measured:
             return layout_for(problem, rank, length, tail_share, None)
         return vector_layout(
@@ -252,6 +313,7 @@ class ArmsLearner(StoredLearner):
             self._belief,
             leg.variance(state) + noise_variance,
             played=(*leg.estimates(state), self._first_epoch),
+            norms=self._norms,
         )
         bound, baseline = encoding.bound, encoding.subtracted(state.mean)
         legs = (*self._flights[epoch], self._leg(baseline, bound))
@@ -336,14 +398,14 @@ class ArmsLearner(StoredLearner):
             blocks, sizes = Lengthened(more).blocks, features.sizes.astype(np.float64)
             features = replace(
                 features, shapes=blocks(features.shapes), sizes=blocks(sizes).astype(np.int64)
-            )
+            )  # a new arm has no cell: its offsets are never asked for
         played = [self._expected(leg, count) for leg, count in legs if count > 0]
         rank, bound = plan.features.rank, plan.value_bound
         layout, noise = plan.layout, plan.noise_scale
         if isinstance(layout, VectorLayout) or problem.budget is None:
             noise = coordinate_noise(problem, rank, bound, release.participants)
-        if isinstance(layout, VectorLayout):
-            share = layout.main_share
+        share = layout.main_share if isinstance(layout, VectorLayout) else 1.0
+        if "missing" not in layout.blocks:
             return self._expectation(features, played, bound, noise / share, share), response
         count = float(layout.part(release.vector, "count")[0])
         response = response.counted(count, release.participants, layout.deviation("count"))
@@ -406,8 +468,17 @@ class ArmsLearner(StoredLearner):
             self._options.thompson_scale * boldness(age),
             generator,
             awaited,
+            self._prospect,
         )
         return play.ThompsonLaw(self._basis, draws)
+
+    @property
+    def _prospect(self) -> Prospect | None:
+        """Nothing before the first epoch: all arms are alike then."""
+        if not self._drift.begun:
+            return None
+        u = self._basis.context(self._stage.contexts[:_PROSPECT_CONTEXTS])
+        return Prospect(u=u, offered=self._basis.offered, decisions=self._drift.begun)
 
     def _stakes(self, state: ArmPosterior) -> float:
         """Over arms."""

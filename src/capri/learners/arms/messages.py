@@ -16,6 +16,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.family import ArmBasis, ArmFeatures
+from capri.learners.arms.cells import Cells, Sums, cells_of
 from capri.learners.arms.prior import ArmPosterior
 from capri.learners.belief import Expected, Observation, Posterior, Told
 from capri.learners.messages import water_filling
@@ -149,43 +150,81 @@ class ArmDesign:
         return noise / max(noise + sampling, 1e-300)
 
 
-def shapes_of(
-    leg: ArmLeg,
-    factor: FloatArray,
-    *,
-    length: int,
-    noise: float,
-    residual_variance: float,
-    loudness: float,
-) -> tuple[FloatArray, IntArray]:
-    """The shape of every arm by water-filling, none for an arm that is not played.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shapes:
+    """What messages say of every arm, as in ArmFeatures, and what is predicted to be left open.
+
+    ``left``: the predicted variance of the estimate under the law of play, after the epoch.
+    """
+
+    shapes: FloatArray
+    sizes: IntArray
+    offsets: FloatArray | None
+    left: float
+
+    @classmethod
+    def of(cls, found: Sequence[Cells], *, cells: bool) -> "Shapes":
+        """Arm by arm, filled up to one size."""
+        sizes = np.array([each.shape.shape[1] for each in found], dtype=np.int64)
+        most = int(sizes.max(initial=1))
+        shapes = np.zeros((len(found), len(found[0].shape), most))
+        offsets = np.full((len(found), most), np.inf)
+        for arm, each in enumerate(found):
+            shapes[arm, :, : sizes[arm]], offsets[arm, : sizes[arm]] = each.shape, each.offset
+        left = sum(each.left for each in found)
+        return cls(shapes=shapes, sizes=sizes, offsets=offsets if cells else None, left=left)
+
+
+def cells_of_arms(leg: ArmLeg, factor: FloatArray, sums: Sums) -> Shapes:
+    """The cells of every arm, none for an arm that is not played.
 
     ``factor``: a root of what will be unknown of each when the epoch is read.
     """
-    arms, width = factor.shape[:2]
-    found: list[FloatArray] = []
-    for arm in range(arms):
+    found = []
+    for arm in range(len(factor)):
         u, weights = leg.where(arm)
-        if not len(u):
-            found.append(np.zeros((width, 0)))
-            continue
-        posterior = Posterior(mean=np.zeros(width), factor=factor[arm], scale=1.0)
+        found.append(cells_of(u, weights, factor[arm], sums) if len(u) else _nothing(factor))
+    return Shapes.of(found, cells=True)
+
+
+def blocks_of_arms(leg: ArmLeg, factor: FloatArray, sums: Sums, loudness: float) -> Shapes:
+    """The shape of every arm by water-filling, none for an arm that is not played."""
+    found = []
+    for arm in range(len(factor)):
+        u, weights = leg.where(arm)
         found.append(
-            loudness
-            * water_filling(
-                u,
-                weights,
-                posterior,
-                length=length,
-                noise=noise,
-                residual_variance=residual_variance,
-            )
+            _block(u, weights, factor[arm], sums, loudness) if len(u) else _nothing(factor)
         )
-    sizes = np.array([shape.shape[1] for shape in found], dtype=np.int64)
-    shapes = np.zeros((arms, width, int(sizes.max(initial=1))))
-    for arm, shape in enumerate(found):
-        shapes[arm, :, : shape.shape[1]] = shape
-    return shapes, sizes
+    return Shapes.of(found, cells=False)
+
+
+def _nothing(factor: FloatArray) -> Cells:
+    return Cells(np.zeros((factor.shape[1], 0)), np.zeros(0), 0.0)
+
+
+def _block(
+    u: FloatArray, weights: FloatArray, factor: FloatArray, sums: Sums, loudness: float
+) -> Cells:
+    """The shape of an arm, and what it leaves as it will be clipped to norm 1."""
+    posterior = Posterior(mean=np.zeros(len(factor)), factor=factor, scale=1.0)
+    shape = loudness * water_filling(
+        u,
+        weights,
+        posterior,
+        length=int(sums.length),
+        noise=sums.noise,
+        residual_variance=sums.variance,
+    )
+    psi = u @ shape
+    psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+    white = u @ factor
+    weighted = psi * weights[:, None]
+    design = sums.length * weighted.T @ white
+    seen = sums.length * sums.variance * weighted.T @ psi + design @ design.T
+    seen[np.diag_indices(len(seen))] += sums.noise**2
+    second = (white * weights[:, None]).T @ white
+    gain = (np.linalg.solve(seen, design @ second) * design).sum()
+    return Cells(shape, np.zeros(shape.shape[1]), float(np.trace(second) - gain))
 
 
 def design_of(
@@ -234,8 +273,7 @@ def design_of(
             moments[arm] += part
             image[arm] += part @ leg.baseline[arm]
             constant += float(leg.baseline[arm] @ part @ leg.baseline[arm])
-            psi = u @ features.shapes[arm, :, : sizes[arm]]
-            psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+            psi = features.of_arm(int(arm), u)
             piece = scale * (psi * weights[:, None]).T @ u
             matrices[arm] += piece
             shifts[arm] += piece @ (baseline[arm] - leg.baseline[arm])
@@ -287,8 +325,7 @@ def silences(
         second_moment = np.zeros((size, size))
         for leg in legs:
             u, weights = leg.where(int(arm))
-            psi = u @ features.shapes[arm, :, :size]
-            psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+            psi = features.of_arm(int(arm), u)
             weighted = psi * (leg.decisions * weights)[:, None]
             design += weighted.T @ u
             expected += weighted.sum(axis=0)
