@@ -40,6 +40,7 @@ from capri.spaces import Actions
 from capri.store.codec import PlainCodec
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Forgotten, Repository, Rows
+from capri.store.view import Unit
 
 DEFAULT_RETENTION = timedelta(days=30)
 
@@ -130,7 +131,7 @@ class Engine:
 
     def __init__(
         self,
-        repository: Repository[Any],
+        repository: Repository,
         *,
         problem: Problem,
         course: Course,
@@ -186,7 +187,7 @@ class Engine:
     @property
     def newest_epoch(self) -> int:
         """The number of the epoch that was planned last, 1 before the first."""
-        return max(1, self.repository.last_epoch())
+        return max(self.repository.epoch_values("number"), default=1)
 
     def recall(self, other: "Engine") -> None:
         """Plans and laws that another engine has read already."""
@@ -232,11 +233,11 @@ class Engine:
     def set_mode(self, mode: Mode) -> None:
         """From the next decision on, in every process: each compares the generation."""
 
-        def prepare() -> Callable[[Any], None]:
+        def prepare() -> Callable[[Unit], None]:
             for problem in self.state.problems(self.state.ground):
                 mode.check(problem.actions)
 
-            def change(unit: Any) -> None:
+            def change(unit: Unit) -> None:
                 _, generation = self.state.current(unit)
                 record = mode.to_dict()
                 self.repository.note_operation(unit, generation, "mode", record, self.clock())
@@ -253,14 +254,15 @@ class Engine:
         """
         repository = self.repository
 
-        def prepare() -> Callable[[Any], None]:
+        def prepare() -> Callable[[Unit], None]:
             problem = renewed(self.state.problems(self.state.ground)[-1])
             kept = kept_actions(problem, repository.codec)
             digest, count = repository.codec.mark(kept).hex(), problem.actions.count
 
-            def change(unit: Any) -> None:
+            def change(unit: Unit) -> None:
                 _, generation = self.state.current(unit)
-                repository.offer(unit, generation + 1, kept)
+                unit.delete("catalogues", epoch=None)  # one that was never played
+                unit.insert("catalogues", [(generation + 1, None, kept)])
                 record = {"version": generation + 1, "actions": count, "digest": digest}
                 repository.note_operation(unit, generation, "catalogue", record, self.clock())
 
@@ -268,7 +270,7 @@ class Engine:
 
         self._publish_change(prepare)
 
-    def _publish_change(self, prepare: Callable[[], Callable[[Any], None]]) -> None:
+    def _publish_change(self, prepare: Callable[[], Callable[[Unit], None]]) -> None:
         """A change by an operator is one publication, seen by every process."""
 
         def step() -> None:
@@ -327,7 +329,7 @@ class Engine:
         return Progress(
             decided=issued,
             released=released,
-            missed=self.repository.missed(),
+            missed=sum(bool(each) for each in self.repository.epoch_values("missed")),
             under_way=tuple(
                 UnderWay(
                     epoch=epoch.number,
