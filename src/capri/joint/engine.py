@@ -15,17 +15,15 @@ from datetime import datetime, timedelta
 from threading import Thread
 from typing import Any
 
-from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.available import Sets
+from capri.arrays import FloatArray, IntArray
 from capri.epoch.course import Course
-from capri.epoch.decide import Decisions
 from capri.epoch.ids import SIMULATED, DecisionIds
-from capri.epoch.modes import Logged, Mode, Operation
+from capri.epoch.modes import Mode, Operation
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import ConfigurationError
-from capri.joint.decisions import Decider, Visits
+from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
 from capri.joint.pace import Background, Pace, Synchronous
 from capri.joint.release import stored_columns
@@ -194,20 +192,6 @@ class Engine:
         self.state.recall(other.state)
 
     # -- serving ----------------------------------------------------------------------------------
-
-    def decide(
-        self,
-        rows: FloatArray,
-        valid: BoolArray | None,
-        users: Sequence[str] | None,
-        keys: Sequence[str] | None,
-        logged: Logged | None = None,
-        wanted: IntArray | None = None,
-        available: Sets | None = None,
-    ) -> tuple[Decisions, BoolArray]:
-        """Decide for some visits; users are given as digests."""
-        digests = None if keys is None else self.repository.rows.key_digests(keys)
-        return self.pace.decide(Visits(rows, valid, users, digests, logged, wanted, available))
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Keep rewards; a status for each."""

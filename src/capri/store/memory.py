@@ -29,18 +29,14 @@ class MemoryUnit:
     def __init__(self) -> None:
         self.tables: dict[str, dict[Row, Row]] = {name: {} for name in _PUBLIC}
         self.issued = self.generation = 0  # apart, since every decision changes them
-        self._before = 0, 0
-        self._changes: list[tuple[str, Row, Row | None]] = []  # rows as they were
-
-    def begin(self) -> None:
-        """What follows can be undone."""
-        self._before = self.issued, self.generation
-        self._changes.clear()
+        # As the unit of work found them: the counter, and rows that it has changed.
+        self.before = 0, 0
+        self.changes: list[tuple[str, Row, Row | None]] = []
 
     def undo(self) -> None:
         """Go back to where the unit began."""
-        self.issued, self.generation = self._before
-        for table, key, row in reversed(self._changes):
+        self.issued, self.generation = self.before
+        for table, key, row in reversed(self.changes):
             if row is None:
                 del self.tables[table][key]
             else:
@@ -67,7 +63,7 @@ class MemoryUnit:
 
     def _set(self, table: str, key: Row, row: Row | None) -> None:
         rows = self.tables[table]
-        self._changes.append((table, key, rows.get(key)))
+        self.changes.append((table, key, rows.get(key)))
         if row is None:
             del rows[key]
         else:
@@ -141,7 +137,8 @@ class MemoryRepository(Repository):
         lock, unit = self._lock, self._unit
         lock.acquire()
         try:
-            unit.begin()
+            unit.before = unit.issued, unit.generation
+            unit.changes.clear()
             self.rows.begin()
             return function(unit)
         except BaseException:
