@@ -11,7 +11,7 @@ from typing import NamedTuple
 from capri.errors import StorageError
 from capri.store.transaction import Transaction
 
-VERSION = 4
+VERSION = 5
 VERSION_TABLE = "capri_schema"
 _TEXT = (files("capri.store") / "sql" / "schema.sql").read_text()
 _WRITERS = "writers"  # SQLite has one writer and needs no such table
