@@ -22,9 +22,7 @@ from capri.store.transaction import Database, Transaction
 
 _KEYS = "SELECT digest, number, epoch, expires, secret FROM keys WHERE digest"
 _EXPIRED = "SELECT digest FROM keys WHERE expires <= ? LIMIT ?"
-_REPORTS = (
-    "SELECT first, epoch, size, messages, total FROM reports WHERE first >= ? ORDER BY first"
-)
+_REPORTS = "SELECT first, epoch, size, messages, total FROM reports WHERE first >= ? ORDER BY first"
 # Keys that are deleted at once, and keys up to which a table is written anew: some milliseconds.
 _SLICE, _REWRITTEN = 2_000, 10_000
 # Slots whose data are read at once: bounds the memory.
