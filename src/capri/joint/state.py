@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
 from capri.epoch.plan import EpochPlan, Segment
-from capri.epoch.problem import Problem, with_actions
+from capri.epoch.problem import Problem
 from capri.epoch.storage import (
-    actions_from_state,
-    actions_state,
     plan_from_state,
     segment_from_state,
 )
@@ -21,9 +19,9 @@ from capri.errors import HorizonError, StorageError
 from capri.joint.planner import PlanResult
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.spaces import FixedActions
-from capri.store.codec import Codec
-from capri.store.repository import OwnLock, Repository
+from capri.store.repository import OvertakenError as OvertakenError
+from capri.store.repository import OwnLock, Repository, problem_with
+from capri.store.repository import kept_actions as kept_actions
 from capri.store.view import OPEN, EpochRow, Unit, View
 
 Result = TypeVar("Result")
@@ -35,23 +33,6 @@ _SHARE = 64
 # How often in a row a call or a step may be overtaken: others at work account for a few times, and
 # a store that never agrees with what was read of it must not be asked for ever.
 TURNS = 1000
-
-
-def kept_actions(problem: Problem, codec: Codec) -> Any:
-    """A version of the actions, as it is kept."""
-    if not isinstance(problem.actions, FixedActions):
-        return codec.pack({})  # contexts bring their own
-    return codec.pack(actions_state(problem.actions), {"rows": problem.actions.rows})
-
-
-def problem_with(problem: Problem, kept: Any, codec: Codec) -> Problem:
-    """The problem with another version of its actions: the inverse of :func:`kept_actions`."""
-    values, arrays = codec.unpack(kept)
-    return with_actions(problem, actions_from_state(values, arrays["rows"]))
-
-
-class OvertakenError(Exception):
-    """Another process has published something since the view was read: look again."""
 
 
 def repeated(state: "PublicState", step: Callable[[], Result]) -> Result:

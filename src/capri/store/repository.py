@@ -17,14 +17,34 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Operation
+from capri.epoch.problem import Problem, with_actions
+from capri.epoch.storage import actions_from_state, actions_state
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserLimit
+from capri.spaces import FixedActions
 from capri.store.codec import REWARD_DIGEST, Codec, Played
 from capri.store.rollback import Checkpoint
 from capri.store.view import OPEN, WAITING, Unit, View
 
 OwnUnit = TypeVar("OwnUnit")
 Result = TypeVar("Result")
+
+
+def kept_actions(problem: Problem, codec: Codec) -> Any:
+    """A version of the actions, as it is kept."""
+    if not isinstance(problem.actions, FixedActions):
+        return codec.pack({})  # contexts bring their own
+    return codec.pack(actions_state(problem.actions), {"rows": problem.actions.rows})
+
+
+def problem_with(problem: Problem, kept: Any, codec: Codec) -> Problem:
+    """The problem with another version of its actions: the inverse of :func:`kept_actions`."""
+    values, arrays = codec.unpack(kept)
+    return with_actions(problem, actions_from_state(values, arrays["rows"]))
+
+
+class OvertakenError(Exception):
+    """Another process has published something since the view was read: look again."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +107,19 @@ class EpochPart(NamedTuple):
     played: Played
     rewarded: IntArray
     rewards: FloatArray
+
+
+class ReportRow(NamedTuple):
+    """Reports of the local model that counted, one after the other, to one bundle.
+
+    ``messages`` are their bytes. Where they were added up elsewhere, ``total`` is all there is.
+    """
+
+    first: int
+    epoch: int
+    size: int  # how many
+    messages: bytes
+    total: bytes | None = None
 
 
 class Rows(ABC, Generic[OwnUnit]):
@@ -156,6 +189,18 @@ class Rows(ABC, Generic[OwnUnit]):
     @abstractmethod
     def write_draw(self, unit: OwnUnit, epoch: int, kept: Any) -> None:
         """Keep what was drawn."""
+
+    @abstractmethod
+    def reports(self, unit: OwnUnit, first: int) -> list[ReportRow]:
+        """Reports of the local model from a number on, in the order of their numbers."""
+
+    @abstractmethod
+    def write_reports(self, unit: OwnUnit, rows: Sequence[ReportRow]) -> None:
+        """Reports that count from here on."""
+
+    @abstractmethod
+    def drop_reports(self, unit: OwnUnit, epoch: int) -> None:
+        """An epoch takes no more reports, and all of them were read."""
 
     @abstractmethod
     def count_known(self, digests: Sequence[str], now: float) -> int:

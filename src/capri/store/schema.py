@@ -8,7 +8,7 @@ import re
 from importlib.resources import files
 from typing import NamedTuple
 
-VERSION = 4
+VERSION = 5
 VERSION_TABLE = "capri_schema"
 _TEXT = (files("capri.store") / "sql" / "schema.sql").read_text()
 _WRITERS = "writers"  # SQLite has one writer and needs no such table
