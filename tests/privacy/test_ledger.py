@@ -343,8 +343,8 @@ def test_file_with_too_little_noise_is_refused(tmp_path: Path) -> None:
     play_epoch(policy)
     policy.save(tmp_path / "policy")
     values, arrays = read_policy_file(tmp_path / "policy")
-    (release,) = values["repository"]["releases"].values()
-    release["event"]["noise_scale"] /= 2
+    (epoch,) = values["repository"]["tables"]["epochs"]
+    epoch["release"]["event"]["noise_scale"] /= 2
     for name in ("format", "version"):
         values.pop(name)
     write_policy_file(tmp_path / "policy", values, arrays)

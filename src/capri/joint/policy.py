@@ -231,7 +231,7 @@ class Capri(Asking, Serving, PublicFace):
         return Course(schedule, learner, streams, timed=streams.simulated)
 
     def _assemble(
-        self, problem: Problem, streams: Streams, course: Course, repository: Repository[Any]
+        self, problem: Problem, streams: Streams, course: Course, repository: Repository
     ) -> None:
         """Put the parts together that serve users, over a repository."""
         self._streams, self._users = streams, None

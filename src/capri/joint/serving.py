@@ -21,6 +21,7 @@ from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
+from capri.joint.decisions import Visits
 from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId, check_users
@@ -146,8 +147,10 @@ class Serving(ABC):
             self._check_users(users, len(rows))
         if len(rows) == 0:
             return self._no_decisions(), np.empty(0, dtype=np.bool_)
+        engine = self._engine
         digests = None if users is None or self._users is None else self._users.digests(users)
-        return self._engine.decide(rows, valid, digests, keys, logged, wanted, available)
+        names = None if keys is None else engine.repository.rows.key_digests(keys)
+        return engine.pace.decide(Visits(rows, valid, digests, names, logged, wanted, available))
 
     def _sets(self, available: object, count: int, *, single: bool = False) -> Sets | None:
         """Sets of available actions, as they were given."""
