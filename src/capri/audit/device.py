@@ -26,7 +26,7 @@ from capri.local import wire
 from capri.local.client import LocalClient
 from capri.local.device import Device
 from capri.privacy.budget import Budget
-from capri.privacy.directions import DIRECTION_UNITS, directions
+from capri.privacy.sphere import DIRECTION_UNITS, directions
 from capri.spaces import as_contexts
 
 # Smallest probability of chance alone at which numbers still count as following their law.

@@ -36,8 +36,7 @@ from capri.errors import ConfigurationError, StorageError
 from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.gathering import EpochSum, Gathering, to_bundle
-from capri.privacy.directions import Words, hashed
-from capri.privacy.sphere import reported_sum
+from capri.privacy.sphere import Words, hashed, reported_sum
 
 # Reports that a worker holds at a time, of files and of a part; fewer where there are few in all,
 # so that there is work for several.
