@@ -58,7 +58,7 @@ def audit_device(
     device = client(bundle, budget)
     if not device.private:
         raise ConfigurationError("only a real device can be audited: leave simulation at None")
-    target = _Target(device, contexts)
+    target = _DeviceTarget(device, contexts)
     made = []
     for number, sign in enumerate(np.repeat([-1.0, 1.0], trials), start=1):
         made.append(target.report(float(sign)))
@@ -84,7 +84,7 @@ def audit_device(
     )
 
 
-class _Target:
+class _DeviceTarget:
     """A device with the worst datum, and what its bytes mean."""
 
     def __init__(self, client: LocalClient, contexts: object) -> None:

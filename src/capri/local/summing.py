@@ -50,7 +50,7 @@ _COLUMNS = ("<u8", "<u8", "<u2")
 BYTES = sum(np.dtype(form).itemsize for form in _COLUMNS)
 
 
-class Run(Protocol):
+class TaskRunner(Protocol):
     """Calls a function with each of some tasks, anywhere and in any order."""
 
     def __call__(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
@@ -159,7 +159,7 @@ def aggregate(
     files: Sequence[Path],
     *,
     scratch: Path | None = None,
-    run: Run = here,
+    run: TaskRunner = here,
     piece: int | None = None,
 ) -> EpochSum:
     """Add up the reports to a bundle in these files.
