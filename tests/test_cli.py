@@ -21,7 +21,7 @@ from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
 from capri.kernels.catalogue import KERNEL_NAMES
 from capri.local.simulator import DeviceSimulator
-from capri.players import Run, finding, price_of_trust
+from capri.players import ContestRun, finding, price_of_trust
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
 from capri.simulation import UniformPlay
@@ -282,7 +282,7 @@ def a_run(
     *,
     predicted_error: float | None = None,
     epsilon: float | None = None,
-) -> Run:
+) -> ContestRun:
     result = library_run(0)
     records = tuple(
         replace(record, width=width, active_share=active_share, predicted_error=predicted_error)
@@ -291,7 +291,9 @@ def a_run(
     rounds = 10_000
     regret = ratio * result.uniform_regret_per_round * np.arange(1.0, rounds + 1)
     result = replace(result, rounds=rounds, regret=regret, epochs=records)
-    return Run(label=label, promise="", result=result, errors=(), seconds=0.0, epsilon=epsilon)
+    return ContestRun(
+        label=label, promise="", result=result, errors=(), seconds=0.0, epsilon=epsilon
+    )
 
 
 def test_the_finding_follows_the_records() -> None:

@@ -197,8 +197,7 @@ def _grid(found: "Forecast") -> object:
         for horizon in found.horizons:
             row = found.at(epsilon, horizon)
             style = _STYLES[row.grade]
-            figure = f"{row.ratio:.3f} +- {row.ratio_standard_error:.3f}"
-            cells.append(f"{figure}\n[{style}]{row.grade}[/{style}]")
+            cells.append(f"{row.figure}\n[{style}]{row.grade}[/{style}]")
         table.add_row(name_of(epsilon), *cells)
     return table
 
@@ -216,7 +215,7 @@ def _kinds(found: "Forecast", epsilon: float) -> object:
     )
     rows = [found.kinds_at(epsilon, horizon) for horizon in found.horizons]
     for place, kind in enumerate(kinds):
-        table.add_row(kind, *(f"{row[place].ratio:.3f} {row[place].grade}" for row in rows))
+        table.add_row(kind, *(f"{row[place].figure} {row[place].grade}" for row in rows))
     return table
 
 

@@ -374,7 +374,7 @@ def named(name: str, arrays: Arrays) -> Arrays:
     return {f"{name}.{key}": array for key, array in arrays.items()}
 
 
-def below(name: str, arrays: Arrays) -> Arrays:
+def below(name: str, arrays: Arrays, mark: str = ".") -> Arrays:
     """The arrays under a common name, without it: the inverse of :func:`named`."""
-    start = f"{name}."
+    start = f"{name}{mark}"
     return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}

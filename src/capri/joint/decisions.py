@@ -27,7 +27,7 @@ from capri.joint.state import TURNS, OvertakenError
 from capri.privacy.randomness import Streams
 from capri.store.codec import VOID, Played, owned
 from capri.store.repository import Remembered
-from capri.store.view import View
+from capri.store.view import Unit, View
 
 
 @dataclass(eq=False, slots=True)
@@ -118,7 +118,7 @@ class Decider:
 
     def _decide(
         self,
-        unit: Any,
+        unit: Unit,
         view: View,
         visits: Visits,
         leased: Slots | None,
@@ -126,7 +126,7 @@ class Decider:
     ) -> tuple[Decisions, BoolArray, int]:
         """Decisions, which visits were kept, and how many slots were filled."""
         joined = [] if leased is None else [leased.epoch.number]
-        issued, generation = self._repository.join(unit, joined)
+        issued, generation = unit.join_epochs(joined)
         if generation != view.generation:
             raise OvertakenError
         known: dict[str, Remembered] = {}
@@ -153,7 +153,7 @@ class Decider:
 
     def _play(
         self,
-        unit: Any,
+        unit: Unit,
         view: View,
         visits: Visits,
         fresh: IntArray,

@@ -15,17 +15,15 @@ from datetime import datetime, timedelta
 from threading import Thread
 from typing import Any
 
-from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.available import Sets
+from capri.arrays import FloatArray, IntArray
 from capri.epoch.course import Course
-from capri.epoch.decide import Decisions
 from capri.epoch.ids import SIMULATED, DecisionIds
-from capri.epoch.modes import Logged, Mode, Operation
+from capri.epoch.modes import Mode, Operation
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import ConfigurationError
-from capri.joint.decisions import Decider, Visits
+from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
 from capri.joint.pace import Background, Pace, Synchronous
 from capri.joint.release import stored_columns
@@ -35,11 +33,12 @@ from capri.joint.steps import Steps
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.privacy.users import Participation, UserId, UserLimit
+from capri.privacy.users import UserId, check_users, user_digest
 from capri.spaces import Actions
 from capri.store.codec import PlainCodec
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Forgotten, Repository, Rows
+from capri.store.view import Unit
 
 DEFAULT_RETENTION = timedelta(days=30)
 
@@ -107,21 +106,19 @@ class Clock:
         return time.time() if self.given is None else self.given().timestamp()
 
 
-class RepositoryUsers(Participation):
+class RepositoryUsers:
     """Users' counts in a repository, under digests with its salt."""
 
-    def __init__(self, limit: UserLimit, rows: Rows[Any]) -> None:
-        super().__init__(limit)
+    def __init__(self, rows: Rows[Any]) -> None:
         self._rows = rows
 
     def digests(self, users: Sequence[UserId]) -> list[str]:
         """What stands for the users in the repository."""
-        self.salt = self._rows.salt
-        return [self._digest(user) for user in users]
+        return [user_digest(user, self._rows.salt) for user in users]
 
     def epochs_of(self, user: UserId) -> Counter[int]:
         """Contributions of a user by epoch."""
-        self.check([user])
+        check_users([user])
         return Counter(self._rows.visits_of(self.digests([user])[0]))
 
 
@@ -130,7 +127,7 @@ class Engine:
 
     def __init__(
         self,
-        repository: Repository[Any],
+        repository: Repository,
         *,
         problem: Problem,
         course: Course,
@@ -186,27 +183,13 @@ class Engine:
     @property
     def newest_epoch(self) -> int:
         """The number of the epoch that was planned last, 1 before the first."""
-        return max(1, self.repository.last_epoch())
+        return max(self.repository.epoch_values("number"), default=1)
 
     def recall(self, other: "Engine") -> None:
         """Plans and laws that another engine has read already."""
         self.state.recall(other.state)
 
     # -- serving ----------------------------------------------------------------------------------
-
-    def decide(
-        self,
-        rows: FloatArray,
-        valid: BoolArray | None,
-        users: Sequence[str] | None,
-        keys: Sequence[str] | None,
-        logged: Logged | None = None,
-        wanted: IntArray | None = None,
-        available: Sets | None = None,
-    ) -> tuple[Decisions, BoolArray]:
-        """Decide for some visits; users are given as digests."""
-        digests = None if keys is None else self.repository.rows.key_digests(keys)
-        return self.pace.decide(Visits(rows, valid, users, digests, logged, wanted, available))
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Keep rewards; a status for each."""
@@ -232,11 +215,11 @@ class Engine:
     def set_mode(self, mode: Mode) -> None:
         """From the next decision on, in every process: each compares the generation."""
 
-        def prepare() -> Callable[[Any], None]:
+        def prepare() -> Callable[[Unit], None]:
             for problem in self.state.problems(self.state.ground):
                 mode.check(problem.actions)
 
-            def change(unit: Any) -> None:
+            def change(unit: Unit) -> None:
                 _, generation = self.state.current(unit)
                 record = mode.to_dict()
                 self.repository.note_operation(unit, generation, "mode", record, self.clock())
@@ -253,14 +236,15 @@ class Engine:
         """
         repository = self.repository
 
-        def prepare() -> Callable[[Any], None]:
+        def prepare() -> Callable[[Unit], None]:
             problem = renewed(self.state.problems(self.state.ground)[-1])
             kept = kept_actions(problem, repository.codec)
             digest, count = repository.codec.mark(kept).hex(), problem.actions.count
 
-            def change(unit: Any) -> None:
+            def change(unit: Unit) -> None:
                 _, generation = self.state.current(unit)
-                repository.offer(unit, generation + 1, kept)
+                unit.delete("catalogues", epoch=None)  # one that was never played
+                unit.insert("catalogues", [(generation + 1, None, kept)])
                 record = {"version": generation + 1, "actions": count, "digest": digest}
                 repository.note_operation(unit, generation, "catalogue", record, self.clock())
 
@@ -268,7 +252,7 @@ class Engine:
 
         self._publish_change(prepare)
 
-    def _publish_change(self, prepare: Callable[[], Callable[[Any], None]]) -> None:
+    def _publish_change(self, prepare: Callable[[], Callable[[Unit], None]]) -> None:
         """A change by an operator is one publication, seen by every process."""
 
         def step() -> None:
@@ -327,7 +311,7 @@ class Engine:
         return Progress(
             decided=issued,
             released=released,
-            missed=self.repository.missed(),
+            missed=sum(bool(each) for each in self.repository.epoch_values("missed")),
             under_way=tuple(
                 UnderWay(
                     epoch=epoch.number,

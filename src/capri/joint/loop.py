@@ -1,11 +1,10 @@
 """When each step of a stored policy is due: before a decision, in the background, or on demand."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from capri.errors import HorizonError
 from capri.joint.steps import Steps
-from capri.store.view import CLOSED, OPEN, RELEASED, WAITING, EpochRow
+from capri.store.view import CLOSED, OPEN, RELEASED, WAITING, EpochRow, Unit
 
 # The next epoch is planned when this share of the one under way is still to come.
 _AHEAD = 8
@@ -176,10 +175,10 @@ class EpochLoop:
                 "number of decisions. Give early=True to end it now"
             )
 
-        def skip(unit: Any) -> None:
+        def skip(unit: Unit) -> None:
             issued, _ = self.state.current(unit)
             if issued < planned.first:  # others decide meanwhile: a slot is handed out once
-                self.state.repository.set_issued(unit, planned.first)
+                unit.set_counter("issued", planned.first)
 
         if left:  # slots that nobody used were not realised
             self.state.write(skip)

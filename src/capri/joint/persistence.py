@@ -284,15 +284,17 @@ class Saved:
             yield
 
     def restored(
-        self, course: Course, repository: Repository[Any], streams: Streams
-    ) -> tuple[Course, Repository[Any]]:
+        self, course: Course, repository: Repository, streams: Streams
+    ) -> tuple[Course, Repository]:
         """What was learnt and what is kept, for a policy that was just built."""
         assert isinstance(repository, MemoryRepository)
         if streams.simulated:
             streams.restore(self.values["streams"])
         actions = kept_actions(course.learner.problem, repository.codec)
         repository.restore(self.values[_SNAPSHOT], self.arrays, actions)
-        head, arrays = repository.codec.unpack(repository.law(repository.own_law))
+        head, arrays = repository.codec.unpack(
+            repository.value("laws", "state", generation=repository.own_law)
+        )
         course.restore(head["course"], arrays, head["plan_seconds"])
         if not streams.simulated:  # of epochs under way the data so far are lost
             course.learner.keep(repository.open_epoch)

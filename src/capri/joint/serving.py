@@ -21,9 +21,10 @@ from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
+from capri.joint.decisions import Visits
 from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.privacy.randomness import Streams
-from capri.privacy.users import UserId
+from capri.privacy.users import UserId, check_users
 from capri.spaces import Contexts, FixedActions, as_contexts, as_visits
 from capri.store.repository import Forgotten
 
@@ -146,8 +147,10 @@ class Serving(ABC):
             self._check_users(users, len(rows))
         if len(rows) == 0:
             return self._no_decisions(), np.empty(0, dtype=np.bool_)
+        engine = self._engine
         digests = None if users is None or self._users is None else self._users.digests(users)
-        return self._engine.decide(rows, valid, digests, keys, logged, wanted, available)
+        names = None if keys is None else engine.repository.rows.key_digests(keys)
+        return engine.pace.decide(Visits(rows, valid, digests, names, logged, wanted, available))
 
     def _sets(self, available: object, count: int, *, single: bool = False) -> Sets | None:
         """Sets of available actions, as they were given."""
@@ -168,7 +171,7 @@ class Serving(ABC):
         if users is not None and len(users) != count:
             raise ShapeError(f"one user id per context is needed: {count}, got {len(users)}")
         if users is not None and self._users is not None:
-            self._users.check(users)  # before a full epoch is closed by this visit
+            check_users(users)  # before a full epoch is closed by this visit
 
     def _no_decisions(self) -> Decisions:
         nobody, nothing, actions = np.empty(0, dtype=np.int64), np.empty(0), self._engine.actions
@@ -366,7 +369,7 @@ class Serving(ABC):
                 "only a store with contributions_per_user knows what belongs to whom: without "
                 "ids of users nothing that is kept can be found, and goes with its release"
             )
-        self._users.check([user])
+        check_users([user])
         return self._engine.forget_user(self._users.digests([user])[0])
 
     def _renewed(self, actions: object) -> Callable[[Problem], Problem]:

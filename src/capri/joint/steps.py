@@ -17,7 +17,6 @@ if the generation is still the one they began with.
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from capri.epoch.plan import EpochPlan, Release
 from capri.joint.planner import PlannerProcess, PlanRequest, PlanResult
@@ -26,7 +25,8 @@ from capri.joint.state import OvertakenError, PublicState
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.store.view import LEARNT, OPEN, RELEASED, WAITING, EpochRow
+from capri.store.repository import drop_laws
+from capri.store.view import LEARNT, OPEN, RELEASED, WAITING, EpochRow, Unit
 
 
 class Steps:
@@ -47,7 +47,7 @@ class Steps:
     def end(self, epoch: EpochRow) -> None:
         """An epoch takes no more decisions; its rewards are awaited from here on."""
 
-        def end(unit: Any) -> None:
+        def end(unit: Unit) -> None:
             issued, generation = self.state.current(unit)
             self._set_end(unit, epoch, issued, at_once=True)
             what = b"end %d at %d" % (epoch.number, issued)
@@ -55,7 +55,7 @@ class Steps:
 
         self.state.write(end)
 
-    def _set_end(self, unit: Any, epoch: EpochRow, last: int, *, at_once: bool) -> None:
+    def _set_end(self, unit: Unit, epoch: EpochRow, last: int, *, at_once: bool) -> None:
         """The last slot of an epoch, and until when its rewards count.
 
         A wait by time begins when the epoch was full; where its last slots are still to come, with
@@ -71,14 +71,14 @@ class Steps:
             closes_at = (now if ended is None else ended) + terms.wait.total_seconds()
         self.state.move(unit, epoch.number, OPEN, WAITING)
         times = {"last": last, "closes": closes, "closes_at": closes_at}
-        self.repository.set_epoch(unit, epoch.number, **times)
+        unit.update("epochs", times, number=epoch.number)
 
     def learn(self, number: int) -> None:
         """Learn from a release, and publish what is known now."""
         epoch = next((each for each in self.state.ground.epochs if each.number == number), None)
         if epoch is None or epoch.state != RELEASED:
             return
-        found, release = self.repository.release_of(number), None
+        found, release = self.repository.value("epochs", "release", number=number), None
         values, arrays = ({}, {}) if found is None else self.repository.codec.unpack(found)
         if "vector" in arrays:  # else none of its slots was used by who teaches
             event = values["event"]
@@ -93,8 +93,9 @@ class Steps:
         # Where all is done at once the turn comes after all releases that are due, as in memory.
         turn = newest is not None and not self.state.synchronous and release is not None
 
-        def publish(unit: Any, result: PlanResult, generation: int, issued: int) -> None:
+        def publish(unit: Unit, result: PlanResult, generation: int, issued: int) -> None:
             self.state.move(unit, number, RELEASED, LEARNT)
+            self.repository.drop_learnt(unit, number)
             if newest is not None:
                 self._write_turn(unit, newest, result, generation, issued)
 
@@ -108,13 +109,13 @@ class Steps:
         newest = self.state.ground.newest
         assert newest is not None
 
-        def publish(unit: Any, result: PlanResult, generation: int, issued: int) -> None:
+        def publish(unit: Unit, result: PlanResult, generation: int, issued: int) -> None:
             self._write_turn(unit, newest, result, generation, issued)
 
         self._advance(PlanRequest(turn=True, catalogue=self.state.catalogue), publish)
 
     def _write_turn(
-        self, unit: Any, epoch: EpochRow, result: PlanResult, generation: int, issued: int
+        self, unit: Unit, epoch: EpochRow, result: PlanResult, generation: int, issued: int
     ) -> None:
         if result.segment is not None:
             first = max(epoch.first, self.state.effect(epoch, issued))
@@ -137,7 +138,7 @@ class Steps:
                 self.end(newest)  # the last one: its wait begins
             return False
 
-        def publish(unit: Any, result: PlanResult, generation: int, issued: int) -> None:
+        def publish(unit: Unit, result: PlanResult, generation: int, issued: int) -> None:
             start = first
             assert result.plan is not None
             if newest is not None:
@@ -146,11 +147,12 @@ class Steps:
                 at_once = not given_up and first < newest.first + newest.length
                 start = issued if at_once else max(first, self.state.effect(newest, issued))
                 self._set_end(unit, newest, start, at_once=at_once)
-            length, plan = result.plan.length, result.kept_plan
-            self.repository.add_epoch(unit, number, start, length, plan)
+            times, release = [None] * 6, [None] * 3
+            planned = (number, start, result.plan.length, OPEN, *times, result.kept_plan, *release)
+            unit.insert("epochs", [planned])
             self._add_segment(unit, number, result, start, generation + 1)
             if coming is not None:
-                self.repository.begin_version(unit, coming, number)
+                unit.update("catalogues", {"epoch": number}, version=coming)
 
         coming = self.state.ground.coming
         renewed = None if coming is None else self.state.versions[coming]
@@ -160,13 +162,15 @@ class Steps:
         )
         return True
 
-    def _add_segment(self, unit: Any, epoch: int, result: PlanResult, first: int, law: int) -> None:
+    def _add_segment(
+        self, unit: Unit, epoch: int, result: PlanResult, first: int, law: int
+    ) -> None:
         assert result.segment is not None
-        number, kept = result.segment.number, result.kept_segment
-        self.repository.add_segment(unit, epoch, number, first, law, kept)
+        row = (epoch, result.segment.number, first, law, result.kept_segment)
+        unit.insert("segments", [row])
 
     def _advance(
-        self, request: PlanRequest, write: Callable[[Any, PlanResult, int, int], None]
+        self, request: PlanRequest, write: Callable[[Unit, PlanResult, int, int], None]
     ) -> None:
         """Compute on a branch of the course, and publish it if nobody was faster.
 
@@ -183,11 +187,11 @@ class Steps:
             if result.plan is not None:
                 self.check_plan(result.plan)
 
-            def publish(unit: Any) -> int:
+            def publish(unit: Unit) -> int:
                 issued, generation = self.state.current(unit)
-                self.repository.add_law(unit, generation + 1, result.law)
+                unit.insert("laws", [(generation + 1, result.law)])
                 write(unit, result, generation, issued)
-                self.repository.drop_laws(unit)
+                drop_laws(unit)
                 self.repository.write_streams(unit, self._streams)
                 self.repository.publish(unit, generation, result.mark)
                 return generation + 1

@@ -29,8 +29,14 @@ from capri.store.postgres_connection import (
     open_connection,
     turned_away,
 )
-from capri.store.schema import TABLES, VERSION_TABLE, check_version, create_schema
-from capri.store.transaction import Database, Transaction, empty_store
+from capri.store.schema import TABLES, VERSION_TABLE
+from capri.store.transaction import (
+    Database,
+    Transaction,
+    check_version,
+    create_schema,
+    empty_store,
+)
 
 Result = TypeVar("Result")
 

@@ -16,12 +16,13 @@ from capri.store.codec import (
     reward_blob,
     reward_values,
 )
-from capri.store.repository import Combined, EpochPart, Remembered, Rows
+from capri.store.repository import Combined, EpochPart, Remembered, ReportRow, Rows
 from capri.store.seal import Seal
 from capri.store.transaction import Database, Transaction
 
 _KEYS = "SELECT digest, number, epoch, expires, secret FROM keys WHERE digest"
 _EXPIRED = "SELECT digest FROM keys WHERE expires <= ? LIMIT ?"
+_REPORTS = "SELECT first, epoch, size, messages, total FROM reports WHERE first >= ? ORDER BY first"
 # Keys that are deleted at once, and keys up to which a table is written anew: some milliseconds.
 _SLICE, _REWRITTEN = 2_000, 10_000
 # Slots whose data are read at once: bounds the memory.
@@ -37,6 +38,20 @@ class SqlRows(Rows[Transaction]):
 
     def __repr__(self) -> str:
         return f"SqlRows({self.database!r})"
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    def reports(self, unit: Transaction, first: int) -> list[ReportRow]:
+        """Reports from a number on."""
+        return [ReportRow(*row) for row in unit.rows(_REPORTS, (first,))]
+
+    def write_reports(self, unit: Transaction, rows: Sequence[ReportRow]) -> None:
+        """Reports that count from here on."""
+        unit.insert("reports", rows)
+
+    def drop_reports(self, unit: Transaction, epoch: int) -> None:
+        """They are private by themselves: there is nothing to overwrite."""
+        unit.delete("reports", epoch=epoch)
 
     # -- keys -------------------------------------------------------------------------------------
 

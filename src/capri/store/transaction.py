@@ -7,7 +7,7 @@ before the commit.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from threading import Lock
 from time import monotonic, sleep
@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from capri.errors import BudgetError, StorageError
 from capri.store.group import GroupCommit, Job
+from capri.store.schema import TABLES, VERSION, VERSION_TABLE, statements
+from capri.store.view import Row
 
-Row = tuple[Any, ...]
 Result = TypeVar("Result")
 
 _NAP = 0.1
@@ -31,8 +32,80 @@ def empty_store(where: str) -> StorageError:
     )
 
 
+def check_version(version: int, name: str) -> None:
+    """Refuse a database of another release; 0 is an empty one."""
+    if version not in (0, VERSION):
+        raise StorageError(
+            f"{name} has schema version {version}, this release knows version {VERSION}: open it "
+            "with the release that wrote it, or build the policy in a new store. Nothing was "
+            "changed"
+        )
+
+
+def create_schema(transaction: "Transaction", kind: str, version: int, name: str) -> None:
+    """Make the tables where there are none yet."""
+    check_version(version, name)
+    if version == 0:
+        transaction.run(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+        transaction.run(f"INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")
+        for statement in statements(kind):
+            transaction.run(statement)
+
+
+def _where(columns: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """A condition on some columns, and its values."""
+    parts, values = [], list[Any]()
+    for name, value in columns.items():
+        if value is None:
+            parts.append(f"{name} IS NULL")
+        elif isinstance(value, tuple):
+            parts.append(f"{name} IN ({', '.join('?' * len(value))})" if value else "1 = 0")
+            values += value
+        else:
+            parts.append(f"{name} = ?")
+            values.append(value)
+    return (f" WHERE {' AND '.join(parts)}" if parts else ""), values
+
+
 class Transaction(ABC):
-    """One transaction that is under way."""
+    """One transaction that is under way: a :class:`~capri.store.view.Unit`, and plain SQL."""
+
+    # -- public rows ------------------------------------------------------------------------------
+
+    def select(self, table: str, columns: Sequence[str], **where: Any) -> list[Row]:
+        """These columns of some rows, in the order of their keys."""
+        condition, values = _where(where)
+        order = ", ".join(TABLES[table].key)
+        return self.rows(
+            f"SELECT {', '.join(columns)} FROM {table}{condition} ORDER BY {order}", values
+        )
+
+    def update(self, table: str, values: Mapping[str, Any], **where: Any) -> int:
+        """Give some rows these values; how many there were."""
+        condition, found = _where(where)
+        columns = ", ".join(f"{name} = ?" for name in values)
+        return self.run(f"UPDATE {table} SET {columns}{condition}", [*values.values(), *found])
+
+    def delete(self, table: str, **where: Any) -> None:
+        """Delete rows that anybody may read: there is nothing to overwrite."""
+        condition, values = _where(where)
+        self.run(f"DELETE FROM {table}{condition}", values)
+
+    def counter(self) -> tuple[int, int]:
+        """Slots handed out, and the generation."""
+        issued, generation = self.rows(COUNTER)[0]
+        return int(issued), int(generation)
+
+    def set_counter(self, name: str, value: int) -> None:
+        """So many are ``issued``, or this is the ``generation``."""
+        self.run(f"UPDATE counter SET {name} = ? WHERE id = 1", (value,))
+
+    def lock(self) -> tuple[int, int]:
+        """The counter, which stays so until the end of the transaction."""
+        self.run("UPDATE counter SET issued = issued WHERE id = 1")
+        return self.counter()
+
+    # -- statements -------------------------------------------------------------------------------
 
     @abstractmethod
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
@@ -76,10 +149,6 @@ class Transaction(ABC):
     @abstractmethod
     def hold_policy(self) -> None:
         """Hold counter and publications alone until the end of the transaction."""
-
-    def drop_public(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """Delete rows that anybody may read: there is nothing to overwrite."""
-        self.run(sql, values)
 
     @abstractmethod
     def scrub(self, table: str) -> None:
