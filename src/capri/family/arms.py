@@ -201,10 +201,11 @@ class ArmFeatures(ProjectedFeatures):
     def of_arm(self, arm: int, u: FloatArray) -> FloatArray:
         """``psi`` of an arm at contexts, in its own columns, as messages have it."""
         size = self.sizes[arm]
-        own = u @ self.shapes[arm, :, :size]
         if self.offsets is not None:
-            return in_cells(own, self.offsets[arm, :size])
-        return np.asarray(own / np.maximum(1.0, np.linalg.norm(own, axis=1))[:, None])
+            return in_cells(u @ self.shapes[arm], self.offsets[arm])[:, :size]
+        own = u @ self.shapes[arm, :, :size]
+        own /= np.maximum(1.0, np.linalg.norm(own, axis=1))[:, None]
+        return np.asarray(own)
 
     def whitened_block(self, pairs: FloatArray) -> FloatArray:
         """The same."""

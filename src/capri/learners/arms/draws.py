@@ -31,6 +31,8 @@ _FIRST_BOLDNESS, _CALM, _LAST_BOLDNESS = 1.8, 0.93, 0.85
 TYPICAL_DIMENSION = 64
 # Share of the draws in which an arm is tried that others are ahead of.
 _TRIES = 0.25
+# What a try is expected to gain is to be so many times what it costs.
+_WORTH = 2.0
 # Without privacy noise a few plays tell an arm from others: so many a draw, and at most so many
 # times as many draws.
 _ENOUGH, _MORE = 50, 8
@@ -43,6 +45,11 @@ class Outlook:
     length: float
     noise: float
     variance: float
+
+    def plays_that_tell(self, unknown: FloatArray) -> FloatArray:
+        """Plays ``n`` whose sum settles most of a variance ``l``: ``l n^2 = 4 (noise^2 + n v)``."""
+        half = 2 * self.variance / unknown
+        return np.asarray(half + np.sqrt(half**2 + 4 * self.noise**2 / unknown))
 
 
 def coordinate_deviation(
@@ -115,13 +122,16 @@ class Prospect:
     offered: IntArray
     decisions: float
 
-    def worth_a_try(self, mean: FloatArray, covariance: FloatArray, plays: float) -> IntArray:
-        """Arms on offer that are worth so many plays, the best first.
+    def tries(
+        self, mean: FloatArray, covariance: FloatArray, outlook: Outlook, plays: float
+    ) -> list[tuple[int, float]]:
+        """Arms on offer that are worth a try, the best first, and the share of contexts for it.
 
         An arm behind by ``g(c)`` with deviation ``s(c)`` is expected to be better than the best of
-        now by ``E[s phi(g/s) - g Phi(-g/s)]``. Over as many decisions as were made so far that is
-        to pay for ``plays`` times ``E[g]``: an arm is not given up for good on a belief that few
-        plays made, and in a run that goes on it is tried again, ever more rarely.
+        now by ``E[s phi(g/s) - g Phi(-g/s)]``. Over as many decisions as were made so far that has
+        to pay for the plays that would tell, in the contexts where the arm is least behind: an arm
+        is not given up for good on a belief that few plays made, and the longer a run is, the more
+        of them are tried.
         """
         estimate = self.u @ mean[self.offered].T
         variance = np.einsum(
@@ -132,10 +142,16 @@ class Prospect:
         ratio = behind / deviation
         density = np.exp(-0.5 * ratio**2) / sqrt(2 * pi)
         better = (deviation * (density - ratio * ndtr(-ratio))).mean(axis=0)
-        cost = plays * behind.mean(axis=0)
-        worth = self.decisions * better / np.maximum(cost, 1e-300)
-        order = np.argsort(-worth, kind="stable")
-        return np.asarray(self.offered[order[worth[order] > 1]])
+        needed = outlook.plays_that_tell(variance.mean(axis=0))
+        share = np.minimum(needed / plays, 1.0)
+        nearest = np.sort(behind, axis=0)
+        found = []
+        for place, arm in enumerate(self.offered):
+            some = max(1, round(share[place] * len(nearest)))
+            cost = share[place] * plays * float(nearest[:some, place].mean())
+            if (worth := self.decisions * float(better[place])) > _WORTH * cost > 0:
+                found.append((worth / cost, int(arm), float(share[place])))
+        return [(arm, part) for _, arm, part in sorted(found, reverse=True)]
 
 
 def thompson_draws(
@@ -174,9 +190,10 @@ def thompson_draws(
     found = state.mean[:, :, None] + found + scale * (state.carried @ common)
     if prospect is not None and outlook.noise > 0:
         covariance = unsettled + state.carried @ state.carried.transpose(0, 2, 1)
-        tried = prospect.worth_a_try(state.mean, covariance, outlook.length / count)
-        for place, arm in enumerate(tried[: int(_TRIES * count)]):
+        tried = prospect.tries(state.mean, covariance, outlook, outlook.length / count)
+        for place, (arm, share) in enumerate(tried[: int(_TRIES * count)]):
             values = prospect.u @ found[prospect.offered, :, place].T
             short = values.max(axis=1) - prospect.u @ found[arm, :, place]
-            found[arm, 0, place] += 1.1 * float(short.max())  # the constant is the first feature
+            # The constant is the first feature.
+            found[arm, 0, place] += 1.01 * float(np.quantile(short, share))
     return np.asarray(found.reshape(-1, count))

@@ -35,6 +35,7 @@ from capri.learners.arms.messages import (
     blocks_of_arms,
     cells_of_arms,
     design_of,
+    lengthened,
     sigma_max,
     silences,
 )
@@ -394,11 +395,7 @@ class ArmsLearner(StoredLearner):
         plan, response, problem = release.plan, self._response, self._problem
         legs = zip(self._flights[plan.epoch], release.counts, strict=True)
         if features.basis.arms < self._basis.arms:  # arms were added since
-            more = self._basis.arms - features.basis.arms
-            blocks, sizes = Lengthened(more).blocks, features.sizes.astype(np.float64)
-            features = replace(
-                features, shapes=blocks(features.shapes), sizes=blocks(sizes).astype(np.int64)
-            )  # a new arm has no cell: its offsets are never asked for
+            features = lengthened(features, self._basis.arms - features.basis.arms)
         played = [self._expected(leg, count) for leg, count in legs if count > 0]
         rank, bound = plan.features.rank, plan.value_bound
         layout, noise = plan.layout, plan.noise_scale

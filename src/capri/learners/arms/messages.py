@@ -9,7 +9,7 @@ epoch opened with and ``B_s`` that of the segment, everything is a sum over cont
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -19,6 +19,7 @@ from capri.family import ArmBasis, ArmFeatures
 from capri.learners.arms.cells import Cells, Sums, cells_of
 from capri.learners.arms.prior import ArmPosterior
 from capri.learners.belief import Expected, Observation, Posterior, Told
+from capri.learners.change_of_basis import Lengthened
 from capri.learners.messages import water_filling
 from capri.learners.response import Response, Silence
 
@@ -129,6 +130,8 @@ class ArmDesign:
         """What a release ``sum t psi`` says of every arm it speaks of, less what is known."""
         found: list[Told] = []
         for arm in np.flatnonzero(features.sizes):
+            if not self.matrices[arm].any():  # nobody played it
+                continue
             start, size = features.starts[arm], features.sizes[arm]
             part = vector[start : start + size] - self.shifts[arm]
             found.append((int(arm), self.observation(int(arm), participants), part))
@@ -176,30 +179,27 @@ class Shapes:
 
 
 def cells_of_arms(leg: ArmLeg, factor: FloatArray, sums: Sums) -> Shapes:
-    """The cells of every arm, none for an arm that is not played.
+    """The cells of every arm.
 
-    ``factor``: a root of what will be unknown of each when the epoch is read.
+    ``factor``: a root of what will be unknown of each when the epoch is read. An arm that the law
+    of the plan does not play has one cell: a later segment may play it, and a cell costs nothing.
     """
+    one = Cells(np.zeros((factor.shape[1], 1)), np.zeros(1), 0.0)
     found = []
     for arm in range(len(factor)):
         u, weights = leg.where(arm)
-        found.append(cells_of(u, weights, factor[arm], sums) if len(u) else _nothing(factor))
+        found.append(cells_of(u, weights, factor[arm], sums) if len(u) else one)
     return Shapes.of(found, cells=True)
 
 
 def blocks_of_arms(leg: ArmLeg, factor: FloatArray, sums: Sums, loudness: float) -> Shapes:
     """The shape of every arm by water-filling, none for an arm that is not played."""
+    nothing = Cells(np.zeros((factor.shape[1], 0)), np.zeros(0), 0.0)
     found = []
     for arm in range(len(factor)):
         u, weights = leg.where(arm)
-        found.append(
-            _block(u, weights, factor[arm], sums, loudness) if len(u) else _nothing(factor)
-        )
+        found.append(_block(u, weights, factor[arm], sums, loudness) if len(u) else nothing)
     return Shapes.of(found, cells=False)
-
-
-def _nothing(factor: FloatArray) -> Cells:
-    return Cells(np.zeros((factor.shape[1], 0)), np.zeros(0), 0.0)
 
 
 def _block(
@@ -333,6 +333,16 @@ def silences(
         part = silent[start : start + size]
         found.append(Silence(int(arm), part, deviation, design, expected, second_moment))
     return found
+
+
+def lengthened(features: ArmFeatures, more: int) -> ArmFeatures:
+    """With so many arms that were added since: messages say nothing of them."""
+    blocks, sizes = Lengthened(more).blocks, features.sizes.astype(np.float64)
+    offsets = features.offsets
+    if offsets is not None:
+        offsets = np.concatenate([offsets, np.full((more, offsets.shape[1]), np.inf)])
+    shapes = blocks(features.shapes)
+    return replace(features, shapes=shapes, sizes=blocks(sizes).astype(np.int64), offsets=offsets)
 
 
 def sigma_max(leg: ArmLeg, length: int, tau: float) -> float:
