@@ -44,7 +44,7 @@ def _forget(setting: Setting) -> None:
 
 def _expire(setting: Setting) -> None:
     with opened_policy(setting, lambda: datetime.now(UTC) + 2 * RETENTION) as policy:
-        policy._engine.steps.releases.drop_keys()  # type: ignore[union-attr]  # or the planner, before
+        policy._engine.loop.releases.drop_keys()  # type: ignore[union-attr]  # or the planner, before
 
 
 def _rotate_ids(setting: Setting) -> None:
