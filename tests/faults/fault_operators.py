@@ -17,11 +17,11 @@ from typing import Any
 
 import capri
 from capri.cli.store import opened
-from capri.store.address import open_database
 from capri.store.check import BAD, Check
 from capri.store.maintenance import _find, rotate_id_key, rotate_store_key
 from capri.store.rollback import open_anchor
 from capri.store.sql import SqlRepository
+from capri.store.transaction import open_database
 from fault_control import Control
 from fault_points import PLACES, Points
 from fault_worker import Setting

@@ -54,7 +54,7 @@ def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
 @contextmanager
 def opened(url: str, key_file: Path | None, anchor: str | None = None) -> "Iterator[SqlRepository]":
     """A store without its policy, closed at the end."""
-    from capri.store.address import open_database
+    from capri.store.transaction import open_database
 
     with _of(open_database(url, create=False), url, key_file, anchor) as repository:
         repository.open()
@@ -66,7 +66,7 @@ def looked_at(
     url: str, key_file: Path | None, anchor: str | None = None
 ) -> "Iterator[SqlRepository]":
     """A store that is read and nothing else: it is neither migrated nor noted anywhere."""
-    from capri.store.address import open_database
+    from capri.store.transaction import open_database
 
     with _of(open_database(url, read_only=True), url, key_file, anchor) as repository:
         repository.read_secrets()
@@ -107,8 +107,8 @@ def backup(
 
 def _copied(source: str, target: str) -> str:
     """Copy a store into an empty one; how far it had come, in words."""
-    from capri.store.address import open_database
     from capri.store.maintenance import copy_store
+    from capri.store.transaction import open_database
 
     with (
         closing(open_database(source, read_only=True)) as ours,
@@ -217,7 +217,7 @@ def _end(clean: bool) -> None:
 @store.command()
 def clean(url: Address, wait: Wait = 30.0) -> None:
     """Have what was deleted overwritten where somebody stood in the way."""
-    from capri.store.address import open_database
+    from capri.store.transaction import open_database
 
     with closing(open_database(url, create=False)) as database:
         _end(database.forget_soon(wait))

@@ -22,10 +22,10 @@ from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
 from capri.joint.slots import FullError, SlotBook, Slots
-from capri.joint.state import TURNS, OvertakenError, PublicState
+from capri.joint.state import TURNS, PublicState
 from capri.privacy.randomness import Streams
 from capri.store.codec import VOID, Played, owned
-from capri.store.repository import Remembered
+from capri.store.repository import OvertakenError, Remembered
 from capri.store.view import Unit, View
 
 

@@ -27,14 +27,14 @@ from capri.joint.loop import EpochLoop
 from capri.joint.pace import Background, Pace, Synchronous
 from capri.joint.release import stored_columns
 from capri.joint.rewards import Rewards
-from capri.joint.state import PublicState, kept_actions, repeated
+from capri.joint.state import PublicState, repeated
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
 from capri.privacy.users import Participation, UserId, UserLimit
 from capri.store.codec import PlainCodec
 from capri.store.memory import MemoryRepository
-from capri.store.repository import Forgotten, Repository, Rows
+from capri.store.repository import Forgotten, Repository, Rows, kept_actions
 from capri.store.view import Unit
 
 DEFAULT_RETENTION = timedelta(days=30)

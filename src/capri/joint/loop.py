@@ -22,11 +22,11 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.errors import HorizonError
 from capri.joint.planner import PlannerProcess, PlanRequest, PlanResult
 from capri.joint.release import Releases
-from capri.joint.state import OvertakenError, PublicState
+from capri.joint.state import PublicState
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.store.repository import drop_laws
+from capri.store.repository import OvertakenError, drop_laws
 from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, EpochRow, Unit
 
 # The next epoch is planned when this share of the one under way is still to come.
@@ -373,7 +373,14 @@ class EpochLoop:
                 return generation + 1
 
             law = self.repository.write(publish)
-        self.state.adopt(result, law, request.catalogue)
+        self.state.adopt(
+            result.course,
+            law=law,
+            played=result.played,
+            catalogue=request.catalogue,
+            chooser=result.chooser,
+            plan=result.plan,
+        )
 
 
 def _decisions_left(left: int) -> HorizonError:

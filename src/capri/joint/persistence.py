@@ -30,13 +30,12 @@ from capri.learners.start import Observed, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.randomness import Streams
 from capri.spaces import Contexts
-from capri.store.address import open_database
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository, kept_actions
 from capri.store.rollback import Checkpoint, open_anchor
 from capri.store.sql import SqlRepository
-from capri.store.transaction import empty_store
+from capri.store.transaction import empty_store, open_database
 
 Described = tuple[dict[str, Any], dict[str, Any]]
 

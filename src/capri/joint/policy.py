@@ -15,8 +15,7 @@ from capri.epoch.ids import DecisionIds
 from capri.epoch.limits import Limits
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem, checked_problem
-from capri.epoch.rewards import checked_terms
-from capri.epoch.scale import checked_scale
+from capri.epoch.rewards import checked_scale, checked_terms
 from capri.errors import ConfigurationError
 from capri.joint.asking import Asking
 from capri.joint.engine import Clock, Engine, RepositoryUsers, checked_retention, in_memory

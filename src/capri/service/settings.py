@@ -26,7 +26,7 @@ from capri.service.aggregator import new_aggregator
 from capri.service.auth import ServiceLimits
 from capri.service.tables import read_actions, read_column, read_contexts, read_limits
 from capri.spaces import FixedActions
-from capri.store.address import POSTGRES, SQLITE
+from capri.store.transaction import POSTGRES, SQLITE
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
