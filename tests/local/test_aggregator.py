@@ -22,7 +22,7 @@ from builders import small_policy
 from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.local import wire
 from capri.local.gathering import Gathering
-from capri.privacy.directions import DIRECTION_UNITS
+from capri.privacy.sphere import DIRECTION_UNITS
 
 ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus
 

@@ -88,7 +88,7 @@ def audit(
     else:
         files = Output(json, output or _PICTURE)
         described, result = _audit_policy(model, preset, setting, trials, confidence)
-        from capri.audit.figure import audit_figure
+        from capri.plots import audit_figure
 
         figure = audit_figure(result, footnote=f"Audit of {described}.")
     files.put(

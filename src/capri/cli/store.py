@@ -1,4 +1,4 @@
-"""``capri backup``, ``restore``, ``doctor`` and ``store``: what operators do to a store."""
+"""``capri backup``, ``restore``, ``check`` and ``store``: what operators do to a store."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from capri.store.sql import SqlRepository
     from capri.store.transaction import Database
 
-UNWELL = 1
+FAILED = 1
 KEY_VARIABLE = "CAPRI_STORE_KEY"  # capri.store.seal has it, which the help does not load
 
 Address = Annotated[str, typer.Argument(help="sqlite:///file.db or postgresql://...")]
@@ -62,10 +62,10 @@ def opened(url: str, key_file: Path | None, anchor: str | None = None) -> "Itera
 
 
 @contextmanager
-def looked_at(
+def read_only(
     url: str, key_file: Path | None, anchor: str | None = None
 ) -> "Iterator[SqlRepository]":
-    """A store that is read and nothing else: it is neither migrated nor noted anywhere."""
+    """A read-only view of a store: it is neither migrated nor noted anywhere."""
     from capri.store.transaction import open_database
 
     with _of(open_database(url, read_only=True), url, key_file, anchor) as repository:
@@ -129,8 +129,8 @@ def restore(
     typer.echo(f"restored {_copied(f'sqlite:///{file}', url)}")
 
 
-def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = None) -> None:
-    """Look a store over: history, ledger, forgetting, limits, settings.
+def check(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = None) -> None:
+    """Check a store: history, ledger, forgetting, limits, settings.
 
     Changes nothing, neither store nor anchor, and shows no value of a user.
     Ends with exit code 1 where something is wrong, an older copy among it.
@@ -140,7 +140,7 @@ def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = N
     from capri.store.check import BAD, Check, Finding
 
     try:
-        with looked_at(url, store_key_file, anchor) as repository:
+        with read_only(url, store_key_file, anchor) as repository:
             findings = Check(repository).findings()
     except StorageError as problem:
         findings = [Finding("store", BAD, str(problem))]
@@ -148,7 +148,7 @@ def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = N
         text_table([{"what": f.name, "state": f.state, "finding": f.said} for f in findings])
     )
     if any(finding.state == BAD for finding in findings):
-        raise typer.Exit(UNWELL)
+        raise typer.Exit(FAILED)
 
 
 @store.command()
@@ -185,7 +185,7 @@ def forget(
         typer.echo("this store has never seen such a user: check the id", err=True)
     _end(clean)
     if not known:
-        raise typer.Exit(UNWELL)
+        raise typer.Exit(FAILED)
 
 
 def _meant(user: str, number: bool | None) -> list[str | int]:
@@ -211,7 +211,7 @@ def _end(clean: bool) -> None:
             "backup, a shell) keeps them from being overwritten. End that, then: capri store clean",
             err=True,
         )
-        raise typer.Exit(UNWELL)
+        raise typer.Exit(FAILED)
 
 
 @store.command()
@@ -280,7 +280,7 @@ def mode(
 @store.command()
 def operations(url: Address, store_key_file: KeyFile = None) -> None:
     """List what operators did: modes, catalogues, keys, anchors."""
-    with looked_at(url, store_key_file) as repository:
+    with read_only(url, store_key_file) as repository:
         done = repository.operations()
     for operation in done:
         typer.echo(str(operation))

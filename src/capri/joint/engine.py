@@ -31,7 +31,7 @@ from capri.joint.state import PublicState, repeated
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.privacy.users import Participation, UserId, UserLimit
+from capri.privacy.users import UserId, check_users, user_digest
 from capri.store.codec import PlainCodec
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Forgotten, Repository, Rows, kept_actions
@@ -103,21 +103,19 @@ class Clock:
         return time.time() if self.given is None else self.given().timestamp()
 
 
-class RepositoryUsers(Participation):
+class RepositoryUsers:
     """Users' counts in a repository, under digests with its salt."""
 
-    def __init__(self, limit: UserLimit, rows: Rows[Any]) -> None:
-        super().__init__(limit)
+    def __init__(self, rows: Rows[Any]) -> None:
         self._rows = rows
 
     def digests(self, users: Sequence[UserId]) -> list[str]:
         """What stands for the users in the repository."""
-        self.salt = self._rows.salt
-        return [self._digest(user) for user in users]
+        return [user_digest(user, self._rows.salt) for user in users]
 
     def epochs_of(self, user: UserId) -> Counter[int]:
         """Contributions of a user by epoch."""
-        self.check([user])
+        check_users([user])
         return Counter(self._rows.visits_of(self.digests([user])[0]))
 
 

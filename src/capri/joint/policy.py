@@ -236,7 +236,7 @@ class Capri(Asking, Serving, PublicFace):
         self._streams, self._users = streams, None
         self._contexts = problem.contexts
         if problem.limit is not None:
-            self._users = RepositoryUsers(problem.limit, repository.rows)
+            self._users = RepositoryUsers(repository.rows)
         self._ledger: Ledger | None = None
         if problem.budget is not None:
             observed = self._configured.observed
@@ -244,7 +244,7 @@ class Capri(Asking, Serving, PublicFace):
                 problem.budget,
                 composition=problem.composition,
                 contributions=problem.contributions,
-                participation=self._users,
+                epochs_of=None if self._users is None else self._users.epochs_of,
                 prior=None if observed is None else observed.event,
             )
         self._gate = Gate(noise_source(streams.noise), self._ledger)

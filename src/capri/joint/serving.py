@@ -25,7 +25,7 @@ from capri.joint.decisions import Visits
 from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.joint.state import repeated
 from capri.privacy.randomness import Streams
-from capri.privacy.users import UserId
+from capri.privacy.users import UserId, check_users
 from capri.spaces import Contexts, FixedActions, as_contexts, as_visits
 from capri.store.repository import Forgotten
 
@@ -174,7 +174,7 @@ class Serving(ABC):
         if users is not None and len(users) != count:
             raise ShapeError(f"one user id per context is needed: {count}, got {len(users)}")
         if users is not None and self._users is not None:
-            self._users.check(users)  # before a full epoch is closed by this visit
+            check_users(users)  # before a full epoch is closed by this visit
 
     def _no_decisions(self) -> Decisions:
         nobody, nothing = np.empty(0, dtype=np.int64), np.empty(0)
@@ -373,7 +373,7 @@ class Serving(ABC):
                 "only a store with contributions_per_user knows what belongs to whom: without "
                 "ids of users nothing that is kept can be found, and goes with its release"
             )
-        self._users.check([user])
+        check_users([user])
         return self._engine.forget_user(self._users.digests([user])[0])
 
     def _renewed(self, actions: object) -> Callable[[Problem], Problem]:

@@ -98,7 +98,7 @@ class Options:
         """A new account of the budget; none without privacy."""
         if self.budget is None:
             return None
-        return Ledger(self.budget, composition=1.0, participation=None)
+        return Ledger(self.budget)
 
     def streams(self, releases: int = 0) -> Streams:
         """Randomness; warns when it can be repeated, and when another estimator calls the fit.
