@@ -155,6 +155,7 @@ def a_forecast() -> Forecast:
         ExpectedRegret(
             epsilon=epsilon,
             rounds=rounds,
+            functions=4,
             regret_per_round=0.3 * ratio,
             regret_standard_error=0.01,
             ratio=ratio,

@@ -127,9 +127,12 @@ class RandomFunctions:
         It is no part of the verdict unless it alone was asked for: every kernel is good for its own
         functions, and verdicts are there to be compared.
         """
-        kinds = [self.kind_of(number) for number in range(self.functions)]
-        counts = {kind: kinds.count(kind) for kind in self.others or self.kinds}
-        weights = np.array([1 / counts[kind] if kind in counts else 0.0 for kind in kinds])
+        return self.shares_of(*self.others or self.kinds)
+
+    def shares_of(self, *kinds: str) -> FloatArray:
+        """Weight of each function in a mean over some kinds, which count alike."""
+        every = [self.kind_of(number) for number in range(self.functions)]
+        weights = np.array([1 / every.count(kind) if kind in kinds else 0.0 for kind in every])
         return np.asarray(weights / weights.sum())
 
     def environment(self, number: int) -> TabularEnvironment:
