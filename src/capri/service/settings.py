@@ -18,7 +18,7 @@ from capri.epoch.rewards import AS_ESTIMATED, RewardRule
 from capri.errors import CapriError, ConfigurationError
 from capri.files import Given, Source, whole_from, write_atomically
 from capri.joint.policy import Capri
-from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
+from capri.kernels import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
 from capri.schema import Schema
