@@ -19,7 +19,7 @@ from capri.audit.scenarios import audit_policy as audit
 from capri.cli import app
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
-from capri.kernels.catalogue import KERNEL_NAMES
+from capri.kernels import KERNEL_NAMES
 from capri.local.simulator import DeviceSimulator
 from capri.players import ContestRun, finding, price_of_trust
 from capri.privacy.calibration import noise_multiplier

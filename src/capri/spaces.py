@@ -14,8 +14,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import is_table, visit_rows
 from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
-from capri.schema import Schema
-from capri.schema.schema import checked_ranges, columns_of, even_shares, within
+from capri.schema import Schema, checked_ranges, columns_of, even_shares, within
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
 

@@ -11,8 +11,7 @@ import capri
 from capri.environments import TabularEnvironment, public_pool, random_rkhs
 from capri.epoch.notice import Notice, unheard, unsaid
 from capri.features import spectral_basis
-from capri.kernels import RBF, Columns, ContextAction, Kernel, Matern
-from capri.kernels.catalogue import stretched
+from capri.kernels import RBF, Columns, ContextAction, Kernel, Matern, stretched
 from capri.learners import words
 from capri.learners.belief import PRIOR_SCALES
 from capri.learners.watch import public_pairs

@@ -280,8 +280,7 @@ def verify(
 
 def _releases_since(told: "Certificate", path: Path) -> int:
     """How many releases a saved policy has made since, or an error where it is another one."""
-    from capri.epoch.digests import configuration_digest
-    from capri.epoch.storage import damage_as_storage_error, read_policy_file
+    from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
     from capri.privacy.certificate.verify import check_digests
 
     values, arrays = read_policy_file(path, None)

@@ -53,10 +53,9 @@ def opened(
 
     ``read_only``: a view of it that is neither migrated nor noted anywhere.
     """
-    from capri.store.address import open_database
     from capri.store.rollback import open_anchor
     from capri.store.sql import SqlRepository
-    from capri.store.transaction import empty_store
+    from capri.store.transaction import empty_store, open_database
 
     with closing(open_database(url, create=False, read_only=read_only)) as database:
         repository = SqlRepository(database, read_key(key_file), open_anchor(anchor, url))
@@ -85,8 +84,8 @@ def backup(
 
 def _copied(source: str, target: str) -> str:
     """Copy a store into an empty one; how far it had come, in words."""
-    from capri.store.address import open_database
     from capri.store.maintenance import copy_store
+    from capri.store.transaction import open_database
 
     with (
         closing(open_database(source, read_only=True)) as ours,
@@ -195,7 +194,7 @@ def _end(clean: bool) -> None:
 @store.command()
 def clean(url: Address, wait: Wait = 30.0) -> None:
     """Have what was deleted overwritten where somebody stood in the way."""
-    from capri.store.address import open_database
+    from capri.store.transaction import open_database
 
     with closing(open_database(url, create=False)) as database:
         _end(database.forget_soon(wait))

@@ -22,8 +22,8 @@ from capri.epoch.rewards import (
     UNKNOWN,
     first_valid,
 )
-from capri.joint.state import TURNS, OvertakenError, PublicState
-from capri.store.repository import Combined
+from capri.joint.state import TURNS, PublicState
+from capri.store.repository import Combined, OvertakenError
 from capri.store.view import OPEN, EpochRow, Unit, View
 
 _NOTHING = Combined(float("nan"), ())

@@ -17,7 +17,7 @@ from capri.epoch.rewards import AS_ESTIMATED, RewardRule
 from capri.errors import CapriError, ConfigurationError
 from capri.files import Given, Source, whole_from, write_atomically
 from capri.joint.policy import Capri
-from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
+from capri.kernels import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
 from capri.schema import Schema
@@ -25,7 +25,7 @@ from capri.service.aggregator import new_aggregator
 from capri.service.auth import ServiceLimits
 from capri.service.tables import TIME, UNITS, read_actions, read_column, read_contexts, read_limits
 from capri.spaces import FixedActions
-from capri.store.address import POSTGRES, SQLITE
+from capri.store.transaction import POSTGRES, SQLITE
 
 _SHALLOWEST = 4
 # Rounds and functions that a forecast plays.
