@@ -4,14 +4,12 @@ A unit of work notes what it changes, so one that fails is undone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from typing import Any, TypeVar
 
 from capri.epoch.ids import DecisionIds
 from capri.epoch.storage import below
 from capri.errors import ConfigurationError
-from capri.privacy.randomness import Streams
 from capri.store.codec import PlainCodec
 from capri.store.memory_rows import MemoryRows
 from capri.store.repository import Forgotten, OwnLock, Repository, drop_laws
@@ -19,7 +17,6 @@ from capri.store.schema import TABLES
 from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, Row, Unit, View, read_view
 
 Result = TypeVar("Result")
-_NOTHING = nullcontext()
 _PUBLIC = ("laws", "epochs", "segments", "catalogues", "operations", "history")
 
 
@@ -153,39 +150,12 @@ class MemoryRepository(Repository):
         with self._lock:
             return function(self._unit)
 
-    def check_process(self) -> None:
-        """A simulation may be forked; of others the policy itself refuses a copy."""
-
-    def note(self) -> None:
-        """Memory has no copies."""
-
-    def certified(self) -> dict[str, Any] | None:
-        """No copy of memory can be older than another."""
-        return None
-
     def forget_user(self, digest: str) -> Forgotten:
         """In memory nothing that is kept says whose it is."""
         raise ConfigurationError(
             "only a store with contributions_per_user knows what belongs to whom: without "
             "ids of users nothing that is kept can be found, and goes with its release"
         )
-
-    def overwrite(self) -> bool:
-        """What was forgotten is overwritten at once."""
-        return True
-
-    def leave(self) -> None:
-        """There is nobody to wait for."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
-        """What was drawn was drawn."""
-        return _NOTHING
-
-    def write_streams(self, unit: Any, streams: Streams) -> None:
-        """Generators live in memory, too."""
 
     # -- public rows ------------------------------------------------------------------------------
 
