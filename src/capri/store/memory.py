@@ -4,12 +4,14 @@ A unit of work notes what it changes, so one that fails is undone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from typing import Any, TypeVar
 
 from capri.epoch.ids import DecisionIds
 from capri.epoch.storage import below
 from capri.errors import ConfigurationError
+from capri.privacy.randomness import Streams
 from capri.store.codec import PlainCodec
 from capri.store.memory_rows import MemoryRows
 from capri.store.repository import Forgotten, OwnLock, Repository, drop_laws
@@ -17,6 +19,7 @@ from capri.store.schema import TABLES
 from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, Row, Unit, View, read_view
 
 Result = TypeVar("Result")
+_NOTHING = nullcontext()
 _PUBLIC = ("laws", "epochs", "segments", "catalogues", "operations", "history")
 
 
@@ -149,6 +152,16 @@ class MemoryRepository(Repository):
         """Run a function that reads."""
         with self._lock:
             return function(self._unit)
+
+    def check_process(self) -> None:
+        """A simulation may be forked; of others the policy itself refuses a copy."""
+
+    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
+        """What was drawn was drawn."""
+        return _NOTHING
+
+    def write_streams(self, unit: Any, streams: Streams) -> None:
+        """Generators live in memory, too."""
 
     def forget_user(self, digest: str) -> Forgotten:
         """In memory nothing that is kept says whose it is."""

@@ -8,7 +8,7 @@ did is in :class:`Rows`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import blake2b
 from threading import RLock
@@ -28,7 +28,6 @@ from capri.store.view import OPEN, WAITING, Unit, View
 
 OwnUnit = TypeVar("OwnUnit")
 Result = TypeVar("Result")
-_NOTHING = nullcontext()
 
 
 def kept_actions(problem: Problem, codec: Codec) -> Any:
@@ -267,9 +266,9 @@ class Repository(ABC):
     def read(self, function: Callable[[Unit], Result]) -> Result:
         """Run a function that reads, all of it at one point in time."""
 
+    @abstractmethod
     def check_process(self) -> None:
-        """Refuse a forked child, before a lock is taken; memory may be forked."""
-        return
+        """Refuse a forked child, before a lock is taken."""
 
     def note(self) -> Checkpoint | None:
         """Remember how far this has come, after checking that no newer copy was seen.
@@ -305,13 +304,13 @@ class Repository(ABC):
         """Give back what is held; a closed repository refuses everything."""
         return
 
+    @abstractmethod
     def drawing(self, streams: Streams) -> AbstractContextManager[None]:
         """While something is drawn: what fails leaves generators as they are kept."""
-        return _NOTHING
 
+    @abstractmethod
     def write_streams(self, unit: Any, streams: Streams) -> None:
-        """Where a simulation's generators stand, with what they drew, if not in memory."""
-        return
+        """Where a simulation's generators stand, with what they drew."""
 
     # -- public rows ------------------------------------------------------------------------------
 
