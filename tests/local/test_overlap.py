@@ -21,9 +21,8 @@ from devices import (
 
 import capri
 from capri.environments import random_rkhs
-from capri.epoch.digests import configuration_digest
 from capri.epoch.plan import Release
-from capri.epoch.storage import read_policy_file
+from capri.epoch.storage import configuration_digest, read_policy_file
 from capri.errors import BundleError, ConfigurationError, HorizonError
 from capri.learners.reading import cuts_off_too_much
 from capri.local.bundle import open_bundle

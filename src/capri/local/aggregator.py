@@ -21,13 +21,11 @@ import numpy as np
 from capri.arrays import IntArray, one_blas_thread
 from capri.checks import whole
 from capri.epoch.course import Course, PublicFace
-from capri.epoch.digests import configuration_digest
 from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import checked_problem
-from capri.epoch.rewards import RewardTerms, checked_terms
-from capri.epoch.scale import checked_scale, rescaled
-from capri.epoch.storage import problem_state
+from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
+from capri.epoch.storage import configuration_digest, problem_state
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
 from capri.learners.explain import explain

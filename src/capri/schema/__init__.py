@@ -12,7 +12,7 @@ and ``g`` the positive root of ``g^(d+1) = g + 1``: the same rows for everybody,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Final, Self, final
 
 import numpy as np
@@ -33,6 +33,7 @@ from capri.checks import is_number
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema.columns import (
     KINDS,
+    OWN,
     UNKNOWN,
     Boolean,
     Categorical,
@@ -294,11 +295,19 @@ def within(ranges: Ranges, shares: FloatArray) -> Any:
     return low + (high - low) * shares
 
 
+# Of the cells of a column in which a missing one is a value of its own, those that are missing.
+_GAPS = 0.1
+
+
 def _cells(column: Column, shares: FloatArray) -> list[Any]:
     """What a column holds at these shares: levels take turns, numbers fill their range."""
+    assert isinstance(column, Numeric | Boolean | Categorical)
+    if column.missing == OWN:
+        present = (shares[shares >= _GAPS] - _GAPS) / (1 - _GAPS)
+        known = iter(_cells(replace(column, missing=None), present))
+        return [None if share < _GAPS else next(known) for share in shares]
     if isinstance(column, Numeric):
         return [float(each) for each in column.low + (column.high - column.low) * shares]
     if isinstance(column, Categorical):
         return [column.levels[int(share * len(column.levels))] for share in shares]
-    assert isinstance(column, Boolean)
     return [bool(share >= 0.5) for share in shares]

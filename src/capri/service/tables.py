@@ -37,8 +37,9 @@ _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 # about 2,000 rounds of uniform play, once (docs/rewards.md). What a shorter one loses is lost for
 # good, at every decision.
 USUAL_WAIT = 2000
-_UNITS = {unit[0]: unit for unit in ("seconds", "minutes", "hours", "days", "weeks")}
-_WAIT = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w|(?:second|minute|hour|day|week)s?)")
+UNITS = {unit[0]: unit for unit in ("seconds", "minutes", "hours", "days", "weeks")}
+# A time such as "90m" or "1.5 days".
+TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d|w|(?:second|minute|hour|day|week)s?)\s*")
 _PUBLIC_ROWS = 200  # where no file of public rows is given
 _NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
     "floor": (lambda value: 0 <= value <= 1, "a probability, from 0 to 1"),
@@ -276,12 +277,12 @@ def wait_of(text: str) -> int | str:
     text = text.strip()
     if text.isdecimal():
         return int(text)
-    if (found := _WAIT.fullmatch(text)) is None:
+    if (found := TIME.fullmatch(text)) is None:
         raise ConfigurationError(
             "--reward-wait must be a number of decisions or a time such as 90m, 2h, '2 days', got "
             f"{text!r}"
         )
-    return f"{found[1]} {_UNITS[found[2][0]]}"
+    return f"{found[1]} {UNITS[found[2][0]]}"
 
 
 def missing_of(text: str) -> float | str:
