@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import capri
-from capri.local.gathering import ReportStatus
+from capri.local.reports import ReportStatus
 from capri.service.aggregator import DurableAggregator
 from capri.service.settings import load_settings
 

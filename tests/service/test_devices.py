@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import capri
 from capri.cli import app
 from capri.errors import ConfigurationError, HorizonError, StorageError
-from capri.local.gathering import ReportStatus
+from capri.local.reports import ReportStatus
 from capri.service.aggregator import DurableAggregator, ReportLog
 from capri.service.auth import add_key
 from capri.service.settings import load_settings

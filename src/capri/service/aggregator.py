@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from capri.errors import ConfigurationError, HorizonError, KernelWarning, StorageError
 from capri.local.aggregator import LocalCapri
-from capri.local.gathering import ReportStatus
+from capri.local.reports import ReportStatus
 from capri.privacy.budget import Budget
 from capri.service.messages import apart
 
