@@ -24,7 +24,6 @@ from capri.choices import successor
 from capri.epoch.course import Course, PublicFace
 from capri.epoch.digests import configuration_digest
 from capri.epoch.limits import Limits
-from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem, checked_problem, with_actions
 from capri.epoch.rewards import RewardTerms, checked_terms
 from capri.epoch.scale import checked_scale, rescaled
@@ -195,15 +194,22 @@ class LocalCapri(PublicFace):
         self._state, self._engine = state, ReportEngine(state, self._horizon)
 
     def __repr__(self) -> str:
-        return f"LocalCapri({self.guarantee}; epoch {self.under_way[0]})"
+        return f"LocalCapri({self.guarantee}; epoch {len(self._state.head['digests'])})"
 
     @property
     def _problem(self) -> Problem:  # type: ignore[override]
-        return self._state.problem
+        return self._newest.problem
 
     @property
     def _course(self) -> Course:  # type: ignore[override]
-        return self._state.course
+        return self._newest.course
+
+    @property
+    def _newest(self) -> ReportState:
+        """What is public now, by whichever process."""
+        with self._lock:
+            self._state.refresh()
+            return self._state
 
     # -- what is public ---------------------------------------------------------------------------
 
@@ -217,9 +223,7 @@ class LocalCapri(PublicFace):
     @property
     def reports(self) -> int:
         """How many reports counted so far, to whichever bundle: public."""
-        with self._lock:
-            self._state.refresh()
-            return self._state.issued
+        return self._newest.issued
 
     @property
     def under_way(self) -> tuple[int, int, int]:
@@ -228,15 +232,8 @@ class LocalCapri(PublicFace):
             self._engine.settle()
             newest, issued = self._state.view.newest, self._state.issued
             if newest is None:
-                return self._engine.repository.last_epoch(), 0, 0
+                return self._state.opened, 0, 0
             return newest.number, issued - newest.first, newest.length
-
-    @property
-    def epochs(self) -> Epochs:
-        """One record per reading of an epoch, shown as a table."""
-        with self._lock:
-            self._state.refresh()
-            return super().epochs
 
     def bundle(self) -> bytes:
         """The newest public bundle, for every device the same.

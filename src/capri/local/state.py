@@ -85,6 +85,11 @@ class ReportState:
         return tuple(self.head["releases"])
 
     @property
+    def opened(self) -> int:
+        """The number of the newest bundle."""
+        return len(self.head["digests"])
+
+    @property
     def remaining(self) -> int:
         """Reports until the next reading; 0 at the horizon."""
         newest = self.view.newest
