@@ -52,7 +52,6 @@ if typing.TYPE_CHECKING:
     from capri.errors import ShapeError as ShapeError
     from capri.errors import StorageError as StorageError
     from capri.forecast.result import ExpectedEpoch as ExpectedEpoch
-    from capri.forecast.result import ExpectedKind as ExpectedKind
     from capri.forecast.result import ExpectedRegret as ExpectedRegret
     from capri.forecast.result import Forecast as Forecast
     from capri.forecast.result import KernelCost as KernelCost
@@ -124,7 +123,6 @@ _NAMES = {
     ),
     "capri.forecast.result": (
         "ExpectedEpoch",
-        "ExpectedKind",
         "ExpectedRegret",
         "Forecast",
         "KernelCost",

@@ -36,8 +36,8 @@ from devices import CONTEXTS, small_aggregator  # noqa: E402
 import capri  # noqa: E402
 from capri.local import wire  # noqa: E402
 from capri.local.bundle import open_bundle  # noqa: E402
-from capri.store.address import open_database  # noqa: E402
 from capri.store.sql import SqlRepository  # noqa: E402
+from capri.store.transaction import open_database  # noqa: E402
 
 # No epoch stops taking reports: all of them stay stored, to be counted.
 SETTINGS: dict[str, Any] = {
@@ -109,7 +109,7 @@ def verify(url: str, answered: list[str]) -> capri.LocalCapri:
     database = open_database(url, create=False)
     repository = SqlRepository(database, None)
     rows = repository.read(lambda unit: repository.rows.reports(unit, 0))
-    issued, _ = repository.read(lambda unit: repository.join(unit, ()))
+    issued, _ = repository.read(lambda unit: unit.counter())
     database.close()
     at = 0
     for row in rows:

@@ -23,7 +23,7 @@ from builders import small_policy
 from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.local import wire
 from capri.local.reports import EpochReports
-from capri.privacy.directions import DIRECTION_UNITS
+from capri.privacy.sphere import DIRECTION_UNITS
 
 ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus
 

@@ -22,9 +22,8 @@ from devices import (
 
 import capri
 from capri.environments import random_rkhs
-from capri.epoch.digests import configuration_digest
 from capri.epoch.plan import Release
-from capri.epoch.storage import read_policy_file
+from capri.epoch.storage import configuration_digest, read_policy_file
 from capri.errors import BundleError, ConfigurationError, HorizonError
 from capri.learners.practical import PracticalLearner
 from capri.learners.reading import cuts_off_too_much
@@ -491,8 +490,7 @@ def test_certificate_of_late_reports(tmp_path: Path) -> None:
     assert len({epoch for epoch, _ in listed}) < len(listed)
     aggregator.save(tmp_path / "aggregator.capri")
     values, arrays = read_policy_file(tmp_path / "aggregator.capri", "aggregator")
-    laws = values["repository"]["laws"]
-    plans = laws[max(laws, key=int)]["course"]["plans"]
+    plans = values["repository"]["tables"]["laws"][-1]["state"]["course"]["plans"]
     assert check_digests(certificate, configuration_digest(values, arrays), plans) == 0
     values["terms"]["wait"] = 401
     other = configuration_digest(values, arrays)

@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from devices import CONTEXTS, fill, honest_reports, open_epochs, small_aggregato
 import capri
 from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.local.summing import aggregate
-from capri.store.repository import Repository
+from capri.store.sql_rows import SqlRows
 
 ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus
 
@@ -134,14 +135,10 @@ def test_what_fails_counts_nowhere(url: str, monkeypatch: pytest.MonkeyPatch) ->
     one, alone = small_aggregator(store=url), small_aggregator()
     reports = honest_reports(one, 65)
     one.receive_many(reports[:10])
-    kind: type[Repository[Any]] = type(one._state.repository)
-
-    def full(*_: object) -> None:
-        raise StorageError("the disk is full")
-
-    for method, batch in (("set_issued", reports[10:20]), ("add_law", reports)):
+    full = StorageError("the disk is full")
+    for method, batch in (("write_reports", reports[10:20]), ("drop_reports", reports)):
         with monkeypatch.context() as patch:
-            patch.setattr(kind, method, full)
+            patch.setattr(SqlRows, method, Mock(side_effect=full))
             with pytest.raises(StorageError, match="full"):
                 one.receive_many(batch)
     # The end of the epoch is stored, its reading is not: whoever comes next makes it.

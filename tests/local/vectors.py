@@ -41,10 +41,18 @@ from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.device import Device, DeviceRandomness
 from capri.local.reports import EpochReports, judge
-from capri.privacy.directions import direction_sum, directions, positive_cells
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.sphere import COIN, Sphere, _exponential_from_below, randomized, sphere
+from capri.privacy.sphere import (
+    COIN,
+    Sphere,
+    _exponential_from_below,
+    direction_sum,
+    directions,
+    positive_cells,
+    randomized,
+    sphere,
+)
 
 FOLDER = Path(__file__).parents[2] / "clients" / "vectors"
 Case = dict[str, Any]

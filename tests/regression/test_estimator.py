@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 from capri import BudgetError, ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge
 from capri.errors import DataError, KernelWarning, StorageError
 from capri.kernels import RBF, Matern
-from capri.regression.sources import DaskBlocks
+from capri.regression.sources import blocks_of
 from capri.regression.tables import checked_block
 
 INFINITY = float("inf")
@@ -278,12 +278,12 @@ def test_partitions_that_change_places_are_refused() -> None:
     import dask.array as da
 
     X, y = rows(200)
-    source = DaskBlocks(
-        da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100), checked_block
-    )
+    table, targets = da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100)
+    source, _ = blocks_of(table, targets, checked_block)
     count = source.total(lambda X, y, start: np.array([len(X)]))
     assert count == 200
-    source._blocks.reverse()
+    swapped = [da.concatenate([each[100:], each[:100]]) for each in (table, targets)]
+    source._fold = blocks_of(*swapped, checked_block)[0]._fold
     with pytest.raises(DataError, match="changed between passes"):
         source.total(lambda X, y, start: np.array([len(X)]))
 

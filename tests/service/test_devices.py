@@ -315,6 +315,13 @@ def test_a_store_of_others_is_refused(tmp_path: Path) -> None:
         settings.aggregator(f"sqlite:///{tmp_path}/other.db")
 
 
+def kill_one(running: Running) -> None:
+    """Kill a worker, and wait until it is gone: another takes its place."""
+    victim = workers_of(running.process.pid)[0]
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: victim not in workers_of(running.process.pid))
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_two_workers_are_one_aggregator(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -338,9 +345,7 @@ def test_two_workers_are_one_aggregator(
             batch = made[start : start + 4] + made[max(0, start - 4) : start]
             told.update(each["status"] for each in post(running, b"".join(batch)))
             if start == 20:
-                victim = workers_of(running.process.pid)[0]
-                os.kill(victim, signal.SIGKILL)
-                eventually(lambda: victim not in workers_of(running.process.pid))
+                kill_one(running)
         assert told == {OK: 40, "replayed": 32, "stale": 4}
         assert post(running, made[40]) == {"status": "stale"}
         # A new connection may end at either: both have the bundle of the reading.

@@ -15,8 +15,7 @@ from capri.epoch.ids import DecisionIds
 from capri.epoch.limits import Limits
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem, checked_problem
-from capri.epoch.rewards import checked_terms
-from capri.epoch.scale import checked_scale
+from capri.epoch.rewards import checked_scale, checked_terms
 from capri.errors import ConfigurationError
 from capri.joint.asking import Asking
 from capri.joint.engine import Clock, Engine, RepositoryUsers, checked_retention, in_memory
@@ -231,13 +230,13 @@ class Capri(Asking, Serving, PublicFace):
         return Course(schedule, learner, streams, timed=streams.simulated)
 
     def _assemble(
-        self, problem: Problem, streams: Streams, course: Course, repository: Repository[Any]
+        self, problem: Problem, streams: Streams, course: Course, repository: Repository
     ) -> None:
         """Put the parts together that serve users, over a repository."""
         self._streams, self._users = streams, None
         self._contexts = problem.contexts
         if problem.limit is not None:
-            self._users = RepositoryUsers(problem.limit, repository.rows)
+            self._users = RepositoryUsers(repository.rows)
         self._ledger: Ledger | None = None
         if problem.budget is not None:
             observed = self._configured.observed
@@ -245,7 +244,7 @@ class Capri(Asking, Serving, PublicFace):
                 problem.budget,
                 composition=problem.composition,
                 contributions=problem.contributions,
-                participation=self._users,
+                epochs_of=None if self._users is None else self._users.epochs_of,
                 prior=None if observed is None else observed.event,
             )
         self._gate = Gate(noise_source(streams.noise), self._ledger)
@@ -344,7 +343,7 @@ class Capri(Asking, Serving, PublicFace):
         run._lock = RLock()
         heir = rehearsed(repository, DecisionIds())
         run._assemble(self.problem, streams, self._course.branch(streams), heir)
-        run._engine.recall(self._engine)
+        run._engine.state.recall(self._engine.state)
         return run
 
     # -- files and stores -------------------------------------------------------------------------
@@ -396,7 +395,8 @@ class Capri(Asking, Serving, PublicFace):
         with self._lock:
             self._engine.refresh()
             described, streams = self._configuration(), self._streams
-            self._history = save_policy(path, described, streams, self._engine, self._history)
+            repository = self._engine.repository
+            self._history = save_policy(path, described, streams, repository, self._history)
 
     @classmethod
     def load(
@@ -443,7 +443,7 @@ def _shut(engine: Engine, process: int) -> None:
     """
     if os.getpid() != process:
         return
-    if engine.runs_in(current_thread()):
+    if engine.pace.runs_in(current_thread()):
         Thread(target=engine.close, name="capri-closing", daemon=True).start()
     else:
         engine.close()

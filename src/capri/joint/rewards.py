@@ -8,7 +8,6 @@ a user was rewarded.
 from collections.abc import Sequence
 from datetime import timedelta
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,9 @@ from capri.epoch.rewards import (
     UNKNOWN,
     first_valid,
 )
-from capri.joint.state import TURNS, OvertakenError, PublicState
-from capri.store.repository import Combined
-from capri.store.view import OPEN, EpochRow, View
+from capri.joint.state import TURNS, PublicState
+from capri.store.repository import Combined, OvertakenError
+from capri.store.view import OPEN, EpochRow, Unit, View
 
 _NOTHING = Combined(float("nan"), ())
 # The last slot of an epoch whose end is open.
@@ -56,7 +55,7 @@ class Rewards:
         raise self._state.never_current()
 
     def _reward(
-        self, unit: Any, view: View, numbers: IntArray, values: FloatArray, names: list[bytes]
+        self, unit: Unit, view: View, numbers: IntArray, values: FloatArray, names: list[bytes]
     ) -> IntArray:
         open_for = [
             (epoch, (numbers >= epoch.first) & (numbers < (epoch.last or _ENDLESS)))
@@ -64,7 +63,7 @@ class Rewards:
             if epoch.accepts
         ]
         joined = [epoch.number for epoch, own in open_for if own.any()]
-        issued, generation = self._repository.join(unit, joined)
+        issued, generation = unit.join_epochs(joined)
         if generation != view.generation:
             raise OvertakenError
         known = (numbers >= 0) & (numbers < issued)
@@ -89,7 +88,7 @@ class Rewards:
         return ended is not None and now >= ended + wait.total_seconds()
 
     def _accept(
-        self, unit: Any, numbers: IntArray, values: FloatArray, names: list[bytes]
+        self, unit: Unit, numbers: IntArray, values: FloatArray, names: list[bytes]
     ) -> IntArray:
         """Keep rewards whose epochs take them; a status for each.
 
@@ -107,7 +106,7 @@ class Rewards:
 
     def _combine(
         self,
-        unit: Any,
+        unit: Unit,
         standing: IntArray,
         numbers: IntArray,
         values: FloatArray,

@@ -22,12 +22,10 @@ from capri.arrays import IntArray, one_blas_thread
 from capri.checks import whole
 from capri.choices import successor
 from capri.epoch.course import Course, PublicFace
-from capri.epoch.digests import configuration_digest
 from capri.epoch.limits import Limits
 from capri.epoch.problem import Problem, checked_problem, with_actions
-from capri.epoch.rewards import RewardTerms, checked_terms
-from capri.epoch.scale import checked_scale, rescaled
-from capri.epoch.storage import damage_as_storage_error, problem_state
+from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
+from capri.epoch.storage import configuration_digest, damage_as_storage_error, problem_state
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
 from capri.learners.explain import explain
@@ -187,7 +185,7 @@ class LocalCapri(PublicFace):
         course = Course(schedule, learner, BundleDraws(public), timed=True)
         law, actions = first_law(course, public), kept_actions(problem, PlainCodec())
         if store is None:
-            repository: Repository[Any] = in_memory(law, actions, saved)
+            repository: Repository = in_memory(law, actions, saved)
         else:
             repository = open_store(store, self._described(problem), law)
         state = ReportState(repository, problem, course, public, self._terms, clock=clock)

@@ -46,9 +46,10 @@ from capri.local.state import CARRIED, ReportState, is_closed, law_of
 from capri.store.repository import (
     OvertakenError,
     ReportRow,
+    drop_laws,
     kept_actions,
 )
-from capri.store.view import LEARNT, OPEN, WAITING, EpochRow
+from capri.store.view import LEARNT, OPEN, WAITING, EpochRow, Unit
 
 Result = TypeVar("Result")
 # How often in a row others may be faster: a store that never agrees with what was read of it must
@@ -120,7 +121,7 @@ class ReportEngine:
 
     def _store(
         self,
-        unit: Any,
+        unit: Unit,
         rows: wire.Messages,
         verdict: Verdict,
         taking: list[EpochRow],
@@ -146,7 +147,7 @@ class ReportEngine:
                 issued += len(mine)
         if own:
             self.repository.rows.write_reports(unit, own)
-            self.repository.set_issued(unit, issued)
+            unit.set_counter("issued", issued)
             self._note_progress(unit, issued, generation, now)
         return others, own, status[:end]
 
@@ -167,13 +168,13 @@ class ReportEngine:
             status[mine[np.flatnonzero(again)]] = ReportStatus.REPLAYED
         return status
 
-    def _note_progress(self, unit: Any, issued: int, generation: int, now: float) -> None:
+    def _note_progress(self, unit: Unit, issued: int, generation: int, now: float) -> None:
         """When the first report came, where a clock runs from it; and the end of an epoch."""
         newest = self.state.view.newest
         assert newest is not None
         begins = self.state.terms.epoch_time is not None and newest.began is None
         if begins:
-            self.repository.set_epoch(unit, newest.number, began=now)
+            unit.update("epochs", {"began": now}, number=newest.number)
         if issued >= newest.first + newest.length:
             self._end(unit, newest, issued, now)
         elif not begins:
@@ -207,7 +208,7 @@ class ReportEngine:
         self._repeated(step)
         self.settle()
 
-    def _store_sum(self, unit: Any, added: EpochSum, row: EpochRow, now: float) -> None:
+    def _store_sum(self, unit: Unit, added: EpochSum, row: EpochRow, now: float) -> None:
         issued, generation = self.state.locked(unit)
         if issued != self.state.issued:
             raise OvertakenError
@@ -215,10 +216,10 @@ class ReportEngine:
         stored = ReportRow(issued, row.number, added.accepted, b"", total)
         issued += added.accepted
         self.repository.rows.write_reports(unit, [stored])
-        self.repository.set_issued(unit, issued)
+        unit.set_counter("issued", issued)
         if row.state == OPEN:
             self._end(unit, row, issued, now)
-        self.repository.set_epoch(unit, row.number, closes=issued)
+        unit.update("epochs", {"closes": issued}, number=row.number)
         self.repository.publish(unit, generation, b"sum of %d" % row.number)
 
     # -- epochs -----------------------------------------------------------------------------------
@@ -256,7 +257,7 @@ class ReportEngine:
         """End the newest epoch now, if any report has come since it began."""
         newest, now = self.state.view.newest, self.state.now()
 
-        def end(unit: Any) -> None:
+        def end(unit: Unit) -> None:
             issued, generation = self.state.locked(unit)
             if newest is not None and issued > newest.first:
                 self._end(unit, newest, issued, now)
@@ -269,14 +270,14 @@ class ReportEngine:
         self._repeated(self.end)
         self.settle()
 
-    def _end(self, unit: Any, newest: EpochRow, issued: int, now: float) -> None:
+    def _end(self, unit: Unit, newest: EpochRow, issued: int, now: float) -> None:
         """The last number of an epoch, and until when late reports to its bundle still count."""
-        wait, number = self.state.terms.wait, newest.number
+        wait = self.state.terms.wait
         closes, closes_at = issued + wait if isinstance(wait, int) else None, None
         if isinstance(wait, timedelta):
             closes_at = now + wait.total_seconds()
-        self.repository.move(unit, number, OPEN, WAITING)
-        self.repository.set_epoch(unit, number, last=issued, closes=closes, closes_at=closes_at)
+        ended = {"state": WAITING, "last": issued, "closes": closes, "closes_at": closes_at}
+        unit.update("epochs", ended, number=newest.number)
 
     def _follow(self, now: float) -> bool:
         """The reading that is due, and the epoch after it; False where neither is.
@@ -284,7 +285,7 @@ class ReportEngine:
         Learn from every sum (Alg. 1, lines 18-20), then plan anew. Reports are private already.
         Oldest first: what the newest law tells comes last, and is read with the most knowledge.
         """
-        number = self.repository.last_epoch() + 1
+        number = self.state.opened + 1
         if not self.state.view.epochs and not self.state.course.length(number, self.state.issued):
             return False
         self.state.catch_up()
@@ -333,21 +334,20 @@ class ReportEngine:
         repository, codec = self.repository, self.repository.codec
         packed = codec.pack(*law)
 
-        def publish(unit: Any) -> int:
+        def publish(unit: Unit) -> int:
             issued, generation = self.state.locked(unit)
-            repository.add_law(unit, generation + 1, packed)
+            unit.insert("laws", [(generation + 1, packed)])
             for epoch in closed:
-                repository.move(unit, epoch, WAITING, LEARNT)
+                unit.update("epochs", {"state": LEARNT}, number=epoch)
+                repository.drop_learnt(unit, epoch)
                 repository.rows.drop_reports(unit, epoch)
             if plan is not None:
                 length = min(course.length(plan.epoch, issued), plan.length)
-                kept = codec.pack(*plan_state(plan))
-                repository.add_epoch(unit, plan.epoch, issued, length, kept)
-                # The bundle is with the law: a segment says no more than which one is played.
-                repository.add_segment(unit, plan.epoch, 1, issued, generation + 1, codec.pack({}))
+                kept, times, release = codec.pack(*plan_state(plan)), [None] * 6, [None] * 3
+                unit.insert("epochs", [(plan.epoch, issued, length, OPEN, *times, kept, *release)])
                 if version is not None:
-                    repository.begin_version(unit, version, plan.epoch)
-            repository.drop_laws(unit)
+                    unit.update("catalogues", {"epoch": plan.epoch}, version=version)
+            drop_laws(unit)
             repository.publish(unit, generation, codec.mark(packed))
             return generation + 1
 
@@ -378,9 +378,10 @@ class ReportEngine:
             kept = kept_actions(problem, repository.codec)
             record = {"actions": problem.actions.count, "digest": repository.codec.mark(kept).hex()}
 
-            def change(unit: Any) -> None:
+            def change(unit: Unit) -> None:
                 _, generation = self.state.locked(unit)
-                repository.offer(unit, generation + 1, kept)
+                unit.delete("catalogues", epoch=None)  # one that was never played
+                unit.insert("catalogues", [(generation + 1, None, kept)])
                 said = record | {"version": generation + 1}
                 repository.note_operation(unit, generation, "catalogue", said, time.time())
 

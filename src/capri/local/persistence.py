@@ -18,12 +18,11 @@ from capri.errors import ConfigurationError, StorageError
 from capri.files import digest_of
 from capri.learners.start import stored_prior
 from capri.spaces import Contexts
-from capri.store.address import open_database
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository
 from capri.store.sql import SqlRepository
-from capri.store.transaction import empty_store
+from capri.store.transaction import empty_store, open_database
 
 Described = tuple[dict[str, Any], dict[str, Any]]
 # What a file or a store says that it holds.
@@ -59,7 +58,7 @@ def in_memory(law: Described, actions: Any, saved: Described | None) -> MemoryRe
 
 
 def save_aggregator(
-    path: str | PathLike[str], described: Described, repository: Repository[Any]
+    path: str | PathLike[str], described: Described, repository: Repository
 ) -> None:
     """Write an aggregator to one file."""
     values, arrays = repository.read(lambda unit: repository.snapshot(secret=True))

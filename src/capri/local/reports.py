@@ -23,8 +23,7 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.errors import DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.local import wire
-from capri.privacy.directions import DIRECTION_UNITS
-from capri.privacy.sphere import reported_sum
+from capri.privacy.sphere import DIRECTION_UNITS, reported_sum
 
 
 class ReportStatus(IntEnum):

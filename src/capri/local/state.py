@@ -18,7 +18,7 @@ from capri.epoch.storage import plan_from_state
 from capri.local import wire
 from capri.local.reports import EpochReports, token_bytes
 from capri.store.repository import OvertakenError, ReportRow, Repository, problem_with
-from capri.store.view import EpochRow, View
+from capri.store.view import EpochRow, Unit, View
 
 # Bytes of a bundle's digest that a report carries.
 CARRIED = 8
@@ -47,7 +47,7 @@ class ReportState:
 
     def __init__(
         self,
-        repository: Repository[Any],
+        repository: Repository,
         problem: Problem,
         course: Course,
         public: np.random.Generator,
@@ -61,7 +61,9 @@ class ReportState:
         self.terms, self._clock = terms, clock
         current = 0
         if repository.own_law >= 0:
-            current = repository.codec.unpack(repository.law(repository.own_law))[0]["catalogue"]
+            current = repository.codec.unpack(
+                repository.value("laws", "state", generation=repository.own_law)
+            )[0]["catalogue"]
         self.versions = {current: problem}
         self.base, self.current = problem, current
         self.view, self._law = View(-1, -1, ()), -1
@@ -122,7 +124,7 @@ class ReportState:
 
     def _restore(self, law: int) -> bool:
         """Go on from a law; False where it is gone."""
-        found = self.repository.law(law)
+        found = self.repository.value("laws", "state", generation=law)
         if found is None:
             return False
         head, arrays = self.repository.codec.unpack(found)
@@ -157,14 +159,16 @@ class ReportState:
         }
 
     def _plan(self, epoch: int) -> EpochPlan:
-        values, arrays = self.repository.codec.unpack(self.repository.plan(epoch))
+        values, arrays = self.repository.codec.unpack(
+            self.repository.value("epochs", "plan", number=epoch)
+        )
         return plan_from_state(values, arrays, self.base.kernel)
 
     def catch_up(self) -> None:
         """Reports that others have stored, as of the view: a newer one has other sums."""
 
-        def read(unit: Any) -> list[ReportRow]:
-            if self.repository.join(unit, ())[1] != self.view.generation:
+        def read(unit: Unit) -> list[ReportRow]:
+            if unit.counter()[1] != self.view.generation:
                 raise OvertakenError
             return self.repository.rows.reports(unit, self.seen)
 
@@ -188,9 +192,9 @@ class ReportState:
             else:
                 epoch.add_sum(np.frombuffer(row.total, dtype="<i8"), row.size)
 
-    def locked(self, unit: Any) -> tuple[int, int]:
+    def locked(self, unit: Unit) -> tuple[int, int]:
         """Reports and generation, which stay so until the end of the unit."""
-        issued, generation = self.repository.lock(unit)
+        issued, generation = unit.lock()
         if generation != self.view.generation:
             raise OvertakenError
         return issued, generation

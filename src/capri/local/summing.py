@@ -36,8 +36,7 @@ from capri.errors import ConfigurationError, StorageError
 from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.reports import EpochReports, EpochSum, to_bundle
-from capri.privacy.directions import Words, hashed
-from capri.privacy.sphere import reported_sum
+from capri.privacy.sphere import Words, hashed, reported_sum
 
 # Reports that a worker holds at a time, of files and of a part; fewer where there are few in all,
 # so that there is work for several.
@@ -51,7 +50,7 @@ _COLUMNS = ("<u8", "<u8", "<u2")
 BYTES = sum(np.dtype(form).itemsize for form in _COLUMNS)
 
 
-class Run(Protocol):
+class TaskRunner(Protocol):
     """Calls a function with each of some tasks, anywhere and in any order."""
 
     def __call__(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
@@ -160,7 +159,7 @@ def aggregate(
     files: Sequence[Path],
     *,
     scratch: Path | None = None,
-    run: Run = here,
+    run: TaskRunner = here,
     piece: int | None = None,
 ) -> EpochSum:
     """Add up the reports to a bundle in these files.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from capri.arrays import IntArray
 from capri.errors import BundleError
-from capri.privacy.directions import Words
+from capri.privacy.sphere import Words
 
 # Rows that are looked up at once, and the longest message that has tables: 256 KB for two bytes.
 _ROWS = 1 << 15

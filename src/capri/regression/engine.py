@@ -31,7 +31,7 @@ from capri.privacy.moments import MomentLayout, moment_layout
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import Sphere, sphere, unbiased_sum
 from capri.privacy.vector import VectorLayout
-from capri.regression.decode import Estimate, Reading
+from capri.regression.decode import Estimate, StageReading
 from capri.regression.design import (
     SIGNAL,
     ReleasedCovariance,
@@ -102,14 +102,14 @@ def _planned(estimate: Estimate) -> FloatArray:
     return estimate.covariance if estimate.central is None else estimate.central
 
 
-class Engine:
+class FitEngine:
     """The public state between stages. It never sees a row: sums come in, releases go out."""
 
     def __init__(self, setting: Setting, salt: int, from_data: tuple[str, ...] = ()) -> None:
         self.setting = setting
         self.from_data = from_data  # settings that were read off the rows: not private
         self.called_by: str | None = None  # an estimator around this one: what it spent is unknown
-        self.readings: list[Reading] = []
+        self.readings: list[StageReading] = []
         self.estimates: list[Estimate] = []
         self.law = setting.law  # as far as releases tell of it
         self._seen: list[ReleasedCovariance] = []
@@ -265,7 +265,7 @@ class Engine:
                 )
                 self._realise()
             expected, weight = self.expected()
-            reading = Reading.of(
+            reading = StageReading.of(
                 result,
                 expected=expected,
                 weight=weight,
@@ -286,7 +286,7 @@ class Engine:
 class OpenRows:
     """Their sum so far, and what their one release will need."""
 
-    engine: Engine
+    engine: FitEngine
     plan: StagePlan
     total: IntArray
     streams: Streams
@@ -424,7 +424,7 @@ class ReportPlan:
 
 
 def read_reports(
-    engine: Engine, plan: ReportPlan, total: FloatArray, *, count: int, noise_scale: float
+    engine: FitEngine, plan: ReportPlan, total: FloatArray, *, count: int, noise_scale: float
 ) -> StageResult:
     """The sum of ``count`` private messages as a stage result.
 

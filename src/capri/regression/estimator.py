@@ -19,7 +19,7 @@ from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.sphere import sphere
 from capri.regression.decode import PARTS, ErrorWidth, Model
-from capri.regression.engine import Engine, OpenRows, ReportPlan, read_reports
+from capri.regression.engine import FitEngine, OpenRows, ReportPlan, read_reports
 from capri.regression.options import Options, checked
 from capri.regression.scikit_learn import SharedParameters, warn_of_leak
 from capri.regression.sources import (
@@ -288,7 +288,7 @@ class PrivateKernelRidge(
         self._one_dimensional = source.outputs == 1
         return source
 
-    def _adopt(self, engine: Engine, ledger: Ledger | None, *, private: bool) -> None:
+    def _adopt(self, engine: FitEngine, ledger: Ledger | None, *, private: bool) -> None:
         """Keep what was released, and nothing else."""
         setting = engine.setting
         self.model_ = Model(

@@ -20,7 +20,7 @@ from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.ledger import Ledger
 from capri.privacy.randomness import Streams
 from capri.regression.design import SIGNAL, RowDistribution, choose_stages, matrix_root
-from capri.regression.engine import Engine, Setting
+from capri.regression.engine import FitEngine, Setting
 from capri.regression.priors import FunctionPrior, family_prior, told_prior
 from capri.regression.scikit_learn import (
     estimator_around,
@@ -98,7 +98,7 @@ class Options:
         """A new account of the budget; none without privacy."""
         if self.budget is None:
             return None
-        return Ledger(self.budget, composition=1.0, participation=None)
+        return Ledger(self.budget)
 
     def streams(self, releases: int = 0) -> Streams:
         """Randomness; warns when it can be repeated, and when another estimator calls the fit.
@@ -128,7 +128,7 @@ class Options:
         *,
         staged: bool = False,
         noise: float | None = None,
-    ) -> Engine:
+    ) -> FitEngine:
         """Basis, law and stages for this many rows; ``noise`` overrides what the budget asks for.
 
         Of the source only its shape is read, and its ranges where bounds are not given.
@@ -165,7 +165,7 @@ class Options:
         if self.budget is not None or self.rank is None:
             setting = self._allotted(setting, sample, rows, staged=staged, noise=noise)
         needed = self.from_data + tuple(map(private_instead_of, upstream))
-        found = Engine(setting, int(streams.public.integers(2**62)), needed)
+        found = FitEngine(setting, int(streams.public.integers(2**62)), needed)
         found.called_by = self.called_by
         return found
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,18 +18,16 @@ from capri.epoch.rewards import AS_ESTIMATED, RewardRule
 from capri.errors import CapriError, ConfigurationError, KernelWarning
 from capri.files import Given, Source, whole_from, write_atomically
 from capri.joint.policy import Capri
-from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
+from capri.kernels import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.local.aggregator import LocalCapri
 from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
 from capri.schema import Schema
 from capri.service.auth import ServiceLimits
-from capri.service.tables import read_actions, read_column, read_contexts, read_limits
+from capri.service.tables import TIME, UNITS, read_actions, read_column, read_contexts, read_limits
 from capri.spaces import FixedActions
-from capri.store.address import POSTGRES, SQLITE
+from capri.store.transaction import POSTGRES, SQLITE
 
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
 _SHALLOWEST = 4
 # Rounds and functions that a forecast plays.
 _ROUNDS, _FUNCTIONS = 10_000, 3
@@ -267,14 +264,14 @@ def _wait(inner: Given) -> int | timedelta:
 
 def _duration(inner: Given, key: str, text: object) -> timedelta:
     """A time such as "90 seconds" or "1.5 days"."""
-    found = _TIME.fullmatch(text) if isinstance(text, str) else None
+    found = TIME.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise inner.error(
-            f"{key} must be a time: a number and one of {', '.join(_SECONDS)}, such as '2 hours', "
-            f"got {text!r}",
+            f"{key} must be a time: a number and one of {', '.join(UNITS.values())}, such as "
+            f"'2 hours', got {text!r}",
             key,
         )
-    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+    return timedelta(**{UNITS[found[2][0]]: float(found[1])})
 
 
 def _users(given: Given) -> dict[str, Any]:

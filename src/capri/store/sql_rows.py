@@ -51,7 +51,7 @@ class SqlRows(Rows[Transaction]):
 
     def drop_reports(self, unit: Transaction, epoch: int) -> None:
         """They are private by themselves: there is nothing to overwrite."""
-        unit.drop_public("DELETE FROM reports WHERE epoch = ?", (epoch,))
+        unit.delete("reports", epoch=epoch)
 
     # -- keys -------------------------------------------------------------------------------------
 
