@@ -330,34 +330,40 @@ def environment_by_name(
     name: str,
     *,
     kernel: Kernel | None = None,
+    contexts: int = 50,
+    actions: int = 50,
     context_dimension: int | None = None,
     action_dimension: int | None = None,
-    **settings: Any,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
 ) -> TabularEnvironment:
     """The environment behind a short name.
 
-    ``kernel`` shapes "rkhs" only, whose dimensions are 1 where they are None. ``settings`` are
-    those of :func:`surface_environment`, which "rkhs" takes as well.
+    ``kernel`` shapes "rkhs" only, whose dimensions are 1 where they are None. Studies take their
+    keys from this signature.
 
     >>> environment_by_name("hartmann6", contexts=5, actions=4).contexts.shape
     (5, 3)
     """
+    sizes: dict[str, Any] = {
+        "contexts": contexts,
+        "actions": actions,
+        "noise": noise,
+        "reward_bound": reward_bound,
+        "seed": seed,
+    }
+    split: dict[str, Any] = {
+        "context_dimension": context_dimension,
+        "action_dimension": action_dimension,
+    }
     if name in SURFACES:
-        surface = SURFACES[name]
-        return surface_environment(
-            surface,
-            context_dimension=context_dimension,
-            action_dimension=action_dimension,
-            **settings,
-        )
+        return surface_environment(SURFACES[name], **split, **sizes)
     if name != "rkhs":
         raise ConfigurationError(
             f"environment must be one of {', '.join(ENVIRONMENT_NAMES)}, got {name!r}"
         )
     if kernel is None:
         raise ConfigurationError("the environment rkhs needs a kernel, got none")
-    split = {
-        "context_dimension": 1 if context_dimension is None else context_dimension,
-        "action_dimension": 1 if action_dimension is None else action_dimension,
-    }
-    return random_rkhs(kernel, **split, **settings)
+    given = {key: 1 if value is None else value for key, value in split.items()}
+    return random_rkhs(kernel, **given, **sizes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from capri.checks import one_of
 from capri.cli.options import (
+    KERNELS,
     PRESETS,
     Delta,
     Json,
@@ -18,7 +19,6 @@ from capri.cli.options import (
     option,
     whole_numbers,
 )
-from capri.cli.simulate import KERNELS
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -399,11 +399,11 @@ class PublicFace(ABC):
                 "configuration": configuration_digest(*self._configuration()),
                 "plans": self._course.plans,
             }
-            if (standing := self._standing()) is not None:
-                digests["store"] = standing
+            if (checkpoint := self._checkpoint()) is not None:
+                digests["store"] = checkpoint
             return self._certify(declaration=declaration, audit=audit, digests=digests)
 
-    def _standing(self) -> dict[str, Any] | None:
+    def _checkpoint(self) -> dict[str, Any] | None:
         """How far the store of this policy has come; None without one."""
         return None
 

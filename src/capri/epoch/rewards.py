@@ -20,7 +20,6 @@ from math import isfinite, log1p, nan, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capri.arrays import FloatArray, IntArray
 from capri.checks import between, is_number, one_of, positive, whole
@@ -363,35 +362,13 @@ class RewardStatus(IntEnum):
 ACCEPTED, LATE, DUPLICATE, UNKNOWN, INVALID, UNCOUNTED = (int(status) for status in RewardStatus)
 
 
-def reward_statuses(
-    numbers: IntArray, rewards: FloatArray, awaited: NDArray[np.int8], first: int
-) -> IntArray:
-    """What each reward meets, row by row; of several for one decision the first valid one counts.
-
-    ``awaited[i]`` is what a reward for decision ``first + i`` would meet; those for decisions
-    before it come late.
-
-    >>> numbers, ones = np.array([7, 8, 8, 5, 9]), np.ones(5)
-    >>> reward_statuses(numbers, ones, np.array([2, 0], dtype=np.int8), 7).tolist()
-    [2, 0, 2, 1, 3]
-    """
-    if len(numbers) == 1 and 0 <= (place := int(numbers[0]) - first) < len(awaited):
-        return first_valid(awaited[place : place + 1].astype(np.int64), numbers, rewards)
-    offset = numbers - first
-    known = (offset >= 0) & (offset < len(awaited))
-    result = np.full(len(numbers), UNKNOWN, dtype=np.int64)
-    result[known] = awaited[offset[known]]
-    result[(numbers >= 0) & (numbers < first)] = LATE
-    return first_valid(result, numbers, rewards)
-
-
-def first_valid(standing: IntArray, numbers: IntArray, rewards: FloatArray) -> IntArray:
-    """What each reward meets where ``standing`` is what a first one would.
+def first_valid(first: IntArray, numbers: IntArray, rewards: FloatArray) -> IntArray:
+    """What each reward meets where ``first`` is what a first one would.
 
     >>> first_valid(np.zeros(3, dtype=int), np.array([4, 4, 5]), np.array([0.5, 1.0, np.nan]))
     array([0, 2, 4])
     """
-    result = standing.copy()
+    result = first.copy()
     if len(numbers) == 1:
         if result[0] == ACCEPTED and not isfinite(rewards[0]):
             result[0] = INVALID

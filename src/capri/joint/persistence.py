@@ -5,8 +5,6 @@ policy's repository with its configuration.
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -190,7 +188,7 @@ def _seen(certificate: Certificate) -> Checkpoint:
         raise BudgetError(
             "this certificate is of a policy without a store: it cannot tell an older copy"
         )
-    return Checkpoint(found["line"], found["generation"], found["digest"])
+    return Checkpoint(found["store_id"], found["generation"], found["digest"])
 
 
 def _differences(stored: Described, own: Described) -> list[str]:
@@ -265,12 +263,6 @@ class Saved:
     values: dict[str, Any]
     arrays: dict[str, Any]
     settings: dict[str, Any]
-
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Whatever goes wrong while stored values are put together means a damaged file."""
-        with damage_as_storage_error(self.path):
-            yield
 
     def restored(
         self, course: Course, repository: Repository, streams: Streams

@@ -16,6 +16,7 @@ from capri.epoch.limits import Limits
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem, checked_problem
 from capri.epoch.rewards import checked_scale, checked_terms
+from capri.epoch.storage import damage_as_storage_error
 from capri.errors import ConfigurationError
 from capri.joint.asking import Asking
 from capri.joint.engine import Clock, Engine, RepositoryUsers, checked_retention, in_memory
@@ -308,14 +309,14 @@ class Capri(Asking, Serving, PublicFace):
     def certificate(
         self, *, declaration: Declaration | None = None, audit: Any = None
     ) -> Certificate:
-        """The guarantee with its assumptions, mechanism and noise; of a store also its standing."""
+        """The guarantee, its assumptions, mechanism and noise; of a store also its checkpoint."""
         self._engine.refresh()
         return super().certificate(declaration=declaration, audit=audit)
 
-    def _standing(self) -> dict[str, Any] | None:
+    def _checkpoint(self) -> dict[str, Any] | None:
         """How far the store has come, for the certificate."""
-        standing = self._engine.repository.certified()
-        return None if standing is None else standing | {"missed": self.progress.missed}
+        found = self._engine.repository.certified()
+        return None if found is None else found | {"missed": self.progress.missed}
 
     def go_live(self) -> Self:
         """A private run that starts where this simulation stands, as often as one likes.
@@ -414,7 +415,7 @@ class Capri(Asking, Serving, PublicFace):
         first copy is gone: two that both go on would count users twice.
         """
         found = load_policy(path, contexts)
-        with found.checked():
+        with damage_as_storage_error(path):
             policy = cls(**found.settings, clock=clock, key_retention=key_retention)
             problem, streams = policy.problem, policy._streams
             course, repository = found.restored(policy._course, policy._engine.repository, streams)

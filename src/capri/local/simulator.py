@@ -14,7 +14,7 @@ from capri.epoch.notice import Notice
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, DataError
-from capri.forecast import Forecast, forecast
+from capri.forecast.result import Forecast
 from capri.learners.options import PracticalOptions
 from capri.local.aggregator import LocalCapri
 from capri.local.bundle import Bundle, open_bundle
@@ -105,6 +105,8 @@ class DeviceSimulator:
 
         Touches neither these devices nor its aggregator.
         """
+        from capri.forecast.run import forecast
+
         return forecast(self, **asked)
 
     @property

@@ -201,14 +201,11 @@ class Options:
         if self.rank is None:
             transform = np.ascontiguousarray(basis.transform[:, :useful])
             basis, prior = Basis(basis.kernel, basis.pivots, transform), prior.cut(useful)
-        coordinates = [
-            basis.coordinates(sample[start : start + 4096]) for start in range(0, len(sample), 4096)
-        ]
         return replace(
             setting,
             basis=basis,
             prior=prior,
-            law=RowDistribution.of(np.concatenate(coordinates), sample),
+            law=RowDistribution.at(basis, sample),
             shares=shares if staged and self.budget is not None else (1.0,),
         )
 
@@ -279,8 +276,11 @@ def checked(estimator: Any) -> Options:
     An infinite epsilon means no privacy. A fit has no pure form.
     """
     epsilon, tau, rank = estimator.epsilon, estimator.tau, estimator.rank
-    no_budget = is_number(epsilon) and epsilon == inf
-    budget = None if no_budget else Budget(epsilon=epsilon, delta=estimator.delta)
+    if isinstance(epsilon, Budget):
+        budget: Budget | None = epsilon
+    else:
+        no_budget = is_number(epsilon) and epsilon == inf
+        budget = None if no_budget else Budget(epsilon=epsilon, delta=estimator.delta)
     if budget is not None and budget.delta == 0:
         raise ConfigurationError(
             "a fit adds Gaussian noise, which needs delta above 0: give one far below one over the "

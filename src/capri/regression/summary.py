@@ -14,7 +14,7 @@ weights of the law.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from html import escape
 from math import sqrt
@@ -34,6 +34,7 @@ from capri.regression.decode import Model
 from capri.regression.engine import FitEngine, OpenRows, Setting
 from capri.regression.scikit_learn import steps_to_caller, warn_of_leak
 from capri.regression.stage import StagePlan, StageResult
+from capri.schema import Numeric, Schema
 
 # Chance that anything is said of a fit that it is not true of.
 _FALSE_ALARM = 5e-5
@@ -84,6 +85,29 @@ class ShownWithStages:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_inner()}
+
+
+def labels_of(schema: Schema | None, names: Sequence[str] | None) -> Sequence[str] | None:
+    """What each number of a row is called; indicators of a category have its name."""
+    if schema is None:
+        return names
+    return [
+        name if isinstance(column, Numeric) else column.name
+        for column in schema.columns
+        for name in column.features
+    ]
+
+
+def named_parts(shares: Mapping[str, float], labels: Sequence[str] | None) -> dict[str, float]:
+    """Shares of the parts of a function, with the names of columns that have any."""
+
+    def named(part: str) -> str:
+        kind, _, place = part.partition(" ")
+        if labels is None or kind not in ("column", "category"):
+            return part
+        return f"{kind} {labels[int(place)]}"
+
+    return {named(part): share for part, share in shares.items()}
 
 
 def stages_of(engine: FitEngine) -> Stages:
