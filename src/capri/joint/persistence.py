@@ -117,6 +117,8 @@ def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
         database.close()
     if found is None:
         raise empty_store(repr(database))
+    if found[0].get("kind") is not None:
+        raise StorageError(f"{database!r} holds what devices report: open it with LocalCapri.open")
     return _settings(*found, contexts)
 
 

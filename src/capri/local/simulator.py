@@ -20,7 +20,7 @@ from capri.local.aggregator import LocalCapri
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.client import check_promise
 from capri.local.device import Device, SimulatedRandomness
-from capri.local.gathering import ReportStatus
+from capri.local.reports import ReportStatus
 from capri.local.shuffler import Shuffler
 from capri.local.wire import Messages
 from capri.privacy.budget import Budget

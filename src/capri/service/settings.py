@@ -3,6 +3,7 @@
 import hashlib
 import json
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -14,14 +15,14 @@ import numpy as np
 from capri.checks import is_number
 from capri.epoch.notice import unsaid
 from capri.epoch.rewards import AS_ESTIMATED, RewardRule
-from capri.errors import CapriError, ConfigurationError
+from capri.errors import CapriError, ConfigurationError, KernelWarning
 from capri.files import Given, Source, whole_from, write_atomically
 from capri.joint.policy import Capri
 from capri.kernels import KERNEL_NAMES, from_dict, kernel_by_name
+from capri.local.aggregator import LocalCapri
 from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
 from capri.schema import Schema
-from capri.service.aggregator import new_aggregator
 from capri.service.auth import ServiceLimits
 from capri.service.tables import TIME, UNITS, read_actions, read_column, read_contexts, read_limits
 from capri.spaces import FixedActions
@@ -52,6 +53,25 @@ class Settings:
     def policy(self, **place: Any) -> Capri:
         """The policy, in its store; its key and its anchor are told as the policy is."""
         return Capri(**self.arguments, **place)
+
+    def aggregator(self, store: str | None) -> LocalCapri:
+        """What a file with ``model = "local"`` describes, in its store."""
+        given = {name: value for name, value in self.arguments.items() if name != "model"}
+        for name in ("contributions_per_user", "contributions_per_epoch"):
+            if given.pop(name, None) is not None:
+                raise ConfigurationError(
+                    "contributions are limited by the devices of model 'local', each of which "
+                    "reports once: leave [users] out"
+                )
+        if given.pop("reward_rule", "first") != "first":
+            raise ConfigurationError(
+                "reward_rule must be 'first' with model 'local': a device reports once, so the app "
+                "combines several rewards to one before it reports"
+            )
+        given["budget"] = Budget(epsilon=given["budget"].epsilon)  # the sphere keeps delta = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
+            return LocalCapri(**given, store=store)
 
     @property
     def local(self) -> bool:
@@ -128,7 +148,7 @@ def _try(settings: Settings, given: Given, options: Mapping[str, Any]) -> None:
     """Build it in memory: what does not fit together is found before the first user."""
     try:
         if settings.local:
-            new_aggregator(settings.arguments)
+            settings.aggregator(None)
         else:
             settings.policy(store=None)
     except CapriError as problem:
