@@ -36,7 +36,7 @@ from capri import (
 )
 from capri.epoch.plan import Release
 from capri.epoch.problem import Problem
-from capri.epoch.scale import RewardScale
+from capri.epoch.rewards import RewardScale
 from capri.epoch.storage import plan_state, read_policy_file, write_policy_file
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.privacy.promise import PrivacyModel

@@ -17,11 +17,11 @@ from typing import Any
 
 import capri
 from capri.cli.store import opened
-from capri.store.address import open_database
 from capri.store.check import BAD, Check
 from capri.store.maintenance import _find, rotate_id_key, rotate_store_key
 from capri.store.rollback import open_anchor
 from capri.store.sql import SqlRepository
+from capri.store.transaction import open_database
 from fault_control import Control
 from fault_points import PLACES, Points
 from fault_worker import Setting
@@ -44,7 +44,7 @@ def _forget(setting: Setting) -> None:
 
 def _expire(setting: Setting) -> None:
     with opened_policy(setting, lambda: datetime.now(UTC) + 2 * RETENTION) as policy:
-        policy._engine.steps.releases.drop_keys()  # type: ignore[union-attr]  # or the planner, before
+        policy._engine.loop.releases.drop_keys()  # type: ignore[union-attr]  # or the planner, before
 
 
 def _rotate_ids(setting: Setting) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from capri import BudgetError, ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge
+from capri import Budget, BudgetError, ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge
 from capri.errors import DataError, KernelWarning, StorageError
 from capri.kernels import RBF, Matern
 from capri.regression.sources import blocks_of
@@ -543,3 +544,22 @@ def test_odd_tables_give_usable_results() -> None:
     assert np.isfinite(far).all()
     with pytest.raises(ConfigurationError, match="no rows"):
         quiet(simulated(), "fit", iter([]))
+
+
+def test_budget_stands_for_epsilon_and_delta() -> None:
+    X, y = rows(300)
+    given = PrivateKernelRidge(epsilon=Budget(2.0, 1e-6), X_bounds=(0, 1), y_bounds=(-1, 1))
+    assert given.fit(X, y).ledger_.budget == Budget(2.0, 1e-6)
+    assert clone(given).get_params()["epsilon"] == Budget(2.0, 1e-6)
+
+
+def test_pickle_holds_one_copy_of_the_public_sample() -> None:
+    """The law of rows is told anew by what was released: to the bit."""
+    X, y = rows(3_000)
+    ridge = quiet(simulated(rank=80), "fit", X, y)
+    stored = pickle.dumps(ridge)
+    sample = ridge._engine.setting.law.sample.nbytes
+    assert len(stored) < 1.7 * sample
+    loaded = pickle.loads(stored)
+    np.testing.assert_array_equal(loaded._engine.law.sample, ridge._engine.law.sample)
+    np.testing.assert_array_equal(loaded.predict(X[:9]), ridge.predict(X[:9]))

@@ -179,7 +179,7 @@ def test_a_store_from_before_anchors_were_noted_opens(
     with pytest.raises(StorageError, match="knows nothing"):
         Capri.open(url, anchor=anchor)  # its first one: that is to be said
     note = {"generation": seen["generation"], "digest": seen["digest"]}
-    Path(anchor).write_text(json.dumps({seen["line"]: note}))
+    Path(anchor).write_text(json.dumps({seen["store_id"]: note}))
     with Capri.open(url, anchor=anchor) as policy:  # one that knew it all along
         assert [each.kind for each in policy.operations] == ["anchor"]
     with Capri.open(url, anchor=anchor) as policy:

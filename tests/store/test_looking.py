@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from capri import Capri, StorageError
-from capri.store.address import open_database
-from capri.store.transaction import Transaction
+from capri.store.transaction import Transaction, open_database
 from operated_stores import SETTINGS, command, forget_what_was_seen, play
 
 pytestmark = pytest.mark.usefixtures("unforced")
@@ -108,7 +107,7 @@ def test_a_log_that_a_killed_process_left_is_read(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     open_database(url).close()
     script = (
-        "import os, sys; from capri.store.address import open_database;"
+        "import os, sys; from capri.store.transaction import open_database;"
         "open_database(sys.argv[1]).write(lambda t: t.insert('decisions', [(1, b'x')]));"
         "os._exit(0)"
     )

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import capri
 from capri import Capri, ConfigurationError, RewardStatus, StorageError
 from capri.cli import app
-from capri.store.address import open_database
 from capri.store.maintenance import copy_store
+from capri.store.transaction import open_database
 from operated_stores import SETTINGS, command, forget_what_was_seen, play
 from stored_policies import building
 

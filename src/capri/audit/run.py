@@ -36,7 +36,7 @@ _MANY = {
 }
 
 
-class Rehearsal:
+class RehearsedStage:
     """Where every run begins: a late epoch of a simulation, planned, and nobody has come yet."""
 
     def __init__(self, policy: Capri, *, rehearsed: bool = True, **changes: Any) -> None:

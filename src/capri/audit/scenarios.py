@@ -26,7 +26,7 @@ from capri.audit.proof import (
     prove,
     share_of,
 )
-from capri.audit.run import PrivateRun, Rehearsal
+from capri.audit.run import PrivateRun, RehearsedStage
 from capri.epoch.decide import Decision
 from capri.epoch.limits import Limits
 from capri.epoch.notice import unsaid
@@ -83,12 +83,12 @@ def audit_policy(
 
 def scenarios(policy: Capri, names: Sequence[str]) -> "dict[str, Scenario]":
     """The attacks of these names on a policy's configuration, ready to be played."""
-    stages: dict[Any, Rehearsal] = {}
+    stages: dict[Any, RehearsedStage] = {}
     found = {}
     for name in names:
         kind = SCENARIOS[name]
         if kind.changes not in stages:
-            stages[kind.changes] = Rehearsal(policy, **kind.changes(policy))
+            stages[kind.changes] = RehearsedStage(policy, **kind.changes(policy))
         stage = stages[kind.changes]
         found[name] = kind.play(stage, *kind.worlds(stage))
     return found
@@ -103,7 +103,7 @@ class Scenario:
     # Whether every run has the same plan, so that the released vector itself may be looked at.
     whole = True
 
-    def __init__(self, stage: Rehearsal, low: Visit, high: Visit) -> None:
+    def __init__(self, stage: RehearsedStage, low: Visit, high: Visit) -> None:
         self.stage, self.low, self.high = stage, low, high
         self._usual: list[object] | None = None
 
@@ -368,15 +368,15 @@ def _limited(policy: Capri) -> dict[str, Any]:
     return {"contributions_per_user": total, "contributions_per_epoch": most}
 
 
-def _nowhere(stage: Rehearsal) -> Worlds:
+def _nowhere(stage: RehearsedStage) -> Worlds:
     served = stage.absence(None)[1]
     return Visit(np.full_like(served.context, np.nan), served.reward), served
 
 
-def _told(low: dict[str, Any], high: dict[str, Any]) -> Callable[[Rehearsal], Worlds]:
+def _told(low: dict[str, Any], high: dict[str, Any]) -> Callable[[RehearsedStage], Worlds]:
     """Extreme rewards, and what ``act`` is told in either world."""
 
-    def worlds(stage: Rehearsal) -> Worlds:
+    def worlds(stage: RehearsedStage) -> Worlds:
         below, above = stage.extremes()
         return replace(below, given=low), replace(above, given=high)
 
@@ -396,7 +396,7 @@ class Setup:
     share: int
     play: type[Scenario] = Scenario
     changes: Callable[[Capri], dict[str, Any]] = lambda _: _ALONE
-    worlds: Callable[[Rehearsal], Worlds] = Rehearsal.extremes
+    worlds: Callable[[RehearsedStage], Worlds] = RehearsedStage.extremes
     local: bool = False
     paper: bool = True
 

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
-    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -137,26 +136,23 @@ def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any)
     return Table(*headers, **style | options)
 
 
-class Bars(Progress):
+def _watched(transient: bool = False) -> dict[str, Any]:
     """Bars on standard error. Silent where nobody watches: in pipes, logs and tests."""
-
-    def __init__(self, *columns: ProgressColumn, transient: bool = False) -> None:
-        shell = Console(stderr=True, highlight=False)
-        bar = TextColumn("{task.description}"), BarColumn(bar_width=24)
-        super().__init__(
-            *bar, *columns, console=shell, transient=transient, disable=not shell.is_terminal
-        )
+    shell = Console(stderr=True, highlight=False)
+    return {"console": shell, "disable": not shell.is_terminal, "transient": transient}
 
 
-class Meter(Bars):
+class Meter(Progress):
     """One bar that is told how much is done of how much."""
 
     def __init__(self, label: str, unit: str) -> None:
         super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
             TextColumn(f"{{task.completed:>11,.0f}} of {{task.total:,.0f}} {unit}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            transient=True,
+            **_watched(transient=True),
         )
         self._task = self.add_task(label, total=1)
 
@@ -165,14 +161,17 @@ class Meter(Bars):
         self.update(self._task, completed=done, total=total)
 
 
-class RegretBars(Bars):
+class RegretBars(Progress):
     """A bar for each of several runs."""
 
     def __init__(self) -> None:
         super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
             TextColumn("{task.completed:>9,.0f} of {task.total:,.0f} rounds"),
             TextColumn("{task.fields[ratio]:<10}"),
             TimeElapsedColumn(),
+            **_watched(),
         )
 
     def begin(self, label: str, rounds: int, uniform_regret: float) -> Callable[[int, float], None]:

@@ -10,7 +10,6 @@ import typer
 
 if TYPE_CHECKING:
     from capri.store.sql import SqlRepository
-    from capri.store.transaction import Database
 
 FAILED = 1
 KEY_VARIABLE = "CAPRI_STORE_KEY"  # capri.store.seal has it, which the help does not load
@@ -32,11 +31,6 @@ Wait = Annotated[
 store = typer.Typer(help="Stores of policies.", no_args_is_help=True)
 
 
-@store.callback()
-def _stores() -> None:
-    """Stores of policies."""
-
-
 def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
     """A store key from a file or the environment; None where there is none. Never quoted."""
     from capri.errors import ConfigurationError
@@ -52,39 +46,22 @@ def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
 
 
 @contextmanager
-def opened(url: str, key_file: Path | None, anchor: str | None = None) -> "Iterator[SqlRepository]":
-    """A store without its policy, closed at the end."""
-    from capri.store.address import open_database
-
-    with _of(open_database(url, create=False), url, key_file, anchor) as repository:
-        repository.open()
-        yield repository
-
-
-@contextmanager
-def read_only(
-    url: str, key_file: Path | None, anchor: str | None = None
+def opened(
+    url: str, key_file: Path | None, anchor: str | None = None, *, read_only: bool = False
 ) -> "Iterator[SqlRepository]":
-    """A read-only view of a store: it is neither migrated nor noted anywhere."""
-    from capri.store.address import open_database
+    """A store without its policy, closed at the end.
 
-    with _of(open_database(url, read_only=True), url, key_file, anchor) as repository:
-        repository.read_secrets()
-        yield repository
-
-
-@contextmanager
-def _of(
-    database: "Database", url: str, key_file: Path | None, anchor: str | None
-) -> "Iterator[SqlRepository]":
+    ``read_only``: a view of it that is neither migrated nor noted anywhere.
+    """
     from capri.store.rollback import open_anchor
     from capri.store.sql import SqlRepository
-    from capri.store.transaction import empty_store
+    from capri.store.transaction import empty_store, open_database
 
-    with closing(database):
+    with closing(open_database(url, create=False, read_only=read_only)) as database:
         repository = SqlRepository(database, read_key(key_file), open_anchor(anchor, url))
         if repository.configuration() is None:
             raise empty_store(repr(database))
+        repository.read_secrets() if read_only else repository.open()
         yield repository
 
 
@@ -107,8 +84,8 @@ def backup(
 
 def _copied(source: str, target: str) -> str:
     """Copy a store into an empty one; how far it had come, in words."""
-    from capri.store.address import open_database
     from capri.store.maintenance import copy_store
+    from capri.store.transaction import open_database
 
     with (
         closing(open_database(source, read_only=True)) as ours,
@@ -140,7 +117,7 @@ def check(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = No
     from capri.store.check import BAD, Check, Finding
 
     try:
-        with read_only(url, store_key_file, anchor) as repository:
+        with opened(url, store_key_file, anchor, read_only=True) as repository:
             findings = Check(repository).findings()
     except StorageError as problem:
         findings = [Finding("store", BAD, str(problem))]
@@ -217,7 +194,7 @@ def _end(clean: bool) -> None:
 @store.command()
 def clean(url: Address, wait: Wait = 30.0) -> None:
     """Have what was deleted overwritten where somebody stood in the way."""
-    from capri.store.address import open_database
+    from capri.store.transaction import open_database
 
     with closing(open_database(url, create=False)) as database:
         _end(database.forget_soon(wait))
@@ -280,7 +257,7 @@ def mode(
 @store.command()
 def operations(url: Address, store_key_file: KeyFile = None) -> None:
     """List what operators did: modes, catalogues, keys, anchors."""
-    with read_only(url, store_key_file) as repository:
+    with opened(url, store_key_file, read_only=True) as repository:
         done = repository.operations()
     for operation in done:
         typer.echo(str(operation))

@@ -23,7 +23,7 @@ from capri.epoch.decide import Decisions
 from capri.epoch.notice import unsaid
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
-from capri.epoch.scale import RewardScale
+from capri.epoch.rewards import RewardScale
 from capri.errors import ConfigurationError
 from capri.forecast.functions import KNOWN, RandomFunctions
 from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast, KernelCost

@@ -21,12 +21,11 @@ from capri.epoch.decide import Decisions
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
-from capri.joint.loop import EpochLoop
 from capri.joint.slots import FullError, SlotBook, Slots
-from capri.joint.state import TURNS, OvertakenError
+from capri.joint.state import TURNS, PublicState
 from capri.privacy.randomness import Streams
 from capri.store.codec import VOID, Played, owned
-from capri.store.repository import Remembered
+from capri.store.repository import OvertakenError, Remembered
 from capri.store.view import Unit, View
 
 
@@ -59,7 +58,8 @@ class Decider:
 
     def __init__(
         self,
-        loop: EpochLoop,
+        state: PublicState,
+        plan_now: Callable[[], None],
         streams: Streams,
         ids: DecisionIds,
         *,
@@ -67,8 +67,8 @@ class Decider:
         retention: float,
         now: Callable[[], float],
     ) -> None:
-        state = loop.state
-        self._loop, self._state, self._streams = loop, state, streams
+        """``plan_now``: asked for where nothing can be decided before the next epoch is planned."""
+        self._state, self._plan, self._streams = state, plan_now, streams
         self._repository, self._rows, self._ids = state.repository, state.repository.rows, ids
         self._problem = state.problem
         self._retention, self._now = retention, now
@@ -248,7 +248,7 @@ class Decider:
     def _plan_now(self) -> None:
         """Nothing can be decided before the next epoch is planned."""
         try:
-            self._loop.plan_now()
+            self._plan()
         except OvertakenError:
             return
         if self._state.at_the_horizon():

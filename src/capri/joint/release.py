@@ -37,14 +37,14 @@ from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
 from capri.epoch.shadow import ShadowSum
-from capri.joint.state import OvertakenError, PublicState
+from capri.joint.state import PublicState
 from capri.privacy.gate import Departure, Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.randomness import Streams
 from capri.spaces import FixedActions
 from capri.store.codec import DEFAULT, SHADOW, VOID
-from capri.store.repository import EpochPart
+from capri.store.repository import EpochPart, OvertakenError
 from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow, Unit
 
 # All in seconds. The last two: after which others release what the process that closed an epoch

@@ -22,8 +22,8 @@ from capri.epoch.rewards import (
     UNKNOWN,
     first_valid,
 )
-from capri.joint.state import TURNS, OvertakenError, PublicState
-from capri.store.repository import Combined
+from capri.joint.state import TURNS, PublicState
+from capri.store.repository import Combined, OvertakenError
 from capri.store.view import OPEN, EpochRow, Unit, View
 
 _NOTHING = Combined(float("nan"), ())
@@ -94,11 +94,11 @@ class Rewards:
 
         A slot that nobody filled is unknown; of the others some count for nothing.
         """
-        standing = self._rows.standing(unit, numbers)
+        first = self._rows.first_statuses(unit, numbers)
         if self._keyed:
-            return self._combine(unit, standing, numbers, values, names)
-        standing[(standing == ACCEPTED) & self._rows.rewarded(unit, numbers)] = DUPLICATE
-        statuses = first_valid(standing, numbers, values)
+            return self._combine(unit, first, numbers, values, names)
+        first[(first == ACCEPTED) & self._rows.rewarded(unit, numbers)] = DUPLICATE
+        statuses = first_valid(first, numbers, values)
         taken = statuses == ACCEPTED
         if taken.any() and not self._rows.write_first(unit, numbers[taken], values[taken]):
             raise OvertakenError  # another process was faster with a reward for the same decision
@@ -107,7 +107,7 @@ class Rewards:
     def _combine(
         self,
         unit: Unit,
-        standing: IntArray,
+        first: IntArray,
         numbers: IntArray,
         values: FloatArray,
         names: list[bytes],
@@ -115,7 +115,7 @@ class Rewards:
         """Each reward with what came before for its decision."""
         before = self._rows.combined(unit, numbers)
         totals = dict(before)
-        statuses, changed = standing.copy(), set[int]()
+        statuses, changed = first.copy(), set[int]()
         rows = zip(numbers.tolist(), values.tolist(), names, strict=True)
         for place, (number, value, name) in enumerate(rows):
             if statuses[place] != ACCEPTED:

@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from capri.errors import HorizonError
-from capri.joint.state import OvertakenError, PublicState
+from capri.joint.state import PublicState
 from capri.privacy.randomness import Streams
-from capri.store.repository import OwnLock
+from capri.store.repository import OvertakenError, OwnLock
 from capri.store.view import EpochRow, Unit, View
 
 # Slots are leased for about this many seconds of use, and never more than a share of the epoch.

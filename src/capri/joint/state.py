@@ -16,12 +16,9 @@ from capri.epoch.storage import (
     segment_from_state,
 )
 from capri.errors import HorizonError, StorageError
-from capri.joint.planner import PlanResult
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.store.repository import OvertakenError as OvertakenError
-from capri.store.repository import OwnLock, Repository, problem_with
-from capri.store.repository import kept_actions as kept_actions
+from capri.store.repository import OvertakenError, OwnLock, Repository, problem_with
 from capri.store.view import OPEN, EpochRow, Unit, View
 
 Result = TypeVar("Result")
@@ -214,16 +211,24 @@ class PublicState:
                 found = self.choosers[law]
         return found
 
-    def adopt(self, result: PlanResult, law: int, catalogue: int) -> None:
+    def adopt(
+        self,
+        course: Course,
+        *,
+        law: int,
+        played: int,
+        catalogue: int,
+        chooser: Chooser | None,
+        plan: EpochPlan | None,
+    ) -> None:
         """Go on from what was computed and published here: it need not be read again."""
-        self.course, self.law, self.played = result.course, law, result.played
-        self._learnt = result.course.learnt
-        self.catalogue = catalogue
+        self.course, self.law, self.played, self.catalogue = course, law, played, catalogue
+        self._learnt = course.learnt
         with self._loading:
-            if result.chooser is not None:
-                self.choosers = {**self.choosers, law: result.chooser}
-            if result.plan is not None:
-                self._plans[result.plan.epoch] = result.plan
+            if chooser is not None:
+                self.choosers = {**self.choosers, law: chooser}
+            if plan is not None:
+                self._plans[plan.epoch] = plan
         self.refresh()
 
     def plan(self, epoch: int) -> EpochPlan:

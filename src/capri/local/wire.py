@@ -96,6 +96,11 @@ _NUMBER, _CHECK = slice(26, 28), slice(28, 32)
 Messages = NDArray[np.uint8]
 
 
+def as_messages(content: bytes) -> Messages:
+    """Reports that stand one after the other, as rows."""
+    return np.frombuffer(content, dtype=np.uint8).reshape(-1, SIZE)
+
+
 def pack(digest: bytes, tokens: Words, numbers: IntArray) -> Messages:
     """Reports as rows of bytes; ``numbers``: of a direction each."""
     messages = np.empty((len(tokens), SIZE), dtype=np.uint8)

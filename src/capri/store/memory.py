@@ -156,12 +156,12 @@ class MemoryRepository(Repository):
     def check_process(self) -> None:
         """A simulation may be forked; of others the policy itself refuses a copy."""
 
-    def note(self) -> None:
-        """Memory has no copies."""
+    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
+        """What was drawn was drawn."""
+        return _NOTHING
 
-    def certified(self) -> dict[str, Any] | None:
-        """No copy of memory can be older than another."""
-        return None
+    def write_streams(self, unit: Any, streams: Streams) -> None:
+        """Generators live in memory, too."""
 
     def forget_user(self, digest: str) -> Forgotten:
         """In memory nothing that is kept says whose it is."""
@@ -169,23 +169,6 @@ class MemoryRepository(Repository):
             "only a store with contributions_per_user knows what belongs to whom: without "
             "ids of users nothing that is kept can be found, and goes with its release"
         )
-
-    def overwrite(self) -> bool:
-        """What was forgotten is overwritten at once."""
-        return True
-
-    def leave(self) -> None:
-        """There is nobody to wait for."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
-        """What was drawn was drawn."""
-        return _NOTHING
-
-    def write_streams(self, unit: Any, streams: Streams) -> None:
-        """Generators live in memory, too."""
 
     # -- public rows ------------------------------------------------------------------------------
 

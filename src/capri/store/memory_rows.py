@@ -90,7 +90,7 @@ class MemoryRows(Rows[None]):
                 table[name][: len(column)] = column
             self._table = table
 
-    def standing(self, unit: None, numbers: IntArray) -> IntArray:
+    def first_statuses(self, unit: None, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
         status = self._table["status"][numbers - self._first]
         found = np.where((status == 0) | (status == SHADOW), ACCEPTED, UNCOUNTED)

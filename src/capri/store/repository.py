@@ -149,7 +149,7 @@ class Rows(ABC, Generic[OwnUnit]):
         """New decisions."""
 
     @abstractmethod
-    def standing(self, unit: OwnUnit, numbers: IntArray) -> IntArray:
+    def first_statuses(self, unit: OwnUnit, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
 
     @abstractmethod
@@ -244,7 +244,7 @@ class Rows(ABC, Generic[OwnUnit]):
 
 
 class Repository(ABC):
-    """One policy's state."""
+    """One policy's state. What a single process has no need of does nothing by default."""
 
     codec: Codec
     rows: Rows[Any]
@@ -270,16 +270,16 @@ class Repository(ABC):
     def check_process(self) -> None:
         """Refuse a forked child, before a lock is taken."""
 
-    @abstractmethod
     def note(self) -> Checkpoint | None:
         """Remember how far this has come, after checking that no newer copy was seen.
 
-        None where there is nothing to compare.
+        None where there is nothing to compare: memory has no copies.
         """
+        return None
 
-    @abstractmethod
     def certified(self) -> dict[str, Any] | None:
         """What a certificate says of how far this has come; None where there is nothing to say."""
+        return None
 
     @abstractmethod
     def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -289,17 +289,20 @@ class Repository(ABC):
     def forget_user(self, digest: str) -> Forgotten:
         """Delete what is kept of a user, as far as that can be."""
 
-    @abstractmethod
     def overwrite(self) -> bool:
-        """Make deleted rows unreadable; False if others stood in the way: try again."""
+        """Make deleted rows unreadable; False if others stood in the way: try again.
 
-    @abstractmethod
+        What is forgotten in memory is overwritten at once.
+        """
+        return True
+
     def leave(self) -> None:
         """Before closing: nobody waits any more for a server that is away."""
+        return
 
-    @abstractmethod
     def close(self) -> None:
         """Give back what is held; a closed repository refuses everything."""
+        return
 
     @abstractmethod
     def drawing(self, streams: Streams) -> AbstractContextManager[None]:

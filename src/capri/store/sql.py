@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from capri.epoch.ids import DecisionIds
@@ -224,8 +225,7 @@ class SqlRepository(Repository):
     def certified(self) -> dict[str, Any] | None:
         """Store, generation and digest, and whether an anchor notes them."""
         seen, anchored = self.note(), self.anchor is not None
-        standing = {"line": seen.store_id, "generation": seen.generation, "digest": seen.digest}
-        return standing | {"anchored": anchored}
+        return {**asdict(seen), "anchored": anchored}
 
     def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """A store is copied as a whole."""

@@ -158,18 +158,18 @@ class SqlRows(Rows[Transaction]):
         sealed = self.seal.seal_many("decisions", listed, "secret", prepared)
         unit.insert("decisions", list(zip(listed, sealed, strict=True)))
 
-    def standing(self, unit: Transaction, numbers: IntArray) -> IntArray:
+    def first_statuses(self, unit: Transaction, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
         rows = unit.among(
             "SELECT number, secret FROM decisions WHERE number", sorted(set(numbers.tolist()))
         )
         found = [row[0] for row in rows]
         opened = self.seal.open_many("decisions", found, "secret", [row[1] for row in rows])
-        standing = {
+        statuses = {
             number: ACCEPTED if is_counted(blob) else UNCOUNTED
             for number, blob in zip(found, opened, strict=True)
         }
-        return np.array([standing.get(number, UNKNOWN) for number in numbers.tolist()])
+        return np.array([statuses.get(number, UNKNOWN) for number in numbers.tolist()])
 
     def rewarded(self, unit: Transaction, numbers: IntArray) -> BoolArray:
         """Which decisions have a reward."""

@@ -25,14 +25,15 @@ from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from capri.errors import AwayError, InDoubtError, StorageError
-from capri.store.group import Job, run_jobs
 from capri.store.schema import TABLES, VERSION_TABLE
 from capri.store.transaction import (
     Database,
+    Job,
     Transaction,
     check_version,
     create_schema,
     empty_store,
+    run_jobs,
 )
 from capri.store.view import Row
 
