@@ -137,7 +137,7 @@ def solve(
     image = information @ given
     said = information - image @ information
     told = (vector - np.einsum("aij,aj->ai", image, vector)).sum(axis=0)
-    factor = np.linalg.cholesky(eye + root.T @ said.sum(axis=0) @ root)
+    factor = _root_from_one(eye + root.T @ said.sum(axis=0) @ root)
     white = solve_triangular(factor, root.T @ told, lower=True)
     evidence += 0.5 * float(white @ white) - float(np.log(np.diag(factor)).sum())
     spread = root @ solve_triangular(factor, eye, lower=True).T
@@ -152,6 +152,18 @@ def solve(
         said=said,
         score=vector - np.einsum("aij,aj->ai", information, mean),
     )
+
+
+def _root_from_one(matrix: FloatArray) -> FloatArray:
+    """The Cholesky root of a matrix whose eigenvalues are 1 or more but for rounding.
+
+    Where an arm is known far better than others, differences of large numbers round below.
+    """
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+        return np.linalg.cholesky((vectors * np.maximum(values, 1.0)) @ vectors.T)
 
 
 # Deviation of each log weight from its expectation, and of all of them together.
