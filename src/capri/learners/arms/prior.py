@@ -160,10 +160,10 @@ def _root_from_one(matrix: FloatArray) -> FloatArray:
     Where an arm is known far better than others, differences of large numbers round below.
     """
     try:
-        return np.linalg.cholesky(matrix)
+        return np.asarray(np.linalg.cholesky(matrix))
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-        return np.linalg.cholesky((vectors * np.maximum(values, 1.0)) @ vectors.T)
+        return np.asarray(np.linalg.cholesky((vectors * np.maximum(values, 1.0)) @ vectors.T))
 
 
 # Deviation of each log weight from its expectation, and of all of them together.
