@@ -135,9 +135,9 @@ def test_noise_is_of_the_kind_that_costs_less_for_those_who_come_again(
     policy = played(
         capri.Budget(1.0, 1e-5), rounds=0, contributions_per_user=contributions, first_epoch=50
     )
-    for user in range(120):
-        decision = policy.act(GRID[user % 12], user=user % 60)
-        policy.update(decision, 0.5)
+    for user in range(60):
+        policy.update(policy.act(GRID[user % 12], user=user), 0.5)
+    policy.close_epoch(early=True)
     assert {event.mechanism for event in policy.ledger.events} == {kind}
     assert policy.ledger.spent.epsilon <= 1.0 + 1e-9
 
